@@ -14,8 +14,8 @@ import onnx
 
 from benchmarks.timing import run_ptq
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.output_error import output_sqnr
-from ptq_cli.runtime.session import Session
+from ptq_cli.recovery.samples.output_error import output_sqnr
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

@@ -25,7 +25,7 @@ from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.analysis.analysis_document import read_analysis
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ import onnxruntime
 
 from benchmarks.contestants import Job, Moment, Ready, main
 from ptq_cli.core.work.progress import silent
-from ptq_cli.models.loading import torch_sources
+from ptq_cli.models.loading.pytorch import torch_sources
 from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate

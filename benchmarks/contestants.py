@@ -25,8 +25,8 @@ from ptq_cli.core.work.progress import Progress, silent
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 
 BATCH = 32
 

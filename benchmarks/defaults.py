@@ -22,7 +22,7 @@ from benchmarks.each_network import merged, table_line
 from benchmarks.timing import evaluate_run, run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge, feeds_of
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

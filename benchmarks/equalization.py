@@ -19,10 +19,10 @@ import numpy as np
 import onnx_ir as ir
 
 from benchmarks.timing import evaluate_run, run_ptq
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import scale_spaces
-from ptq_cli.models.stored import serialize
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

@@ -20,7 +20,7 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.core.work.progress import silent
-from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
@@ -31,7 +31,7 @@ from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 ROUNDS = 5

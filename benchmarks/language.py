@@ -28,7 +28,7 @@ from benchmarks.zoo import find_networks
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.metrics.language.perplexity import Perplexity
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

@@ -23,8 +23,8 @@ from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.preparing.float_model import FloatModel
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

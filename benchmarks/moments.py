@@ -18,7 +18,7 @@ from benchmarks.models import write_images, write_resnet50
 from benchmarks.timing import peak_bytes
 from ptq_cli.core.work.progress import Progress
 from ptq_cli.pipeline.moments.collect_moments import STAGE
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -28,10 +28,10 @@ from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.feeding import Feeding
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.runtime.blocked import open_tapped
-from ptq_cli.runtime.buffers import Buffers
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.blocked import open_tapped
+from ptq_cli.runtime.tapping.buffers import Buffers
+from ptq_cli.runtime.tapping.taps import tap
 from tools.marked import write_part
 
 SIZES = (1, 2, 4, 8, 16, 32)

@@ -22,7 +22,7 @@ from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import REWRITES, Maker, opened, ratio_of
 from benchmarks.zoo import find_networks
 from ptq_cli.models.preparing import prepare_graph
-from ptq_cli.models.preparing.passes.hard_sigmoid import HARD_SIGMOID
+from ptq_cli.models.preparing.passes.merged.hard_sigmoid import HARD_SIGMOID
 from ptq_cli.models.preparing.passes.pass_registry import REST
 from ptq_cli.plan.target.target_file import TARGETS
 from ptq_cli.runtime.rounds import take_rounds

@@ -20,16 +20,16 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.timing import median_ratio
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.pipeline.exporting.placing.placement import place
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe, WeightSettings
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -30,7 +30,7 @@ from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.plan.target.target_file import TARGETS
 from ptq_cli.report.evaluation.latency import latency_ratio
 from ptq_cli.runtime.rounds import take_rounds
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.turns import Turns
 
 USER, FLOAT, DEFAULT, LATENCY = "user's file", "prepared float", "default", "prefer latency"

@@ -31,7 +31,7 @@ from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.report.metrics.values.sqnr import Sqnr
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent

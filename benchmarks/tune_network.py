@@ -17,7 +17,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.zoo_network import Judge, quantize_with_ptq
-from ptq_cli.models.stored import read_model
+from ptq_cli.models.files.stored import read_model
 
 MARGIN = 1.5
 """How much more is asked of the samples set aside than is wanted on the evaluation data, in dB."""

@@ -24,7 +24,7 @@ from ptq_cli.pipeline.tuning.climb import Candidate, Climb, Seen, Subject
 from ptq_cli.recipe.schema import GateSettings, ImageSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")

@@ -27,7 +27,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.metrics.values.sqnr import Sqnr
 from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 Feed = dict[str, Array]
 LONGEST_REASON = 200

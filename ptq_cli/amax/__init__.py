@@ -1,4 +1,5 @@
-"""Statistics become amax, amax becomes scale and zero point: pure functions, one method a file.
+"""Statistics become amax, amax becomes scale and zero point: pure functions.
 
-Nothing here runs a model or changes what was collected.
+``methods`` has one method a file, ``decide`` asks the one that a recipe names. Nothing here runs a model or
+changes what was collected.
 """

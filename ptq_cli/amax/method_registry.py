@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
-from ptq_cli.amax.entropy import entropy_amax, entropy_range
-from ptq_cli.amax.linear_histogram import START_BIN, LinearHistogram, histogram_of_values, linear_view
-from ptq_cli.amax.max import max_amax
-from ptq_cli.amax.mse import MSE_START_BIN, mse_amax, mse_range
-from ptq_cli.amax.percentile import missing_histogram, percentile_amax, percentile_of_values
+from ptq_cli.amax.methods.entropy import entropy_amax, entropy_range
+from ptq_cli.amax.methods.linear_histogram import START_BIN, LinearHistogram, histogram_of_values, linear_view
+from ptq_cli.amax.methods.max import max_amax
+from ptq_cli.amax.methods.mse import MSE_START_BIN, mse_amax, mse_range
+from ptq_cli.amax.methods.percentile import missing_histogram, percentile_amax, percentile_of_values
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.numbers.arithmetic import FloatArray

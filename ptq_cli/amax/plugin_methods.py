@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
-from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values, linear_view
 from ptq_cli.amax.method_registry import AUTO, METHODS, Method, clipped, integer_format
-from ptq_cli.amax.percentile import missing_histogram
+from ptq_cli.amax.methods.linear_histogram import LinearHistogram, histogram_of_values, linear_view
+from ptq_cli.amax.methods.percentile import missing_histogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import first_line, require_known
 from ptq_cli.core.numbers.arithmetic import FloatArray

@@ -7,8 +7,8 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.stored import StoredModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.runtime.sessions.session import Session
 
 FAST = 0.1
 """The quantile of the runs that counts: other work on the machine only ever adds time."""

@@ -8,12 +8,12 @@ import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.forms.channel_padding import pad_channels
+from ptq_cli.qdq.write.forms.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
-from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
 from ptq_cli.qdq.write.site_parameters import decide_all
 
 RANGE = (-4.0, 4.0)

@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.latency.fast_runs import FAST, take_clocks, whole_runs
-from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.runtime.engines.marked_graph import MARK, marked_graph
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 SUFFIX = "_kernel_time"
 REORDERS = "Reorder"

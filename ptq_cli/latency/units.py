@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import sole_reader
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.models.graph.graph_reading import sole_reader
+from ptq_cli.plan.questions.graph_questions import is_constant
 
 MERGING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.work.progress import ProgressCallback, silent
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
@@ -24,9 +24,9 @@ from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.file_metadata import report_layers
-from ptq_cli.pipeline.exporting.recovery_data import recovery_data
+from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve

@@ -8,9 +8,9 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError, ModelInputError, did_you_mean
 from ptq_cli.core.tensors import format_shape
-from ptq_cli.models.cache_inputs import is_cache, starts_empty
-from ptq_cli.models.graph_reading import every_value
-from ptq_cli.models.index_tables import longest_sequence
+from ptq_cli.models.graph.graph_reading import every_value
+from ptq_cli.models.inputs.cache_inputs import is_cache, starts_empty
+from ptq_cli.models.inputs.index_tables import longest_sequence
 from ptq_cli.models.quiet import quiet_exporter
 
 ASSUMED_BATCH = 1

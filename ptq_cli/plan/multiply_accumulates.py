@@ -6,8 +6,8 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import nested_graphs
-from ptq_cli.models.two_levels import is_dynamic_quantize
+from ptq_cli.models.graph.graph_reading import nested_graphs
+from ptq_cli.models.operators.two_levels import is_dynamic_quantize
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 
 ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")

@@ -12,18 +12,18 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.models.graph_reading import every_value
-from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
-from ptq_cli.plan.computing import Computing
-from ptq_cli.plan.neighbours import Reasons, Rules, moved_from
-from ptq_cli.plan.nested_layers import nested_refusals
+from ptq_cli.models.graph.graph_reading import every_value
+from ptq_cli.plan.layers.computing import Computing
+from ptq_cli.plan.layers.requests import Requests
+from ptq_cli.plan.layers.storing import plan_stored
+from ptq_cli.plan.layers.tied_tables import tell_ties
+from ptq_cli.plan.layers.ties import Groups
+from ptq_cli.plan.questions.already_quantized import quantized_already, quantizing_nodes
+from ptq_cli.plan.questions.neighbours import Reasons, Rules, moved_from
+from ptq_cli.plan.questions.nested_layers import nested_refusals
 from ptq_cli.plan.reasons import layer_plan
-from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.plan.storing import plan_stored
 from ptq_cli.plan.target.rules import ActivationRule, Target
-from ptq_cli.plan.tied_tables import tell_ties
-from ptq_cli.plan.ties import Groups
 
 
 def make_plan(

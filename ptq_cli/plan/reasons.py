@@ -2,14 +2,14 @@
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import nested_graphs
-from ptq_cli.plan.graph_questions import is_constant, parameter_size
-from ptq_cli.plan.joinable_axes import has_axes_to_join
-from ptq_cli.plan.masks import adds_mask
-from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
-from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
-from ptq_cli.plan.requests import Requests
-from ptq_cli.plan.sigmoid_gates import silu_input
+from ptq_cli.models.graph.graph_reading import nested_graphs
+from ptq_cli.plan.layers.requests import Requests
+from ptq_cli.plan.questions.graph_questions import is_constant, parameter_size
+from ptq_cli.plan.questions.joinable_axes import has_axes_to_join
+from ptq_cli.plan.questions.masks import adds_mask
+from ptq_cli.plan.questions.nested_layers import CONTAINS_LAYERS
+from ptq_cli.plan.questions.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
+from ptq_cli.plan.questions.sigmoid_gates import silu_input
 from ptq_cli.plan.sites import LayerPlan
 from ptq_cli.plan.target.rules import JOINED_AXES, QUICK_GELU, Target
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
-from ptq_cli.recovery.layer_rows import LayerRows
-from ptq_cli.recovery.output_error import output_sqnr
-from ptq_cli.recovery.quantized_layer import QuantizedLayer, quantized_layers, replace_constants
-from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.recovery.residual_input import residual_input
-from ptq_cli.recovery.sample_stream import SampleStream, last_readers
-from ptq_cli.recovery.shelf import IN_MEMORY, Shelf
-from ptq_cli.recovery.solve_layer import LayerData, solve_layer
-from ptq_cli.recovery.solved_layer import SolvedLayer
+from ptq_cli.recovery.layers.layer_rows import LayerRows
+from ptq_cli.recovery.layers.quantized_layer import QuantizedLayer, quantized_layers, replace_constants
+from ptq_cli.recovery.layers.residual_input import residual_input
+from ptq_cli.recovery.layers.solve_layer import LayerData, solve_layer
+from ptq_cli.recovery.layers.solved_layer import SolvedLayer
+from ptq_cli.recovery.samples.output_error import output_sqnr
+from ptq_cli.recovery.samples.recovery_samples import RecoverySamples
+from ptq_cli.recovery.samples.sample_stream import SampleStream, last_readers
+from ptq_cli.recovery.samples.shelf import IN_MEMORY, Shelf
 
 ROWS = 8192
 """Of a layer with few inputs."""

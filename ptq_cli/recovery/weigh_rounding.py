@@ -8,16 +8,16 @@ import numpy as np
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.layer_state import LayerState, layer_state, new_constants
+from ptq_cli.recovery.layers.layer_state import LayerState, layer_state, new_constants
+from ptq_cli.recovery.layers.quantized_layer import QuantizedLayer, is_changed, quantized_layers
+from ptq_cli.recovery.layers.solved_layer import SolvedLayer, search_layer
 from ptq_cli.recovery.moments.input_moments import InputMoments
 from ptq_cli.recovery.moments.moment_sites import grid_of_input, reading_of
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
-from ptq_cli.recovery.quantized_layer import QuantizedLayer, is_changed, quantized_layers
 from ptq_cli.recovery.search.centered_moments import CenteredMoments
 from ptq_cli.recovery.search.least_squares import fit_least_squares
 from ptq_cli.recovery.search.ordered_algebra import quadratic_forms
 from ptq_cli.recovery.search.second_moments import Float64s
-from ptq_cli.recovery.solved_layer import SolvedLayer, search_layer
 
 NOT_MEASURED = "what it reads is not quantized, and was not measured by the calibration"
 NO_ROWS = "no data reached this part of the model"

@@ -8,7 +8,7 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
 from ptq_cli.runtime.device import Device
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 """They put their files into the same folder: of two that are installed, the later one hides the other."""
@@ -88,7 +88,7 @@ def _try(device: Device) -> None:
 
     Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
     """
-    from ptq_cli.runtime.on_device import as_tensors
+    from ptq_cli.runtime.tapping.on_device import as_tensors
 
     try:
         session = Session(_negation(), threads=1, device=device)

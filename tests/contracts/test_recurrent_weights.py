@@ -9,9 +9,9 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.quantized_layers import parameter_count, stored_formats

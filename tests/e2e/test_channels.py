@@ -22,7 +22,7 @@ def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
 
 
 def relu_of(folder: Path) -> np.ndarray:
-    from ptq_cli.runtime.session import Session
+    from ptq_cli.runtime.sessions.session import Session
 
     proto = onnx.load(folder / "model.onnx")
     proto.graph.output.append(helper.make_tensor_value_info("relu", TensorProto.FLOAT, None))

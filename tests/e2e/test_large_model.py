@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.models.constants_file import ConstantsFile
-from ptq_cli.runtime.session import Session
+from ptq_cli.models.files.constants_file import ConstantsFile
+from ptq_cli.runtime.sessions.session import Session
 from tests.e2e.conftest import Ptq, Refuse
 from tests.large_models import write_large
 
@@ -27,8 +27,8 @@ QUANTIZE = "quantize large.onnx --data x.npz --eval-data x.npz --evaluate"
 def large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model with external data that is larger than one file may be."""
     shutil.rmtree(folder / "ptq-run")
-    monkeypatch.setattr("ptq_cli.models.stored.LARGEST_BYTES", 30_000)
-    monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 1_000)
+    monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 30_000)
+    monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 1_000)
     write_large(folder / "large.onnx", width=WIDTH, layers=LAYERS)
     np.savez(folder / "x.npz", x=np.random.default_rng(1).standard_normal((12, WIDTH)).astype(np.float32))
     return folder
@@ -144,8 +144,8 @@ def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(
 def test_a_model_given_by_pytorch_is_kept_so_too(
     folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptq_cli.models.stored.LARGEST_BYTES", 500)
-    monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 100)
+    monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 500)
+    monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 100)
     outcome = ptq(
         "quantize model.pt --arch model.py:build --data calib.npz --eval-data eval.npz --evaluate --run pt"
     )

@@ -10,8 +10,8 @@ import pytest
 import ptq_cli
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.models.stored import serialize
-from ptq_cli.pipeline.exporting import ranges_by_effect
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.pipeline.exporting.recovering import ranges_by_effect
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.models.stored import serialize
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.pipeline.exporting import recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
 from tests.unit.plan.graphs import build
@@ -170,8 +170,8 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert (integers.min(), integers.max()) >= (-7, -7)
     assert integers.max() <= 7
     # The output on the samples set aside is what was told, when the file runs as a whole.
-    from ptq_cli.recovery.output_error import output_sqnr
-    from ptq_cli.runtime.session import Session
+    from ptq_cli.recovery.samples.output_error import output_sqnr
+    from ptq_cli.runtime.sessions.session import Session
 
     samples = correlated(shape, 80)[7::8]
     wanted = Session(Path("run/model.float.onnx"), threads=1).run({"x": samples})

@@ -11,13 +11,13 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import scale_spaces
-from ptq_cli.models.stored import serialize
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recovery.output_error import output_sqnr
-from ptq_cli.runtime.session import Session
+from ptq_cli.recovery.samples.output_error import output_sqnr
+from ptq_cli.runtime.sessions.session import Session
 from tests.unit.plan.graphs import build
 
 BLOCKS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)

@@ -14,7 +14,7 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.report.evaluation.latency_turns import LatencyTurns
 from ptq_cli.runtime.engines.engine import Model
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.turns import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --latency"

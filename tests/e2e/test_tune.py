@@ -13,7 +13,7 @@ import pytest
 import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
-from ptq_cli.models.stored import serialize
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.pipeline.tuning import candidate_models
 from ptq_cli.pipeline.tuning.climb import INTERRUPTED, NO_MORE_RUNGS, NO_MORE_TIME
 from ptq_cli.recipe.recovery_rungs import RUNGS

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.models.stored import serialize
+from ptq_cli.models.files.stored import serialize
 from tests.unit.plan.graphs import build
 
 TOKENS = """(float[n, 6, 128] x) => (float[n, 6, 16] y)

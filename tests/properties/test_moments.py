@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ptq_cli.collectors.artifact.calibration_file import Provenance
 from ptq_cli.core.numbers.arithmetic import QuantParameters, quantize
 from ptq_cli.core.numbers.formats import BY_NAME
-from ptq_cli.recovery.layer_geometry import Window
+from ptq_cli.recovery.layers.layer_geometry import Window
 from ptq_cli.recovery.moments.input_moments import InputSums
 from ptq_cli.recovery.moments.moments_file import Moments, moments_bytes, parse_moments
 from ptq_cli.recovery.moments.tensor_moments import (

@@ -8,7 +8,7 @@ import numpy as np
 from ptq_cli.calibdata.text.token_samples import IGNORED, TokenSample
 from ptq_cli.core.errors import CacheInputError, SequenceLengthError, TokenizerError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, rows_of
-from ptq_cli.models.cache_inputs import is_cache
+from ptq_cli.models.inputs.cache_inputs import is_cache
 
 IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
 NAMES = (IDS, MASK, POSITIONS, TYPES)

@@ -1,4 +1,5 @@
 """Model files of any kind are told apart, checked and opened.
 
-What may enter: what a file's format needs, and what a hostile file could do.
+``pytorch`` exports what PyTorch saved. What may enter: what a file's format needs, and what a hostile file
+could do.
 """

@@ -6,8 +6,8 @@ ONNX's checker refuses such a file; so it is shown the graph without these shape
 
 import onnx
 
+from ptq_cli.models.converting.opset import DEFAULT_DOMAIN
 from ptq_cli.models.loading.sparse import graphs_of
-from ptq_cli.models.opset import DEFAULT_DOMAIN
 
 
 def clear_declared_shapes(proto: onnx.ModelProto) -> None:

@@ -17,12 +17,15 @@ from ptq_cli.core.errors import (
     first_line,
 )
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
-from ptq_cli.models import stored
-from ptq_cli.models.batch_axes import noted_axes, with_axes
-from ptq_cli.models.cache_inputs import is_cache
-from ptq_cli.models.external_data import external_files, require_external_data
-from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
-from ptq_cli.models.large_constants import large_constants_aside
+from ptq_cli.models.converting.large_constants import large_constants_aside
+from ptq_cli.models.converting.opset import OLDEST_OPSET, name_default_domain
+from ptq_cli.models.files import stored
+from ptq_cli.models.files.external_data import external_files, require_external_data
+from ptq_cli.models.files.message_text import require_text
+from ptq_cli.models.files.possible_sizes import require_possible_sizes
+from ptq_cli.models.inputs.batch_axes import noted_axes, with_axes
+from ptq_cli.models.inputs.cache_inputs import is_cache
+from ptq_cli.models.inputs.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.loading.declared_types import (
     clear_declared_shapes,
     give_outputs_types,
@@ -31,9 +34,6 @@ from ptq_cli.models.loading.declared_types import (
 from ptq_cli.models.loading.negative_sizes import forget_negative_sizes, forget_sizes_of_values
 from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.loading.sparse import make_dense
-from ptq_cli.models.message_text import require_text
-from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
-from ptq_cli.models.possible_sizes import require_possible_sizes
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
     """
     file = SourceFile(path, detect_kind(path), sha256_file(path))
     if file.kind is ModelKind.ONNX:
-        from ptq_cli.models.fixed_inputs import fix_inputs
+        from ptq_cli.models.inputs.fixed_inputs import fix_inputs
         from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx
 
         model = load_onnx(path)
@@ -41,14 +41,14 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
 
 def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
     # PyTorch takes a second to import, and an ONNX model needs none of it.
-    from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
+    from ptq_cli.models.loading.pytorch.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
 
     if file.kind is ModelKind.EXPORTED_PROGRAM:
         program = _load_program(file.path, trusted=settings.trust_pickle)
         return ProgramSource(file, program, settings.inputs)
     if file.kind is ModelKind.TORCHSCRIPT:
         return TorchScriptSource(file, _load_torchscript(file.path), values=settings.inputs)
-    from ptq_cli.models.loading.torch_checkpoint import load_checkpoint
+    from ptq_cli.models.loading.pytorch.torch_checkpoint import load_checkpoint
 
     return ModuleSource(file, load_checkpoint(file.path, file.kind, settings), values=settings.inputs)
 
@@ -56,7 +56,7 @@ def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
 def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":
     import torch
 
-    from ptq_cli.models.loading.archive_safety import require_safe_archive
+    from ptq_cli.models.loading.pytorch.archive_safety import require_safe_archive
     from ptq_cli.models.quiet import quiet_exporter
 
     if not trusted:

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-from ptq_cli.models.inline_functions import inline_functions
+from ptq_cli.models.converting.inline_functions import inline_functions
 
 Size = int | ir.SymbolicDim
 

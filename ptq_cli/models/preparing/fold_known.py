@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.preparing.fold_lazily import LAZY, Move, lazy_tensor
 from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import array_of, made_by

@@ -10,10 +10,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.files.stored import release_tensor
+from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import array_of
-from ptq_cli.models.stored import release_tensor
 
 Move = Callable[[Array], Array]
 LAZY = (ir.ExternalTensor, ir.LazyTensor)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.models.preparing.fold_lazily import LAZY, lazy_tensor
 
 FLOAT = ir.DataType.FLOAT

@@ -12,8 +12,8 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.graph_reading import every_value, labelled_graphs
+from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph.graph_reading import every_value, labelled_graphs
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 WEIGHT_SUFFIX = ".weight"

@@ -7,7 +7,7 @@ that are one value ONNX Runtime gives the second no value.
 
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph.fresh_names import FreshNames
 
 
 def own_nested_outputs(model: ir.Model) -> int:

@@ -11,9 +11,10 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.work.garbage import no_cycle_search
-from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
-from ptq_cli.models.pair_operators import QUANTIZING
-from ptq_cli.models.possible_sizes import require_possible_values
+from ptq_cli.models.converting.opset import WRITTEN_OPSET, opset_of, raise_opset
+from ptq_cli.models.files.possible_sizes import require_possible_values
+from ptq_cli.models.graph.removed_graphs import remove_unused
+from ptq_cli.models.operators.pair_operators import QUANTIZING
 from ptq_cli.models.preparing.declared_shapes import infer_undeclared
 from ptq_cli.models.preparing.half import widen_half
 from ptq_cli.models.preparing.identities import drop_identities
@@ -25,7 +26,6 @@ from ptq_cli.models.preparing.passes.pass_registry import FUSING, REST
 from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
 from ptq_cli.models.preparing.simplify import simplify
 from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.models.removed_graphs import remove_unused
 
 NEWEST_FOR_FORMS = 20
 """Gelu's; exported PyTorch models are written in it."""

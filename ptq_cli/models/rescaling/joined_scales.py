@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import rank_of
+from ptq_cli.models.graph.graph_reading import rank_of
 from ptq_cli.models.preparing.rewriting.match import Floats, floats_of
 from ptq_cli.models.rescaling.channel_ids import Ids
 from ptq_cli.models.rescaling.layer_scales import product_with_vector

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.preparing.rewriting.edit import set_constant
 from ptq_cli.models.preparing.rewriting.match import floats_of
 from ptq_cli.models.rescaling.channel_ids import Factors, Ids

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import nested_graphs, rank_of
+from ptq_cli.models.graph.graph_reading import nested_graphs, rank_of
 from ptq_cli.models.rescaling import joined_scales, layer_scales, moved_scales
 from ptq_cli.models.rescaling.channel_ids import Ids
 from ptq_cli.models.rescaling.scale_trace import ScaleTrace

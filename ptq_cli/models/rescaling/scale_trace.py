@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import rank_of
+from ptq_cli.models.graph.graph_reading import rank_of
 from ptq_cli.models.rescaling.channel_ids import ChannelIds, Ids
 
 

@@ -20,8 +20,8 @@ from ptq_cli.pipeline.calibration.count_batches import (
 from ptq_cli.pipeline.calibration.counting import MakeCollector
 from ptq_cli.pipeline.calibration.feeding import Feeding
 from ptq_cli.pipeline.calibration.pieces_ahead import Piece
-from ptq_cli.runtime.buffers import Arrays
-from ptq_cli.runtime.forward import Forward, ForwardPass, Run, Tensor
+from ptq_cli.runtime.tapping.buffers import Arrays
+from ptq_cli.runtime.tapping.forward import Forward, ForwardPass, Run, Tensor
 
 CalibrationCheckpoints = Checkpoints[TensorStatistics]
 STAGE = "calibrate"

@@ -19,7 +19,7 @@ from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
-from ptq_cli.runtime.forward import Forward
+from ptq_cli.runtime.tapping.forward import Forward
 
 AfterBatch = Callable[[int, int], None]
 """Is told how many batches and samples were counted."""

@@ -8,7 +8,7 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TORCH_COLLECTORS
 from ptq_cli.core.errors import require_known
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.on_device import as_array
+from ptq_cli.runtime.tapping.on_device import as_array
 
 
 class _OnHost:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.counted_together import SharedMemory, together
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.runtime.forward import Tensor
+from ptq_cli.runtime.tapping.forward import Tensor
 
 GROUPS = 16
 """Of fewer groups threads would wait for one another; more take more calls."""

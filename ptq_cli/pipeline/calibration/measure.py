@@ -18,7 +18,7 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.work.progress import Progress, ProgressCallback
-from ptq_cli.models.graph_reading import nested_values
+from ptq_cli.models.graph.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints, collect
@@ -34,7 +34,7 @@ from ptq_cli.qdq.read.stored_constants import require_float_weights
 from ptq_cli.recipe.activation_modes import needs_ranges
 from ptq_cli.recipe.schema import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,16 +15,16 @@ from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.work.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
 from ptq_cli.core.work.progress import Progress, ProgressCallback
-from ptq_cli.models.graph_reading import every_value, nested_values
-from ptq_cli.models.stored import StoredModel, release
-from ptq_cli.runtime.forward import Forward, ForwardPass
+from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.models.graph.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
-from ptq_cli.runtime.pieces import begins_with, samples_of_piece
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.sizes import tapped_sizes
-from ptq_cli.runtime.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
+from ptq_cli.runtime.tapping.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
+from ptq_cli.runtime.tapping.pieces import begins_with, samples_of_piece
+from ptq_cli.runtime.tapping.sizes import tapped_sizes
+from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once
+from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000
 """Of a tensor with a histogram: its table and what was settled of it."""
@@ -131,7 +131,7 @@ def _open_on_device(
     batch_size: int,
     progress: ProgressCallback,
 ) -> Forward:
-    from ptq_cli.runtime.on_device import DeviceModel
+    from ptq_cli.runtime.tapping.on_device import DeviceModel
 
     device, limit = machine.device, machine.memory
     session = Session(tap(model.model, taps), threads=machine.threads, device=device)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.runtime.forward import Forward, ForwardPass
+from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 
 Result = TypeVar("Result")
 

@@ -28,7 +28,7 @@ from ptq_cli.runtime.device import Device
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from ptq_cli.models.stored import StoredModel
+    from ptq_cli.models.files.stored import StoredModel
 
 TARGET = "quantization.target"
 RECOVERY = "recovery.rungs"
@@ -141,7 +141,7 @@ def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict
 def _source_files(arch: str | None, file: SourceFile) -> Iterator[Path]:
     yield file.path
     if file.kind is ModelKind.ONNX:
-        from ptq_cli.models.stored import read_model
+        from ptq_cli.models.files.stored import read_model
 
         yield from read_model(file.path).data
     code = arch_file(arch)
@@ -213,7 +213,7 @@ def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> I
     Raises:
         PtqError: as ``load_run`` does.
     """
-    from ptq_cli.models.stored import read_parsed
+    from ptq_cli.models.files.stored import read_parsed
 
     calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
     run.require_stage(run.float_model, "ptq calibrate")

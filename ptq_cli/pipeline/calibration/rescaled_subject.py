@@ -13,13 +13,13 @@ from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.work.memory import most_resident_bytes
 from ptq_cli.core.work.progress import Progress, ProgressCallback
-from ptq_cli.models.checker import check_stored
+from ptq_cli.models.files.checker import check_stored
+from ptq_cli.models.files.stored import is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.models.stored import is_large, serialize
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
 from ptq_cli.pipeline.run.resolve import Resolved
-from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
+from ptq_cli.plan.layers.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
@@ -28,8 +28,8 @@ from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, 
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recovery.factors.rescale_model import RescaledModel, rescale_model
-from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.runtime.sizes import tapped_sizes
+from ptq_cli.recovery.samples.recovery_samples import RecoverySamples
+from ptq_cli.runtime.tapping.sizes import tapped_sizes
 
 MOST_SAMPLES = 64
 """Ranges of channels need fewer samples than ranges of tensors: they decide factors, not scales."""

@@ -22,7 +22,7 @@ from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     NO_CHECKPOINTS,
     CheckpointWriter,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.locations import resolve_location

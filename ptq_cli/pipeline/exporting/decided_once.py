@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.stored import StoredModel, mapped
+from ptq_cli.models.files.stored import StoredModel, mapped
 from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
 from ptq_cli.pipeline.exporting.recovered_model import free_scales
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.write.weight_decisions import LARGEST_BIAS
-from ptq_cli.recovery.quantized_layer import (
+from ptq_cli.qdq.write.weights.weight_decisions import LARGEST_BIAS
+from ptq_cli.recovery.layers.quantized_layer import (
     QuantizedLayer,
     constant_array,
     quantized_layers,

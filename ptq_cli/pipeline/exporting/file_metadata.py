@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 
 from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
-from ptq_cli.pipeline.exporting.placement import Placement
+from ptq_cli.pipeline.exporting.placing.placement import Placement
 from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
-from ptq_cli.pipeline.exporting.recovery_effects import Recovery
-from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe
+from ptq_cli.pipeline.exporting.recovering.recovery_effects import Recovery
+from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target

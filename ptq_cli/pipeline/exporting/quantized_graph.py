@@ -9,27 +9,27 @@ import onnx_ir as ir
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.work.progress import ProgressCallback
-from ptq_cli.models.constants_file import ConstantsFile
-from ptq_cli.models.opset import opset_of, raise_opset
-from ptq_cli.models.stored import StoredModel
-from ptq_cli.pipeline.exporting.form_noise import without_noisy_forms
-from ptq_cli.pipeline.exporting.half_scales import with_half_scale
-from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
-from ptq_cli.pipeline.exporting.moved_statistics import with_moved_statistics
-from ptq_cli.pipeline.exporting.placement import Placement, place
-from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect, choose_ranges
-from ptq_cli.pipeline.exporting.recovery_data import RecoveryData
-from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, require_ranges, unsearched
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.models.converting.opset import opset_of, raise_opset
+from ptq_cli.models.files.constants_file import ConstantsFile
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.pipeline.exporting.placing.half_scales import with_half_scale
+from ptq_cli.pipeline.exporting.placing.latency_preference import LatencyPreference, prefer_latency
+from ptq_cli.pipeline.exporting.placing.placement import Placement, place
+from ptq_cli.pipeline.exporting.ranges.form_noise import without_noisy_forms
+from ptq_cli.pipeline.exporting.ranges.moved_statistics import with_moved_statistics
+from ptq_cli.pipeline.exporting.ranges.tensor_ranges import decide_activations, require_ranges, unsearched
+from ptq_cli.pipeline.exporting.recovering.ranges_by_effect import RangesByEffect, choose_ranges
+from ptq_cli.pipeline.exporting.recovering.recovery_data import RecoveryData
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.plan.clamps import expose_clamps, fit_clamps
+from ptq_cli.plan.formats.clamps import expose_clamps, fit_clamps
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.qdq.write.streamed_weights import Keep, StreamedWeights, as_it_is
+from ptq_cli.qdq.write.weights.streamed_weights import Keep, StreamedWeights, as_it_is
 from ptq_cli.recipe.recovery_rungs import RANGES, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16, LATENCY
 

@@ -11,30 +11,30 @@ from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.work.progress import LayerProgress, ProgressCallback
-from ptq_cli.models.stored import StoredModel, serialize
-from ptq_cli.pipeline.exporting.moved_statistics import with_moved_statistics
-from ptq_cli.pipeline.exporting.placement import Placement
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.pipeline.exporting.placing.placement import Placement
 from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
-from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, recovery_samples
-from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
+from ptq_cli.pipeline.exporting.ranges.moved_statistics import with_moved_statistics
+from ptq_cli.pipeline.exporting.recovering.recovery_data import RecoveryData, recovery_samples
+from ptq_cli.pipeline.exporting.recovering.recovery_effects import LayerRecovery, Recovery, RungEffect
 from ptq_cli.pipeline.moments.collect_moments import MomentSubject
 from ptq_cli.pipeline.moments.moment_blocks import divided, measure_blocks, moments_provenance, require_fit
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights
 from ptq_cli.recipe.recovery_rungs import ROUND, WEIGHED
+from ptq_cli.recovery.layers.quantized_layer import constant_array, quantized_layers, replace_constants
+from ptq_cli.recovery.layers.solved_layer import SolvedLayer
 from ptq_cli.recovery.moments.moment_sites import moment_sites
 from ptq_cli.recovery.moments.moments_file import Moments
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
-from ptq_cli.recovery.output_error import output_sqnr
-from ptq_cli.recovery.quantized_layer import constant_array, quantized_layers, replace_constants
 from ptq_cli.recovery.recover_rounding import recover_rounding
-from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.recovery.shelf import IN_MEMORY
-from ptq_cli.recovery.solved_layer import SolvedLayer
+from ptq_cli.recovery.samples.output_error import output_sqnr
+from ptq_cli.recovery.samples.recovery_samples import RecoverySamples
+from ptq_cli.recovery.samples.shelf import IN_MEMORY
 from ptq_cli.recovery.weigh_rounding import weigh_rounding
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 STAGE = "recover"
 MOMENTS = "moments.safetensors"

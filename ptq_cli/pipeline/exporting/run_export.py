@@ -14,32 +14,32 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.work.garbage import no_cycle_search
 from ptq_cli.core.work.progress import ProgressCallback, silent
-from ptq_cli.models.checker import check_stored
+from ptq_cli.models.files.checker import check_stored
+from ptq_cli.models.files.stored import StoredModel, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
-from ptq_cli.models.stored import StoredModel, store_model
 from ptq_cli.pipeline.calibration.provenance import loaded_run
 from ptq_cli.pipeline.calibration.source_size import source_bytes
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
 from ptq_cli.pipeline.exporting.file_metadata import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
-from ptq_cli.pipeline.exporting.powers_of_two import prove_powers_of_two
+from ptq_cli.pipeline.exporting.placing.latency_preference import LatencyPreference
+from ptq_cli.pipeline.exporting.placing.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph, quantized_graph
-from ptq_cli.pipeline.exporting.ranges_by_effect import RangesByEffect
 from ptq_cli.pipeline.exporting.recovered_model import RecoveryMaterial, recover_model
-from ptq_cli.pipeline.exporting.recovery_data import RecoveryData, open_moments, open_recovery_data
-from ptq_cli.pipeline.exporting.recovery_effects import Recovery
-from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.pipeline.exporting.recovering.ranges_by_effect import RangesByEffect
+from ptq_cli.pipeline.exporting.recovering.recovery_data import RecoveryData, open_moments, open_recovery_data
+from ptq_cli.pipeline.exporting.recovering.recovery_effects import Recovery
+from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
-from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.clamps_of_blocks import write_clamps_of_blocks
+from ptq_cli.qdq.write.forms.channel_padding import pad_channels
+from ptq_cli.qdq.write.forms.clamps_of_blocks import write_clamps_of_blocks
+from ptq_cli.qdq.write.forms.runtime_operators import write_runtime_operators
+from ptq_cli.qdq.write.forms.turned_gemms import turn_gemms_of_blocks
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
-from ptq_cli.qdq.write.runtime_operators import write_runtime_operators
-from ptq_cli.qdq.write.table_lookups import write_table_lookups
-from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
+from ptq_cli.qdq.write.pairs.table_lookups import write_table_lookups
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16

@@ -18,17 +18,17 @@ from ptq_cli.pipeline.calibration.provenance import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.exporting.quantized_graph import quantized_graph
 from ptq_cli.pipeline.exporting.recovered_model import free_scales, largest_values
-from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
+from ptq_cli.pipeline.exporting.recovering.recovery_data import calibrated_data
 from ptq_cli.pipeline.moments.collect_moments import MomentSubject
 from ptq_cli.pipeline.moments.moment_blocks import measure_blocks, moments_provenance
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recovery.layers.quantized_layer import quantized_layers
 from ptq_cli.recovery.moments.moment_sites import moment_sites
 from ptq_cli.recovery.moments.moments_file import Moments, moments_bytes, parse_moments, save_moments
 from ptq_cli.recovery.moments.tensor_moments import MomentSite
-from ptq_cli.recovery.quantized_layer import quantized_layers
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.torchrun.distributed import Group

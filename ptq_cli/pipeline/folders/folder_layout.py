@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptq_cli.core.files import Content
-from ptq_cli.models.shared_constants import share_constants
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.shared_constants import share_constants
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.folders.model_folder import SUFFIX, ModelFolder
 
 DATA_SUFFIX = ".onnx_data"

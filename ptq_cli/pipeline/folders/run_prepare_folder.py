@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ptq_cli.core.files import write_together
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.folders.data_of_files import data_by_file
 from ptq_cli.pipeline.folders.folder_layout import carried_files, lay_out
 from ptq_cli.pipeline.folders.folder_requests import named_errors, own_settings

@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.core.errors import NothingToQuantizeError, OutputFileError
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.folders.file_suffix import require_suffix, suffix_of
 from ptq_cli.pipeline.folders.folder_layout import carried_files, lay_out

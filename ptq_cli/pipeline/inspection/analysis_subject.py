@@ -13,7 +13,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
 from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError, did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.graph_reading import input_at, names_around
+from ptq_cli.models.graph.graph_reading import input_at, names_around
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import class_counts, has_classes
 from ptq_cli.pipeline.evaluation.measuring.output_axes import noted_output_axes
@@ -29,7 +29,7 @@ from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.evaluation.judged_metrics import judged_metrics
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
-from ptq_cli.runtime.pieces import Cutter
+from ptq_cli.runtime.tapping.pieces import Cutter
 
 PIECE_BYTES = 32 << 20
 """Float tensors between stages of one piece. They are held beside their quantized twins; larger ones are no

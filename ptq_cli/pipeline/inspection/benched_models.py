@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import ModelFormatError, ModelInputError, require_known
 from ptq_cli.core.tensors import TensorSpec, format_shape
-from ptq_cli.models.batch_axes import note_axes
-from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.inputs.batch_axes import note_axes
+from ptq_cli.models.inputs.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
-from ptq_cli.models.stored import StoredModel, serialize
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.metadata import TARGET

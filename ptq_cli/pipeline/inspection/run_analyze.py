@@ -11,9 +11,9 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.models.files.stored import read_model
+from ptq_cli.models.graph.graph_reading import nested_graphs
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
-from ptq_cli.models.stored import read_model
 from ptq_cli.pipeline.calibration.provenance import load_run
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
 from ptq_cli.pipeline.evaluation.written.run_page import page_with

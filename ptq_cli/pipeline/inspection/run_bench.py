@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.operator_summary import scaled_to
 from ptq_cli.latency.operator_times import NodeTime, node_times
-from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.inspection.benched_models import BenchedModels, open_models
 from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.preparing.served_inputs import ServedInputs, batches_of, inputs_of_recipe
@@ -21,10 +21,10 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.evaluation.latency import LatencyComparison, Scenario, measure_latencies
-from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
+from ptq_cli.runtime.sessions.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.turns import require_length
 
 PROFILED = 0.2

@@ -8,13 +8,13 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, value_spec
 from ptq_cli.models.loading.source import ModelSource, SourceFile
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.pipeline.exporting.exported_file import unusual_layers
-from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.exporting.placing.placement import place
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.inspection.target_of import target_of
 from ptq_cli.pipeline.preparing.float_model import Shapes, make_float_model, open_source
 from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size

@@ -11,12 +11,12 @@ from ptq_cli.calibdata.dataset.rebatch import part_of
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.batch_axes import Axes, note_axes, noted_axes
-from ptq_cli.models.fixed_inputs import fix_inputs
+from ptq_cli.models.converting.opset import opset_of
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.inputs.batch_axes import Axes, note_axes, noted_axes
+from ptq_cli.models.inputs.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.models.opset import opset_of
-from ptq_cli.models.pair_operators import QUANTIZE
-from ptq_cli.models.stored import serialize
+from ptq_cli.models.operators.pair_operators import QUANTIZE
 from ptq_cli.pipeline.inspection.target_of import target_of
 from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.run.reading import reading_of
@@ -37,7 +37,7 @@ from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import KernelComparison, OutputComparison, Verification
 from ptq_cli.runtime.engines.engine import Kernel
 from ptq_cli.runtime.engines.engine_registry import at_level, engine_of, measuring_engine
-from ptq_cli.runtime.sizes import measured_shapes
+from ptq_cli.runtime.tapping.sizes import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
 COMPARED_SAMPLES = 64

@@ -11,7 +11,7 @@ from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.work.progress import ProgressCallback
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.count_batches import (
     AfterBatch,
@@ -29,8 +29,8 @@ from ptq_cli.recovery.moments.tensor_moments import (
     total_bytes,
 )
 from ptq_cli.runtime.device import Device
-from ptq_cli.runtime.forward import Tensor
 from ptq_cli.runtime.machine import Machine
+from ptq_cli.runtime.tapping.forward import Tensor
 
 STAGE = "moments"
 

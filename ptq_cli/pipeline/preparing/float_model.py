@@ -23,7 +23,10 @@ from ptq_cli.core.errors import (
     did_you_mean,
 )
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
-from ptq_cli.models.batch_axes import (
+from ptq_cli.models.converting.opset import opset_of
+from ptq_cli.models.files.checker import check_stored
+from ptq_cli.models.files.stored import StoredModel, is_large, read_model, serialize, store_model
+from ptq_cli.models.inputs.batch_axes import (
     Wanted,
     found_axes,
     input_axes,
@@ -32,14 +35,12 @@ from ptq_cli.models.batch_axes import (
     require_axes,
     with_axes,
 )
-from ptq_cli.models.cache_inputs import starts_empty
-from ptq_cli.models.checker import check_stored
-from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
+from ptq_cli.models.inputs.cache_inputs import starts_empty
+from ptq_cli.models.inputs.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
-from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import (
     HALF_TOLERANCE,
     RELATIVE_TOLERANCE,
@@ -49,12 +50,11 @@ from ptq_cli.models.parity import (
 )
 from ptq_cli.models.preparing.declared_shapes import forget_contradicted
 from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
-from ptq_cli.models.stored import StoredModel, is_large, read_model, serialize, store_model
 from ptq_cli.pipeline.run.output_checks import require_data_output
 from ptq_cli.recipe.schema import ModelSettings
-from ptq_cli.runtime.foreign_types import know_foreign_types
-from ptq_cli.runtime.opsets import require_known_opset
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.foreign_types import know_foreign_types
+from ptq_cli.runtime.sessions.opsets import require_known_opset
+from ptq_cli.runtime.sessions.session import Session
 
 Shapes = Mapping[str, Sequence[int]]
 

@@ -8,8 +8,8 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.input_names import match_names, sole_notes
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.models.stored import StoredModel
 from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
 from ptq_cli.pipeline.run.output_checks import input_files, require_output
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve

@@ -89,9 +89,9 @@ def require_data_output(output: Path, model: Path) -> None:
     Raises:
         UsageError: it is one that holds data of the source.
     """
-    from ptq_cli.models.constants_file import data_path
+    from ptq_cli.models.files.constants_file import data_path
+    from ptq_cli.models.files.stored import read_model
     from ptq_cli.models.loading.detect import ModelKind, detect_kind
-    from ptq_cli.models.stored import read_model
 
     if not model.is_file() or detect_kind(model) is not ModelKind.ONNX:
         return

@@ -15,7 +15,7 @@ from ptq_cli.collectors.artifact.calibration_file import (
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content
 from ptq_cli.core.work.progress import ProgressCallback
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, make_calibration, provenance_of

@@ -7,12 +7,12 @@ from pathlib import Path
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.files import sha256_file, write_together
 from ptq_cli.core.work.progress import ProgressCallback
-from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.evaluation.parts.evaluation_part import evaluate_together
-from ptq_cli.pipeline.exporting.recovery_data import recovery_data
+from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import Exported, make_export
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory

@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, rank_of
-from ptq_cli.plan.dynamic_layers import dynamic_refusal
+from ptq_cli.models.graph.graph_reading import input_at, rank_of
+from ptq_cli.plan.layers.dynamic_layers import dynamic_refusal
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.activation_modes import STATIC, mode_of

@@ -8,7 +8,7 @@ from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data

@@ -8,7 +8,7 @@ from ptq_cli.core.durations import parse_duration
 from ptq_cli.core.files import write_together
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.machine_profile import profile_to_json
-from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.source_size import opened_bytes
@@ -18,7 +18,7 @@ from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.run_evaluate import joined_ranks, make_evaluations
 from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.exporting.latency_preference import profile_here
+from ptq_cli.pipeline.exporting.placing.latency_preference import profile_here
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budget_checks import decision_recipe

@@ -15,10 +15,10 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.pipeline.calibration.provenance import load_run
-from ptq_cli.pipeline.exporting.activation_formats import with_formats
-from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.tensor_ranges import decide_activations, statistics_of
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.exporting.placing.activation_formats import with_formats
+from ptq_cli.pipeline.exporting.placing.placement import place
+from ptq_cli.pipeline.exporting.ranges.tensor_ranges import decide_activations, statistics_of
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import every_value
+from ptq_cli.models.graph.graph_reading import every_value
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.worth.savings import PER_ELEMENT, PER_NODE, Sizes
 

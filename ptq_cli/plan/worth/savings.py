@@ -6,8 +6,8 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import short_name
-from ptq_cli.models.graph_reading import every_value
+from ptq_cli.models.graph.fresh_names import short_name
+from ptq_cli.models.graph.graph_reading import every_value
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.models.dynamic_lstm import MICROSOFT
-from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of, sole_reader
-from ptq_cli.models.pair_operators import is_pair_node
-from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
-from ptq_cli.plan.neighbours import (
+from ptq_cli.models.graph.graph_reading import input_at, nested_graphs, rank_of, sole_reader
+from ptq_cli.models.operators.dynamic_lstm import MICROSOFT
+from ptq_cli.models.operators.pair_operators import is_pair_node
+from ptq_cli.plan.questions.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
+from ptq_cli.plan.questions.neighbours import (
     Rules,
     clamp_behind,
     input_fused_behind,
@@ -18,8 +18,8 @@ from ptq_cli.plan.neighbours import (
     moved_outputs,
     rule_of,
 )
-from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
-from ptq_cli.plan.refusals import (
+from ptq_cli.plan.questions.nested_layers import CONTAINS_LAYERS
+from ptq_cli.plan.questions.refusals import (
     attribute_refusal,
     bias_refusal,
     clamp_refusal,
@@ -27,7 +27,7 @@ from ptq_cli.plan.refusals import (
     no_rule,
     output_refusal,
 )
-from ptq_cli.plan.sigmoid_gates import COMPUTED
+from ptq_cli.plan.questions.sigmoid_gates import COMPUTED
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QUICK_GELU, OpRule, Target
 from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of, has_scale_of_products

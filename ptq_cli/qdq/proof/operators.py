@@ -6,13 +6,13 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.integer_operators import is_integer_operator
-from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
-from ptq_cli.models.two_levels import carries_four_bits, multiplies_four_bits
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.models.operators.integer_operators import is_integer_operator
+from ptq_cli.models.operators.pair_operators import QUANTIZE, dequantized_by, is_pair_node
+from ptq_cli.models.operators.two_levels import carries_four_bits, multiplies_four_bits
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
-from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.plan.questions.graph_questions import is_constant
+from ptq_cli.plan.questions.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by

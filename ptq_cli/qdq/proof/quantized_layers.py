@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.integer_operators import is_integer_operator
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, is_pair_node
-from ptq_cli.plan.graph_questions import constant_size, parameter_size
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.operators.integer_operators import is_integer_operator
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, is_pair_node
+from ptq_cli.plan.layers.storing import DYNAMIC
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
+from ptq_cli.plan.questions.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.sites import LayerPlan, Plan
-from ptq_cli.plan.storing import DYNAMIC
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts, inside_parts

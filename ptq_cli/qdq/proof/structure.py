@@ -4,10 +4,16 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.models.dynamic_forms import CONV_INTEGER, MATMUL_INTEGER
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, clips_integers, integers_of, quantizer_of
-from ptq_cli.models.two_levels import is_dynamic_quantize
-from ptq_cli.plan.already_quantized import has_parameters_of
+from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER, MATMUL_INTEGER
+from ptq_cli.models.operators.pair_operators import (
+    DEQUANTIZE,
+    QUANTIZE,
+    clips_integers,
+    integers_of,
+    quantizer_of,
+)
+from ptq_cli.models.operators.two_levels import is_dynamic_quantize
+from ptq_cli.plan.questions.already_quantized import has_parameters_of
 from ptq_cli.qdq.read.clamped_sums import is_clamped_sum
 from ptq_cli.qdq.read.stored_constants import is_unpacked
 

@@ -7,12 +7,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.integer_operators import is_integer_operator
-from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by
-from ptq_cli.plan.graph_questions import is_constant, weight_axis
-from ptq_cli.plan.neighbours import rule_of
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.operators.integer_operators import is_integer_operator
+from ptq_cli.models.operators.pair_operators import QUANTIZE, dequantized_by
+from ptq_cli.plan.questions.graph_questions import is_constant, weight_axis
+from ptq_cli.plan.questions.neighbours import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule
 from ptq_cli.plan.target.target_file import OpRule, Target
 from ptq_cli.qdq.proof.structure import structure_faults

@@ -5,18 +5,24 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.core.numbers.formats import FLOATS
-from ptq_cli.models.graph_reading import input_at, sole_reader
-from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.models.pair_operators import (
+from ptq_cli.models.converting.opset import QUARTER_BYTE_OPSET
+from ptq_cli.models.graph.graph_reading import input_at, sole_reader
+from ptq_cli.models.operators.pair_operators import (
     DEQUANTIZE,
     dequantized_by,
     integers_of,
     quantized_by,
     quantizer_of,
 )
-from ptq_cli.plan.masks import carries_mask
-from ptq_cli.plan.neighbours import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
-from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
+from ptq_cli.plan.questions.masks import carries_mask
+from ptq_cli.plan.questions.neighbours import (
+    Rules,
+    clamp_behind,
+    input_fused_behind,
+    moved_inputs,
+    moved_outputs,
+)
+from ptq_cli.plan.questions.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.metadata import has_chosen_layers
 from ptq_cli.qdq.proof.carried_pairs import restored_by

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.pair_operators import DEQUANTIZE
-from ptq_cli.models.two_levels import BLOCK, four_bit_source, is_dynamic_quantize, is_four_bit
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE
+from ptq_cli.models.operators.two_levels import BLOCK, four_bit_source, is_dynamic_quantize, is_four_bit
 
 
 def two_level_faults(model: ir.Model) -> Iterator[str]:

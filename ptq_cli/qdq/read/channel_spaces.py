@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.models.dynamic_lstm import MICROSOFT
-from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.models.graph.graph_reading import input_at, nested_graphs, rank_of
+from ptq_cli.models.operators.dynamic_lstm import MICROSOFT
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by
+from ptq_cli.plan.questions.graph_questions import is_constant
 from ptq_cli.plan.target.rules import QUICK_GELU
 
 PASSING = (

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.graph.graph_reading import input_at, sole_reader
 from ptq_cli.qdq.read.pair_grids import grid_of
 
 

@@ -8,16 +8,16 @@ import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.dynamic_forms import CONV_INTEGER
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.models.stored import mapped, serialize
+from ptq_cli.models.files.stored import mapped, serialize
+from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.qdq.read.dynamic_parts import DynamicPart
 from ptq_cli.qdq.read.graph_parts import part_of
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of
 from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 WEIGHT = 1
 """The input of a Gemm."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ptq_cli.models.dynamic_forms import CONV_INTEGER, MATMUL_INTEGER, OF_LAYER, OF_TENSOR
-from ptq_cli.models.fresh_names import short_name
+from ptq_cli.models.graph.fresh_names import short_name
+from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER, MATMUL_INTEGER, OF_LAYER, OF_TENSOR
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 
 PRODUCTS = {MATMUL_INTEGER: "MatMul", CONV_INTEGER: "Conv"}

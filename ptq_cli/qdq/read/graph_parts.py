@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import nested_graphs
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.models.graph.graph_reading import nested_graphs
+from ptq_cli.plan.questions.graph_questions import is_constant
 
 
 def part_of(

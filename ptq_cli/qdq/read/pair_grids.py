@@ -9,8 +9,8 @@ import onnx_ir as ir
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.numbers.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at
-from ptq_cli.models.pair_operators import (
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.models.operators.pair_operators import (
     DEQUANTIZE,
     QUANTIZE,
     clips_integers,

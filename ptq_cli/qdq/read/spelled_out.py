@@ -2,9 +2,9 @@
 
 import onnx_ir as ir
 
-from ptq_cli.models.dynamic_lstm import MICROSOFT
+from ptq_cli.models.operators.dynamic_lstm import MICROSOFT
 from ptq_cli.models.preparing.rewriting.edit import drop
-from ptq_cli.plan.sigmoid_gates import gate_of, silu_input
+from ptq_cli.plan.questions.sigmoid_gates import gate_of, silu_input
 from ptq_cli.plan.target.rules import QUICK_GELU
 
 

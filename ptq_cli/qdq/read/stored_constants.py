@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.models.integer_operators import RECURRENT
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.plan.already_quantized import FLOAT_MODEL
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.models.operators.integer_operators import RECURRENT
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.plan.questions.already_quantized import FLOAT_MODEL
+from ptq_cli.plan.questions.graph_questions import is_constant
 
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""

@@ -11,10 +11,10 @@ import onnx_ir as ir
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.numbers.formats import FLOATS
-from ptq_cli.models.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.graph_reading import nested_graphs
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.models.graph.graph_reading import nested_graphs
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of
+from ptq_cli.plan.questions.graph_questions import is_constant
 from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts
 from ptq_cli.qdq.read.graph_parts import readers_by_value
 from ptq_cli.qdq.read.pair_grids import grid_of

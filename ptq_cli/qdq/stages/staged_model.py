@@ -12,7 +12,7 @@ from ptq_cli.core.numbers.arithmetic import QuantParameters, dequantize, fake_qu
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.stages.cut_stages import Form, Stage
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 
 @dataclass(frozen=True)

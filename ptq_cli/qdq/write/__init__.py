@@ -1,6 +1,6 @@
 """A float graph, a plan and parameters become the quantized graph.
 
-``quantize_graph`` runs the passes in order. ``site_parameters`` decides the scale and zero point of every
-site before; ``weight_quantizer`` says what each family of quantizers must tell. What may enter: a pass, or
-what one stores.
+``site_parameters`` decides the scale and zero point of every site, with the integers of ``weights``; then
+``quantize_graph`` runs the passes of ``forms`` and ``pairs`` in order. What may enter: a pass, or what one
+stores.
 """

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.constants_file import named_alike
-from ptq_cli.models.fresh_names import RESULT
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.files.constants_file import named_alike
+from ptq_cli.models.graph.fresh_names import RESULT
+from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:

@@ -8,10 +8,16 @@ import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
-from ptq_cli.qdq.write.outliers import Outlier
-from ptq_cli.qdq.write.streamed_weights import Keep, as_it_is
-from ptq_cli.qdq.write.weight_decisions import Bias, DecidedWeight, constant, decide_weight, require_finite
-from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
+from ptq_cli.qdq.write.weights.outliers import Outlier
+from ptq_cli.qdq.write.weights.streamed_weights import Keep, as_it_is
+from ptq_cli.qdq.write.weights.weight_decisions import (
+    Bias,
+    DecidedWeight,
+    constant,
+    decide_weight,
+    require_finite,
+)
+from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
 from ptq_cli.recipe.schema import AmaxSettings
 
 Decide = Callable[[ActivationSite], QuantParameters]

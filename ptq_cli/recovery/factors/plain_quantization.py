@@ -8,13 +8,13 @@ import onnx_ir as ir
 from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.qdq.write.weight_decisions import constant
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.qdq.write.weights.weight_decisions import constant
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 
 Range = tuple[float, float]
 BYTE = 8

@@ -8,17 +8,17 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.models.stored import serialize
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recovery.factors.find_factors import SpaceFactors, find_factors
 from ptq_cli.recovery.factors.plain_quantization import plainly_quantized, tensor_ranges
 from ptq_cli.recovery.factors.space_samples import sample_spaces
-from ptq_cli.recovery.output_error import output_sqnr
-from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.runtime.session import Session
+from ptq_cli.recovery.samples.output_error import output_sqnr
+from ptq_cli.recovery.samples.recovery_samples import RecoverySamples
+from ptq_cli.runtime.sessions.session import Session
 
 SAME = 1e-5
 """The largest difference of an output, as a share of its largest value, that counts as rounding."""

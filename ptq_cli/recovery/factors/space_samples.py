@@ -8,17 +8,17 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.files.stored import mapped
+from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.rescaling.channel_ids import Ids
 from ptq_cli.models.rescaling.scale_spaces import HeldChannels, ScaleSpace
-from ptq_cli.models.stored import mapped
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
-from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
-from ptq_cli.recovery.layer_rows import LayerRows
-from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.layers.layer_geometry import LayerGeometry, layer_geometry
+from ptq_cli.recovery.layers.layer_rows import LayerRows
+from ptq_cli.recovery.samples.recovery_samples import RecoverySamples
 from ptq_cli.recovery.search.second_moments import Float64s
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 
 Float32s = npt.NDArray[np.float32]
 ROWS = 512

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from onnx import TensorProto, helper
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 Int32s = npt.NDArray[np.int32]
 

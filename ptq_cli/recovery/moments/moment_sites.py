@@ -6,8 +6,8 @@ import numpy as np
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters, scale_from_amax
 from ptq_cli.core.numbers.formats import INT16
+from ptq_cli.recovery.layers.quantized_layer import QuantizedLayer
 from ptq_cli.recovery.moments.tensor_moments import InputReading, MomentSite
-from ptq_cli.recovery.quantized_layer import QuantizedLayer
 
 ROWS = 4096
 """Of a convolution with few inputs."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters, quantize
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.layer_geometry import OUTSIDE, Window, spread
+from ptq_cli.recovery.layers.layer_geometry import OUTSIDE, Window, spread
 from ptq_cli.recovery.moments.input_moments import InputMoments, InputSums
 from ptq_cli.recovery.search.second_moments import Int64s
 

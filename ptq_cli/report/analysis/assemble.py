@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.models.integer_operators import RECURRENT
+from ptq_cli.models.operators.integer_operators import RECURRENT
 from ptq_cli.qdq.read.constant_values import ConstantValues, constant_values
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.report.analysis.analysis_document import LayerAnalysis, MetricSummary, Order

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval

@@ -10,8 +10,8 @@ from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.qdq.proof.kernels_apart import KernelUnit, kernels_apart
 from ptq_cli.report.proof.optimized_outputs import OutputSums
 from ptq_cli.report.proof.verification import KernelComparison, KernelDifference
-from ptq_cli.runtime.block_levels import EXACT
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.block_levels import EXACT
+from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
 
 STAGE = "comparing kernels"

@@ -7,11 +7,11 @@ import numpy as np
 
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.report.proof.verification import OutputDifference
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
 
 STEPS = 255

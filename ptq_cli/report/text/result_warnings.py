@@ -8,7 +8,7 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.text.summary import format_value, share_of_float
-from ptq_cli.runtime.decoded_floats import has_four_bits
+from ptq_cli.runtime.sessions.decoded_floats import has_four_bits
 
 FEWEST_IN_INTEGERS = 0.5
 """Share of the multiply-accumulates."""

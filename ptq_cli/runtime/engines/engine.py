@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Protocol
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.plan.target.rules import RUNTIME_TITLES
 
 Placement = Literal["integer", "float", "gone"]

@@ -1,10 +1,10 @@
 """The runtimes by name. A new one is a file, a line here, and its name in ``plan.target.rules``."""
 
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.engines.openvino_engine import OPEN_VINO
+from ptq_cli.runtime.sessions.block_levels import EXACT
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO)}
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import onnx_ir as ir
 import onnxruntime
 
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.runtime.engines.engine import Engine, Kernel, KernelCounts, Model
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels, find_kernels
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 
 class OnnxRuntime(Engine):

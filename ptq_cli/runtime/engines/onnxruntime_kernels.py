@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_operator
-from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
-from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.operators.integer_operators import INTEGER_OPERATORS, is_integer_operator
+from ptq_cli.models.operators.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.runtime.engines.engine import Kernel, KernelCounts, Placement
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 
 BLOCK_KERNELS = ("MatMulNBits", "GatherBlockQuantized")
 """They read weights in blocks, and give floats."""

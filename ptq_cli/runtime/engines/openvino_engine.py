@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import MissingRuntimeError, PtqError, RuntimeFailedError
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.pair_operators import is_pair_node
-from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.operators.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import OPENVINO
 from ptq_cli.runtime.engines.engine import Engine, Kernel, KernelCounts, Model, Placement
 from ptq_cli.runtime.engines.marked_graph import MARK, marked_graph

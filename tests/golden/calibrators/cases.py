@@ -11,11 +11,11 @@ import torch
 
 from ptq_cli.amax.choice import Choice
 from ptq_cli.amax.decide import check_amax_settings
-from ptq_cli.amax.entropy import entropy_amax
-from ptq_cli.amax.linear_histogram import BINS, LinearHistogram, histogram_of_values, linear_view
-from ptq_cli.amax.max import max_amax
-from ptq_cli.amax.mse import BINS_PER_LEVEL, mse_amax, symmetric_errors
-from ptq_cli.amax.percentile import percentile_amax
+from ptq_cli.amax.methods.entropy import entropy_amax
+from ptq_cli.amax.methods.linear_histogram import BINS, LinearHistogram, histogram_of_values, linear_view
+from ptq_cli.amax.methods.max import max_amax
+from ptq_cli.amax.methods.mse import BINS_PER_LEVEL, mse_amax, symmetric_errors
+from ptq_cli.amax.methods.percentile import percentile_amax
 from ptq_cli.amax.weight_ranges import choose_weight_ranges
 from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.histogram_collector import HistogramCollector

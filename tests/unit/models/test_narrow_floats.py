@@ -5,9 +5,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.narrow_floats import narrow_floats
-from ptq_cli.models.stored import serialize
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tests.unit.plan.graphs import build, sample
 
 GRAPHS = {

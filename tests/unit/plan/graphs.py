@@ -13,8 +13,8 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 from tests.quantized import quantize_model
 
 BATCH = 4

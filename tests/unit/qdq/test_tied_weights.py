@@ -10,8 +10,8 @@ from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 ROWS, WIDTH = 16, 8

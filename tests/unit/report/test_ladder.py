@@ -99,7 +99,7 @@ def test_the_chart_follows_what_was_kept() -> None:
 
 
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
-    from ptq_cli.models.stored import StoredModel
+    from ptq_cli.models.files.stored import StoredModel
     from ptq_cli.pipeline.evaluation.written.tuned_ladder import tuned_ladder
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 

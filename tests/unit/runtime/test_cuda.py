@@ -12,8 +12,8 @@ from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
 from ptq_cli.runtime.device import HOST, Device
-from ptq_cli.runtime.on_device import as_tensors
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.on_device import as_tensors
 from tests.devices import require_or_skip, use_the_host_as_cuda
 
 CUDA = Device("cuda")
@@ -155,14 +155,14 @@ def test_a_tensor_that_pytorch_cannot_read(monkeypatch):
     def fail(_values):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
 
-    monkeypatch.setattr("ptq_cli.runtime.on_device.as_tensors", fail)
+    monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", fail)
 
     assert "no kernel image is available" in refused(cuda._try, CUDA).message
 
 
 def test_a_device_that_computes_nonsense(monkeypatch):
     use_the_host_as_cuda(monkeypatch)
-    monkeypatch.setattr("ptq_cli.runtime.on_device.as_tensors", lambda _values: [torch.zeros(2)])
+    monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", lambda _values: [torch.zeros(2)])
 
     assert (
         "computes wrong results: twice the negative of 1 and 2 is [0.0, 0.0]"

@@ -7,7 +7,7 @@ by onnxscript's rules and onnx_ir's passes (``simplify``).
 
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import made_by
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph.graph_reading import nested_graphs
 from ptq_cli.models.preparing.rewriting.edit import drop, take_place
 from ptq_cli.models.preparing.rewriting.match import array_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph.graph_reading import input_at, rank_of
 from ptq_cli.models.preparing.rewriting.edit import add_constant, put_before
 from ptq_cli.models.preparing.rewriting.match import array_of
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass

@@ -1,21 +1,21 @@
 """The passes, in the order in which they run."""
 
-from ptq_cli.models.preparing.passes.affine_map import BIAS_ADD, FACTOR
-from ptq_cli.models.preparing.passes.batch_norm import BATCH_NORM
 from ptq_cli.models.preparing.passes.casts import CASTS
-from ptq_cli.models.preparing.passes.einsum import EINSUM
-from ptq_cli.models.preparing.passes.gelu import GELU
-from ptq_cli.models.preparing.passes.gemm import GEMM_FACTORS
-from ptq_cli.models.preparing.passes.hard_sigmoid import HARD_SIGMOID
-from ptq_cli.models.preparing.passes.hard_swish import HARD_SWISH
 from ptq_cli.models.preparing.passes.known_branch import KNOWN_BRANCH
-from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
-from ptq_cli.models.preparing.passes.matmul_factor import MATMUL_FACTOR
-from ptq_cli.models.preparing.passes.matmul_left import MATMUL_LEFT
-from ptq_cli.models.preparing.passes.mean_pool import MEAN_POOL
+from ptq_cli.models.preparing.passes.merged.affine_map import BIAS_ADD, FACTOR
+from ptq_cli.models.preparing.passes.merged.batch_norm import BATCH_NORM
+from ptq_cli.models.preparing.passes.merged.gemm import GEMM_FACTORS
+from ptq_cli.models.preparing.passes.merged.hard_sigmoid import HARD_SIGMOID
+from ptq_cli.models.preparing.passes.merged.matmul_factor import MATMUL_FACTOR
 from ptq_cli.models.preparing.passes.named_axes import NAMED_AXES
-from ptq_cli.models.preparing.passes.reciprocal import RECIPROCAL
-from ptq_cli.models.preparing.passes.silu import SILU
+from ptq_cli.models.preparing.passes.recognized.einsum import EINSUM
+from ptq_cli.models.preparing.passes.recognized.gelu import GELU
+from ptq_cli.models.preparing.passes.recognized.hard_swish import HARD_SWISH
+from ptq_cli.models.preparing.passes.recognized.layer_norm import LAYER_NORM
+from ptq_cli.models.preparing.passes.recognized.matmul_left import MATMUL_LEFT
+from ptq_cli.models.preparing.passes.recognized.mean_pool import MEAN_POOL
+from ptq_cli.models.preparing.passes.recognized.reciprocal import RECIPROCAL
+from ptq_cli.models.preparing.passes.recognized.silu import SILU
 from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.graph_reading import rank_of
+from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph.graph_reading import rank_of
 from ptq_cli.models.preparing.rewriting.edit import put_instead
 from ptq_cli.models.preparing.rewriting.formula import Terms, is_formula, results_of, terms_of, variables_of
 from ptq_cli.models.preparing.rewriting.match import is_float32

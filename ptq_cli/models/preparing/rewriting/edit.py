@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph.fresh_names import FreshNames
 
 
 def set_constant(node: ir.Node, index: int, array: Array, wanted: str, names: FreshNames) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from ptq_cli.models.fresh_names import FreshNames
-from ptq_cli.models.removed_graphs import remove_unused
+from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph.removed_graphs import remove_unused
 
 MOST_ROUNDS = 10
 """One fold makes room for the next: Conv, Add, BatchNormalization, Mul. No real chain is longer."""

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.report.document.accuracy_level import AccuracyLevel
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation
-from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.engine_registry import AS_WRITTEN, at_level
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
+from ptq_cli.runtime.sessions.block_levels import EXACT, ROUNDED, reads_blocks
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
 from ptq_cli.core.entry_point import is_entry_point
 from ptq_cli.core.files import sha256_file
 from ptq_cli.core.work.progress import Progress, ProgressCallback
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import (
@@ -36,8 +36,8 @@ from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator
 from ptq_cli.report.evaluation.sample_axes import Axis, axis_before, samples_first
 from ptq_cli.runtime.engines.engine import Engine, OpenedModel
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
-from ptq_cli.runtime.reopened import ReopenedModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.engines.reopened import ReopenedModel
+from ptq_cli.runtime.sessions.session import Session
 
 
 @dataclass(frozen=True)

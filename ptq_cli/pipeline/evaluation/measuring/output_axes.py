@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.models.batch_axes import noted_axes
+from ptq_cli.models.inputs.batch_axes import noted_axes
 from ptq_cli.report.evaluation.run_models import Run
 from ptq_cli.report.evaluation.sample_axes import NO_AXIS, Axis, axes_for_one_sample, axes_that_grow
 

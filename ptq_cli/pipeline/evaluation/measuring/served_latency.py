@@ -13,10 +13,10 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.latency.operator_times import node_times
 from ptq_cli.latency.slower_operators import slower_operators
-from ptq_cli.models.fixed_inputs import fix_inputs
+from ptq_cli.models.files.stored import StoredModel, release, serialize
+from ptq_cli.models.inputs.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
-from ptq_cli.models.stored import StoredModel, release, serialize
 from ptq_cli.pipeline.preparing.served_inputs import inputs_of_recipe, served_batch
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory

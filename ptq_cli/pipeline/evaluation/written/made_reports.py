@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.calibdata.images.thumbnails import thumbnail
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.work.progress import ProgressCallback
-from ptq_cli.models.stored import StoredModel, release
+from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.measuring.block_levels_measured import accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet
 from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels
@@ -26,7 +26,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     quantized_metadata,
     with_ranges_of,
 )
-from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.run.used_plugins import plugin_versions

@@ -13,10 +13,10 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.models.loading.onnx_source import value_spec
-from ptq_cli.models.pair_operators import QUANTIZE, integers_of
-from ptq_cli.pipeline.exporting.placement import place
-from ptq_cli.pipeline.exporting.tensor_ranges import statistics_of
-from ptq_cli.pipeline.exporting.tensor_settings import TensorRecipe
+from ptq_cli.models.operators.pair_operators import QUANTIZE, integers_of
+from ptq_cli.pipeline.exporting.placing.placement import place
+from ptq_cli.pipeline.exporting.ranges.tensor_ranges import statistics_of
+from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan, WeightSite

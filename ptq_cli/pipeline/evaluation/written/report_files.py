@@ -8,7 +8,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.pipeline.evaluation.written.page_evidence import Material
 from ptq_cli.pipeline.evaluation.written.run_page import earlier_analysis, make_page
 from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
-from ptq_cli.pipeline.exporting.placement import place
+from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.encode import recipe_to_toml

@@ -14,9 +14,9 @@ from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.files import write_together
 from ptq_cli.latency.machine_profile import MachineProfile, load_profile
 from ptq_cli.latency.measure_profile import operators_digest
-from ptq_cli.models.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.written.page_evidence import Material, gather
-from ptq_cli.pipeline.exporting.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.run.resolve import named_target
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan

@@ -1,7 +1,7 @@
 """The ladder of the tuning that chose a model, if there was one."""
 
 from ptq_cli.core.errors import ReportError
-from ptq_cli.models.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.document.ladder import Ladder, parse_ladder
 

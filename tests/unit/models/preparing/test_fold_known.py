@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from ptq_cli.models import stored
+from ptq_cli.models.files import stored
 from ptq_cli.models.preparing.fold_known import fold_known
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models import stored
+from ptq_cli.models.files import stored
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels

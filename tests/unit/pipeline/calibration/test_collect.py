@@ -15,10 +15,10 @@ from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.work.progress import Progress
 from ptq_cli.pipeline.calibration.collect import collect
-from ptq_cli.runtime.forward import Forward, ForwardPass
-from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapped import TappedModel
-from ptq_cli.runtime.taps import tap
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
+from ptq_cli.runtime.tapping.tapped import TappedModel
+from ptq_cli.runtime.tapping.taps import tap
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 2, 6, 6)).astype(np.float32)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.models.fresh_names import FreshNames
+from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.qdq.proof.structure import structure_faults
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.constants_file import ConstantsFile
-from ptq_cli.models.stored import store_model
+from ptq_cli.models.files.constants_file import ConstantsFile
+from ptq_cli.models.files.stored import store_model
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
@@ -109,7 +109,7 @@ def test_a_weight_is_stored_in_the_forms_that_read_it_alone() -> None:
 
 
 def test_constants_outside_the_graph_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptq_cli.models.stored.SMALLEST_EXTERNAL", 100)
+    monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 100)
     twins, inputs = make_twins(CHAIN), sample(build(CHAIN), seed=3)
     models = {"float": twins.graphs.float_model, "int8": twins.graphs.quantized_model}
     files = {name: ConstantsFile(tmp_path, f"{name}.onnx") for name in models}

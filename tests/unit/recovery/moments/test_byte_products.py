@@ -7,12 +7,12 @@ import pytest
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.recovery.layer_geometry import Window
+from ptq_cli.recovery.layers.layer_geometry import Window
 from ptq_cli.recovery.moments import byte_products
 from ptq_cli.recovery.moments.byte_products import MOST_ROWS, ByteRows
 from ptq_cli.recovery.moments.input_moments import InputSums
 from ptq_cli.recovery.moments.tensor_moments import InputReading, MomentSite, TensorMomentCollector
-from ptq_cli.runtime.blocked import channel_view
+from ptq_cli.runtime.tapping.blocked import channel_view
 
 
 @pytest.fixture(autouse=True)

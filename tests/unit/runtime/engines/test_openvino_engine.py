@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import MissingRuntimeError, RuntimeFailedError
-from ptq_cli.models.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engines.openvino_engine import MOST_SHAPES, OPEN_VINO, CompiledModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.sessions.session import Session
 from tests.unit.plan.graphs import build, quantized, sample, serialized
 
 NET = """(float[N,3,16,16] x) => (float[N,4,8,8] y)

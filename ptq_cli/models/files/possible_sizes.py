@@ -1,0 +1,128 @@
+"""A value of a negative size ends the process: ONNX's inference of a Slice aborts on it, in ONNX Runtime too.
+
+A Split of a negative part makes one, a Pad that cuts off more than there is, a kernel larger than its input.
+So sizes are inferred node by node before anything infers a whole graph, and such a file is refused.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.models.converting.large_constants import LARGE
+
+Types = dict[str, onnx.TypeProto]
+Constants = dict[str, onnx.TensorProto]
+CANNOT_RUN = "no input fits it: check the sizes of its inputs, or export it again"
+
+
+def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
+    """Check that no size which follows from inputs and constants is negative.
+
+    Edge case:
+        What depends on a size that is not known is not inferred, and neither is a function of the model.
+
+    Args:
+        proto: sizes of inputs that are negative stand for any size.
+        what: the file's name, for messages.
+
+    Raises:
+        InvalidOnnxError: one is; the message names the node that computes it.
+    """
+    versions = {item.domain: item.version for item in proto.opset_import}
+    opset = versions.get("", versions.get("ai.onnx", 1))
+    _walk(proto.graph, {}, {}, opset, what)
+
+
+def require_possible_values(values: Iterable[ir.Value], what: str) -> None:
+    """Check the same of values that were inferred.
+
+    Raises:
+        InvalidOnnxError: one has a negative size.
+    """
+    for value in values:
+        for axis, size in enumerate(value.shape or ()):
+            node = value.producer()
+            if isinstance(size, int) and size < 0 and node is not None:
+                raise _refusal(what, node.name or node.op_type, node.op_type, size, axis)
+
+
+def _walk(graph: onnx.GraphProto, types: Types, constants: Constants, opset: int, what: str) -> None:
+    types, constants = dict(types), dict(constants)
+    for tensor in graph.initializer:
+        types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+        _keep(constants, tensor.name, tensor)
+    for info in graph.input:
+        types.setdefault(info.name, _with_any_for_negative(info.type))
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _walk(attribute.g, types, constants, opset, what)
+            if node.op_type == "Constant" and attribute.name == "value" and attribute.HasField("t"):
+                _keep(constants, node.output[0], attribute.t)
+        _require_channels(node, types, what)
+        found = _inferred(node, types, constants, opset)
+        for name, kind in found.items():
+            for axis, size in enumerate(kind.tensor_type.shape.dim):
+                if size.dim_value < 0:
+                    raise _refusal(what, node.name or name, node.op_type, size.dim_value, axis)
+        types.update(found)
+
+
+def _require_channels(node: onnx.NodeProto, types: Types, what: str) -> None:
+    if node.op_type not in ("Conv", "ConvTranspose") or len(node.input) < 2 or node.input[1] not in types:
+        return
+    weight = types[node.input[1]].tensor_type
+    sizes = [size.dim_value if size.HasField("dim_value") else None for size in weight.shape.dim]
+    if 0 in sizes:
+        raise InvalidOnnxError(
+            f"'{what}' cannot be computed: the weight '{node.input[1]}' of '{node.name or node.output[0]}' "
+            f"({node.op_type}) has the shape {sizes}, and so no elements",
+            hint="check that pruning left channels in this layer, or export it again",
+        )
+
+
+def _inferred(
+    node: onnx.NodeProto, types: Types, constants: Constants, opset: int
+) -> Mapping[str, onnx.TypeProto]:
+    known = {name: types[name] for name in node.input if name in types}
+    if node.domain not in ("", "ai.onnx") or len(known) < len({name for name in node.input if name}):
+        return {}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset)
+        data = {name: constants[name] for name in node.input if name in constants}
+        found: Mapping[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
+            schema, node, known, data
+        )
+    # It is C++ and raises what its parts raise; the checker says what is wrong with the node.
+    except Exception:  # noqa: BLE001
+        return {}
+    return found
+
+
+def _keep(constants: Constants, name: str, tensor: onnx.TensorProto) -> None:
+    is_inside = tensor.data_location != onnx.TensorProto.EXTERNAL
+    size = 1
+    for dimension in tensor.dims:
+        size *= dimension
+    if is_inside and 0 <= size <= LARGE:
+        constants[name] = tensor
+
+
+def _with_any_for_negative(kind: onnx.TypeProto) -> onnx.TypeProto:
+    copy = onnx.TypeProto()
+    copy.CopyFrom(kind)
+    for size in copy.tensor_type.shape.dim if copy.HasField("tensor_type") else ():
+        if size.dim_value < 0:
+            size.ClearField("dim_value")
+    return copy
+
+
+def _refusal(what: str, name: str, op_type: str, size: int, axis: int) -> InvalidOnnxError:
+    return InvalidOnnxError(
+        f"'{what}' cannot be computed: the result of '{name}' ({op_type}) would have a size of {size} "
+        f"on axis {axis}",
+        hint=CANNOT_RUN,
+    )

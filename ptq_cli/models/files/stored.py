@@ -1,0 +1,262 @@
+"""A serialized model: one file, or a graph with a file of its large constants beside it.
+
+A message of protobuf holds no more than 2 GiB. Above that, the constants lie in a second file (ONNX's
+external data), which is mapped into memory and never read as a whole.
+"""
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError
+
+from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.files import Content, PartialFolder, hash_file
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.converting.opset import name_default_domain
+from ptq_cli.models.files.constants_file import ConstantsFile, cannot_write
+from ptq_cli.models.files.external_data import external_files, require_external_data
+from ptq_cli.models.files.message_text import require_text
+from ptq_cli.models.files.possible_sizes import require_possible_sizes
+
+LARGEST_BYTES = 2**31 - 2**24
+"""Of constants in one file, with some room for the nodes."""
+SMALLEST_EXTERNAL = 1 << 14
+"""Bytes; a smaller constant stays in the graph, where operators' shapes are inferred from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredModel:
+    """A serialized model.
+
+    Attributes:
+        content: the graph; of a small model, with all its constants.
+        data: the files that hold the rest of the constants; none of a small model.
+        folder: where these are; the graph names them from there.
+        keeper: whose end removes ``folder``, where it is one for files that are not finished.
+
+    Example:
+        >>> StoredModel(content=b"onnx").size, StoredModel(content=b"").sha256[:8]
+        (4, 'e3b0c442')
+    """
+
+    content: bytes = field(repr=False)
+    data: tuple[Path, ...] = ()
+    folder: Path | None = None
+    keeper: PartialFolder | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """How many bytes its files have."""
+        return len(self.content) + sum(path.stat().st_size for path in self.data)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of the graph's bytes, followed by those of the other files."""
+        digest = hashlib.sha256(self.content)
+        for path in self.data:
+            hash_file(digest, path)
+        return digest.hexdigest()
+
+    def load(self, message: onnx.ModelProto | None = None) -> ir.Model:
+        """Return the graph; constants outside it are mapped when they are asked for.
+
+        Args:
+            message: the parsed ``content``, where the caller has it; it belongs to the graph from then on.
+
+        Raises:
+            DecodeError: it is no ONNX.
+        """
+        if message is None:
+            message = onnx.load_model_from_string(self.content)
+        model = name_default_domain(ir.from_proto(message))
+        if self.folder is not None:
+            ir.external_data.set_base_dir(model.graph, self.folder)
+        return model
+
+    def files(self, target: Path) -> dict[Path, Content]:
+        """Return what is written where, for ``write_together``: what is not finished moves to its place.
+
+        Raises:
+            OutputFileError: the place of its data is a symbolic link, through which no one may read them.
+        """
+        places = {target.with_name(path.name): path for path in self.data}
+        for place in places:
+            if place.is_symlink():
+                raise OutputFileError(
+                    f"cannot write '{place}': it is a symbolic link, and ONNX does not read a model's data "
+                    "through one",
+                    hint="remove the link, or pass another file with --output",
+                )
+        return places | {target: self.content}
+
+    def discard(self) -> None:
+        """Remove what is not finished: nobody will move it to its place."""
+        if self.keeper is not None:
+            self.keeper.remove()
+
+    def copied(self, folder: Path, name: str) -> "StoredModel":
+        """Return the model with its data in a file of its own inside ``folder``, ready to be moved.
+
+        Raises:
+            OutputFileError: the file cannot be written.
+        """
+        if not self.data:
+            return self
+        keeper = PartialFolder(folder, name)
+        try:
+            files = [Path(shutil.copy(path, keeper.path)) for path in self.data]
+        except OSError as error:
+            raise cannot_write(folder / name, error) from error
+        return StoredModel(content=self.content, data=tuple(files), folder=keeper.path, keeper=keeper)
+
+
+def read_model(path: Path) -> StoredModel:
+    """Return a model as its files hold it.
+
+    Edge case:
+        What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
+
+    Raises:
+        ModelFormatError: data outside the graph are missing, too short, or outside its folder; or a name is
+            not text.
+        InvalidOnnxError: a size would be negative.
+    """
+    return read_parsed(path)[0]
+
+
+def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
+    """Return what ``read_model`` returns, and the message that was parsed for it; None where it is no ONNX.
+
+    Raises:
+        ModelFormatError: as ``read_model`` does.
+    """
+    content = path.read_bytes()
+    try:
+        message = onnx.load_model_from_string(content)
+    except DecodeError:
+        return StoredModel(content=content), None
+    require_text(message, path.name)
+    require_external_data(message, path)
+    require_possible_sizes(message, path.name)
+    files = external_files(message, path.parent)
+    return StoredModel(content=content, data=files, folder=path.parent if files else None), message
+
+
+def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile | None = None) -> StoredModel:
+    """Return a model as its files will hold it, and the model with its large constants in them.
+
+    The constants of a model that is too large for one file are written one by one, and let go. The file lies
+    in a folder of its own inside ``folder`` until it is moved to its place.
+
+    Args:
+        model: its constants are changed in place, from values to places in the file.
+        folder: where the model will lie.
+        name: of the graph's file there, which the other one is named for.
+        begun: the file, where some of the constants are in it already: the others are kept apart too, even
+            if one file would hold them. It is written again if it holds what is no constant any more.
+
+    Raises:
+        OutputFileError: the file cannot be written.
+    """
+    if begun is None and constant_bytes(model) <= LARGEST_BYTES:
+        ir.external_data.load_to_model(model)
+        return serialize(model)
+    tensors = [value.const_value for value in constants_of(model) if value.const_value is not None]
+    if begun is not None and begun.holds_only(tensors):
+        return _store_apart(model, begun)
+    stored = _store_apart(model, ConstantsFile(folder, name))
+    if begun is not None:
+        begun.remove()
+    return stored
+
+
+def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:
+    for value in constants_of(model):
+        tensor = value.const_value
+        if tensor is not None and _is_moved(tensor) and not file.holds(tensor):
+            value.const_value = file.add(tensor, value.name or "")
+            release_tensor(tensor)
+    if not file.path.stat().st_size:
+        return serialize(model)
+    content, folder = serialize(model).content, file.path.parent
+    return StoredModel(content=content, data=(file.path,), folder=folder, keeper=file.keeper)
+
+
+def serialize(model: ir.Model) -> StoredModel:
+    """Return a model serialized, its large constants where they are."""
+    outside = [value.const_value for value in constants_of(model)]
+    tensors = [tensor for tensor in outside if isinstance(tensor, ir.ExternalTensor)]
+    content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
+    files = tuple(sorted({Path(tensor.path) for tensor in tensors}))
+    return StoredModel(content=content, data=files, folder=Path(tensors[0].base_dir) if tensors else None)
+
+
+def lies_apart(size: int) -> bool:
+    """Return whether a constant of so many bytes is kept outside the graph of a large model.
+
+    Example:
+        >>> lies_apart(64), lies_apart(1 << 20)
+        (False, True)
+    """
+    return size >= SMALLEST_EXTERNAL
+
+
+def is_large(model: ir.Model) -> bool:
+    """Tell whether constants of a model lie outside its graph, or must."""
+    outside = any(isinstance(value.const_value, ir.ExternalTensor) for value in constants_of(model))
+    return outside or constant_bytes(model) > LARGEST_BYTES
+
+
+def constant_bytes(model: ir.Model) -> int:
+    """Return how many bytes the constants of a model have."""
+    tensors = (value.const_value for value in constants_of(model))
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def release(model: ir.Model) -> None:
+    """Let go of the memory that constants were mapped into; they are mapped again when asked for."""
+    for value in constants_of(model):
+        release_tensor(value.const_value)
+
+
+@contextlib.contextmanager
+def mapped(value: ir.Value) -> Iterator[Array]:
+    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then.
+
+    Raises:
+        ValueError: the value is not a constant.
+    """
+    if value.const_value is None:
+        raise ValueError(f"'{value.name}' is not a constant")
+    try:
+        yield value.const_value.numpy()
+    finally:
+        release_tensor(value.const_value)
+
+
+def release_tensor(tensor: ir.TensorProtocol | None) -> None:
+    """Let go of the memory that a tensor was mapped into."""
+    if not isinstance(tensor, ir.ExternalTensor):
+        return
+    # A view that somebody still holds keeps the memory, which then goes with it.
+    with contextlib.suppress(BufferError):
+        tensor.release()
+    tensor.raw = None
+
+
+def constants_of(model: ir.Model) -> Iterator[ir.Value]:
+    """Yield the constants of a model, those of nested graphs too."""
+    for graph in model.graphs():
+        yield from graph.initializers.values()
+
+
+def _is_moved(tensor: ir.TensorProtocol) -> bool:
+    large = lies_apart(tensor.nbytes) and tensor.dtype != ir.DataType.STRING
+    return large or isinstance(tensor, ir.ExternalTensor)

@@ -1,0 +1,339 @@
+"""The quantizers of weights that a recipe may name, each as what ``qdq`` asks of one.
+
+What a family computes is computed by ``ptq_cli.quantizers``; here its results become arrays. PyTorch is
+imported where it is needed: a scaled weight needs none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.amax.grids import bits_before_point
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
+from ptq_cli.models.operators.two_levels import BLOCK
+from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.write.weights.block_weights import BlockQuantizer
+from ptq_cli.qdq.write.weights.two_level_blocks import TwoLevelQuantizer
+from ptq_cli.qdq.write.weights.weight_quantizer import (
+    BYTE,
+    HALF_BYTE,
+    ScaledQuantizer,
+    StoredWeight,
+    WeightChoice,
+    WeightQuantizer,
+    granularity_of,
+    parameters_of,
+    storage_bits,
+    weight_ranges,
+)
+from ptq_cli.recipe.quantizer_settings import (
+    PLAIN,
+    TENSOR,
+    CenterWeights,
+    DorefaWeights,
+    FixedPointWeights,
+    ScaledWeights,
+    StepWeights,
+    WeightFamily,
+)
+from ptq_cli.recipe.schema import AmaxSettings
+
+
+def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bool) -> WeightQuantizer:
+    """Return a family's quantizer.
+
+    Args:
+        family: with its parameters.
+        settings: whose ``weight_method`` decides amax where the family has one.
+        packed: the target unpacks 4-bit integers.
+    """
+    match family:
+        case ScaledWeights():
+            return _scaled_quantizer(family, settings, packed=packed)
+        case FixedPointWeights():
+            return FixedPointQuantizer(family, settings, packed)
+        case StepWeights():
+            return StepQuantizer(family, settings, packed)
+        case DorefaWeights():
+            return DorefaQuantizer(family, settings, packed)
+        case CenterWeights():
+            return CenterWeightQuantizer(family, packed)
+
+
+def _scaled_quantizer(family: ScaledWeights, settings: AmaxSettings, *, packed: bool) -> WeightQuantizer:
+    if family.dtype == FLOAT4_E2M1.name:
+        return TwoLevelQuantizer(settings)
+    if family.block_size is not None:
+        return BlockQuantizer(settings, packed)
+    return ScaledQuantizer(settings, packed)
+
+
+def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
+    """Return a weight's site with a family's integers, and the axis along which its scales differ.
+
+    Raises:
+        RecipeValueError: blocks do not divide the axis.
+    """
+    match family:
+        case ScaledWeights():
+            return _scaled_site(site, family, shape)
+        case FixedPointWeights() if family.alpha == PLAIN:
+            axis = site.axis if family.integer is None else None
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
+        case FixedPointWeights() | DorefaWeights():
+            return replace(site, format=IntegerFormat(family.bits, signed=True, narrow_range=True))
+        case StepWeights():
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
+        case CenterWeights():
+            return replace(site, axis=None if family.granularity == TENSOR else site.axis, kernel="")
+
+
+def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
+    found = _formatted(site, family)
+    if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
+        return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
+    if family.block_size is not None:
+        return _in_blocks(found, family.block_size, family.axis, shape)
+    if family.granularity == TENSOR:
+        return replace(found, axis=None)
+    # A DequantizeLinear has scales along one axis only.
+    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
+
+
+def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
+    if family.dtype is not None:  # Rounded once, here: no runtime rounds it again.
+        return replace(site, format=FLOATS[family.dtype], as_pair=False, as_product=False, kernel="")
+    assert isinstance(site.format, IntegerFormat)  # noqa: S101 - a target's own are integers
+    return replace(site, format=replace(site.format, bits=family.bits))
+
+
+def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int], kernel: str) -> WeightSite:
+    """Return the site of a matrix whose blocks a kernel reads; all integers of the format are used.
+
+    Args:
+        site: as the target plans it.
+        family: of the weight.
+        shape: of the weight; the last block may be shorter than the others.
+        kernel: the runtime's.
+
+    Raises:
+        RecipeValueError: the blocks are along another axis than that of the inputs.
+    """
+    axis = site.block_axis if site.block_axis is not None else 1 - (site.axis or 0)
+    if family.axis is not None and family.axis % len(shape) != axis:
+        raise RecipeValueError(
+            f"{kernel} reads blocks along axis {axis} of '{site.tensor}', and axis {family.axis} is asked "
+            "for",
+            hint="leave 'weights.axis' out",
+        )
+    return replace(
+        site,
+        format=IntegerFormat(family.bits, signed=family.symmetric),
+        axis=axis,
+        block_size=family.block_size,
+        as_pair=False,
+        as_product=False,
+        kernel="",
+        block_kernel=kernel,
+    )
+
+
+def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
+    if axis is None:  # That of the input channels, whose products a kernel adds.
+        axis = len(shape) - 2 if site.axis is None else 1 - site.axis
+        axis = axis if site.block_axis is None else site.block_axis
+    is_there = -len(shape) <= axis < len(shape)
+    if not is_there or shape[axis] % size:
+        wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
+        raise RecipeValueError(
+            f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
+            hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
+        )
+    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False, as_product=False, kernel="")
+
+
+@dataclass(frozen=True)
+class FixedPointQuantizer:
+    """Integers times powers of two: ``quantizers.fixed.fixed_point_integers``."""
+
+    family: FixedPointWeights
+    settings: AmaxSettings
+    packed: bool
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return the power of two that alpha finds, that of ``integer``, or the one that holds each amax."""
+        if self.family.alpha != PLAIN:
+            return WeightChoice(parameters_of(self._found(weight, site), site))
+        if self.family.integer is not None:
+            return WeightChoice(parameters_of(_step_of(self.family.integer, self.family.bits), site))
+        ranges = weight_ranges(weight, site, self.settings)
+        whole = np.vectorize(bits_before_point)(np.maximum(ranges.amax, ZERO_AMAX))
+        return WeightChoice(parameters_of(_step_of(whole, self.family.bits), site), ranges.unsearched)
+
+    def fit(self, parameters: QuantParameters) -> QuantParameters:
+        """Return the next powers of two."""
+        return replace(parameters, scale=next_powers_of_two(parameters.scale))
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return the integers: with a found alpha halves go away from zero, as in QKeras."""
+        found = _required(parameters)
+        if self.family.alpha == PLAIN:
+            return StoredWeight(integers=quantize(weight, found), bits=storage_bits(site, self.packed))
+        import torch
+
+        from ptq_cli.quantizers.fixed.auto_scale import AutoScale
+        from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
+
+        # QKeras' scale is in units of the whole range, which has 2^(bits - 1) steps.
+        reported = torch.tensor(found.scale * np.float32(2.0 ** (self.family.bits - 1)))
+        auto = AutoScale(
+            axis=site.axis, frozen=reported.reshape(granularity_of(site).broadcast_shape(weight.shape))
+        )
+        result = quantize_fixed_point(
+            torch.tensor(weight), self.family.bits, alpha=self.family.alpha, auto=auto
+        )
+        return StoredWeight(integers=result.integers.numpy(), bits=storage_bits(site, self.packed))
+
+    def _found(self, weight: FloatArray, site: WeightSite) -> FloatArray:
+        import torch
+
+        from ptq_cli.quantizers.fixed.auto_scale import AutoScale
+        from ptq_cli.quantizers.fixed.fixed_point_format import FixedPointFormat, Rounding, steps_of
+
+        steps = steps_of(
+            torch.tensor(weight),
+            FixedPointFormat(self.family.bits),
+            self.family.alpha,
+            AutoScale(axis=site.axis),
+            Rounding(),
+        )
+        scale: FloatArray = steps.scale.reshape(granularity_of(site).scale_shape(weight.shape)).numpy()
+        return scale
+
+
+@dataclass(frozen=True)
+class StepQuantizer:
+    """Multiples of one step, saturating: ``quantizers.step``."""
+
+    family: StepWeights
+    settings: AmaxSettings
+    packed: bool
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return the step that is given, or the one with which the largest integer stands for amax."""
+        if self.family.step is not None:
+            return WeightChoice(parameters_of(np.asarray(self.family.step, np.float32), site))
+        return ScaledQuantizer(self.settings).choose(weight, site)
+
+    def fit(self, parameters: QuantParameters) -> QuantParameters:
+        """Return the parameters: any step will do."""
+        return parameters
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return how many steps each value is."""
+        return StoredWeight(
+            integers=quantize(weight, _required(parameters)), bits=storage_bits(site, self.packed)
+        )
+
+
+@dataclass(frozen=True)
+class DorefaQuantizer:
+    """Odd integers times half the distance of two levels: ``quantizers.dorefa_export``."""
+
+    family: DorefaWeights
+    settings: AmaxSettings
+    packed: bool
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return ``amax / (2^bits - 1)`` of each output channel."""
+        ranges = weight_ranges(weight, site, self.settings)
+        # There is no level at 0: a channel of zeros gets levels as near to it as nothing.
+        amax = np.maximum(ranges.amax, ZERO_AMAX)
+        scale = (amax / ((1 << self.family.bits) - 1)).astype(np.float32)
+        return WeightChoice(parameters_of(np.asarray(scale), site), ranges.unsearched)
+
+    def fit(self, parameters: QuantParameters) -> QuantParameters:
+        """Return the parameters: any scale will do."""
+        return parameters
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return the k-bit numbers and the table of odd integers; or these, where nothing is packed."""
+        import torch
+
+        from ptq_cli.quantizers.dorefa_export import encode_dorefa
+
+        scale = torch.tensor(_required(parameters).scale)
+        levels = encode_dorefa(torch.tensor(weight), scale, self.family.bits, axis=site.axis)
+        indices, table = levels.indices.numpy(), levels.table.numpy()
+        bits = storage_bits(site, self.packed)
+        return (
+            StoredWeight(integers=indices, bits=bits, table=table)
+            if bits == HALF_BYTE
+            else StoredWeight(integers=table[indices])
+        )
+
+
+@dataclass(frozen=True)
+class CenterWeightQuantizer:
+    """Indices of the nearest centers, and the centers: ``quantizers.centers.center_indices``."""
+
+    family: CenterWeights
+    packed: bool
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:  # noqa: ARG002 - one interface
+        """Return no parameters: values come out of the codebook."""
+        return WeightChoice(None)
+
+    def fit(self, parameters: QuantParameters) -> QuantParameters:
+        """Return the parameters; no bias is stored in a scale of these weights."""
+        return parameters
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:  # noqa: ARG002 - one interface
+        """Learn the centers, and return an index for each value."""
+        import torch
+
+        from ptq_cli.quantizers.centers.center_indices import encode_centers
+        from ptq_cli.quantizers.centers.learning import learn_centers
+
+        values, family = torch.tensor(weight), self.family
+        generator = torch.Generator().manual_seed(family.seed)
+        centers = learn_centers(values, family.centers, generator, axis=site.axis, restarts=family.restarts)
+        found = encode_centers(values, centers, axis=site.axis)
+        bits = found.bits if self.packed else BYTE
+        offsets = None if site.axis is None else found.offsets().numpy()
+        return StoredWeight(
+            integers=found.indices.numpy(),
+            bits=bits,
+            table=found.codebook.reshape(-1).numpy(),
+            offsets=offsets,
+        )
+
+
+def _step_of(integer: npt.ArrayLike, bits: int) -> FloatArray:
+    step: FloatArray = np.asarray(np.ldexp(np.float32(1.0), np.asarray(integer) - bits + 1), np.float32)
+    return step
+
+
+def next_powers_of_two(scale: FloatArray) -> FloatArray:
+    """Return the smallest powers of two that are not below the scales.
+
+    Shapes:
+        scale: any; the result has the same.
+
+    Example:
+        >>> next_powers_of_two(np.float32([0.25, 0.26, 3.0])).tolist()
+        [0.25, 0.5, 4.0]
+    """
+    mantissa, exponent = np.frexp(scale)
+    result: FloatArray = np.ldexp(np.float32(1.0), np.where(mantissa == 0.5, exponent - 1, exponent))
+    return np.asarray(result, np.float32)
+
+
+def _required(parameters: QuantParameters | None) -> QuantParameters:
+    if parameters is None:
+        raise ValueError("a weight behind a DequantizeLinear has parameters")
+    return parameters

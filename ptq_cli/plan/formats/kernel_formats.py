@@ -1,0 +1,81 @@
+"""Which layers have no kernel for the number format that a recipe asks for."""
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ptq_cli.core.numbers.formats import FLOAT4_E2M1
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.models.operators.two_levels import BLOCK
+from ptq_cli.plan.questions.neighbours import Rules
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import OpRule, Target
+
+MATRIX = 2
+CHANNELS_FIRST = ("Conv", "ConvTranspose")
+
+
+def without_kernels(
+    model: ir.Model, plan: Plan, target: Target, formats: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the layers that a target has no kernel for in the format that is asked for, with the reason.
+
+    Args:
+        model: the float model.
+        plan: what the target alone would quantize.
+        target: the target whose rules made the plan.
+        formats: by source, the name of the format that is asked for, where it is not the target's own.
+    """
+    if not formats:
+        return {}
+    rules, found = Rules(target), {}
+    for node in model.graph.all_nodes():
+        rule = rules.of(node)
+        if rule is None:
+            continue
+        edges = [value.name for value in (*node.inputs, *node.outputs) if value is not None and value.name]
+        sources = [plan.activations[name].source for name in edges if name in plan.activations]
+        asked = next((formats[source] for source in sources if source in formats), "")
+        weight = input_at(node, rule.weight)
+        stored = weight.const_value if weight is not None else None
+        shape = tuple(stored.shape.numpy()) if stored is not None else ()
+        if asked and (
+            reason := kernel_refusal(node.op_type, rule, target, asked, shape)
+            or _blocks_refusal(node, asked, shape)
+        ):
+            found[node.name or ""] = reason
+    return found
+
+
+def _blocks_refusal(node: ir.Node, format: str, shape: tuple[int, ...]) -> str:
+    """Return why a product cannot have factors in blocks of 4-bit floats, or an empty string."""
+    if format != FLOAT4_E2M1.name:
+        return ""
+    if len(shape) != MATRIX or bool(node.attributes.get_int("transA", 0)):
+        return f"{format} is for products of an activation with a constant matrix"
+    inputs = shape[node.attributes.get_int("transB", 0)]
+    return f"it has {inputs} inputs, which blocks of {BLOCK} do not divide" if inputs % BLOCK else ""
+
+
+def kernel_refusal(op_type: str, rule: OpRule, target: Target, format: str, shape: tuple[int, ...]) -> str:
+    """Return why an operator has no kernel for a number format, or an empty string.
+
+    Args:
+        op_type: the operator's type.
+        rule: the target's for it.
+        target: the target.
+        format: name of the number format.
+        shape: of its weight; empty if that is not a constant.
+    """
+    if rule.formats and format not in rule.formats:
+        return f"target {target.name} has no {format} {op_type}"
+    fewest, largest = rule.fewest_channels.get(format, 0), rule.largest_filter.get(format, 0)
+    has = f"target {target.name} has {format} kernels for"
+    if min(shape[:2], default=fewest) < fewest:
+        return f"{has} {fewest} channels or more, and its weight is {'x'.join(map(str, shape))}"
+    size = 1
+    for length in shape[2:]:
+        size *= length
+    if largest and op_type in CHANNELS_FIRST and size > largest:
+        return f"{has} filters of up to {largest} values, and its weight is {'x'.join(map(str, shape))}"
+    return ""

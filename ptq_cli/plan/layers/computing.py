@@ -1,0 +1,141 @@
+"""The operators that are faster in integers: their weights and biases, and the inputs they need quantized."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph.graph_reading import input_at, rank_of
+from ptq_cli.plan.layers.dynamic_layers import TENSOR, dynamic_refusal
+from ptq_cli.plan.layers.requests import Requests
+from ptq_cli.plan.layers.storing import DYNAMIC
+from ptq_cli.plan.questions.already_quantized import requantized_refusal
+from ptq_cli.plan.questions.angles import angle_refusal, outer_product_refusal
+from ptq_cli.plan.questions.graph_questions import bias_add_behind, has_fixed_shape, is_constant, weight_axis
+from ptq_cli.plan.questions.neighbours import Reasons, clamp_behind, is_clamped, is_merged
+from ptq_cli.plan.questions.refusals import attribute_refusal, bias_refusal, weight_refusal
+from ptq_cli.plan.sites import BiasSite, WeightSite
+from ptq_cli.plan.target.rules import OpRule
+
+
+@dataclass(kw_only=True)
+class Computing:
+    """Plans compute operators one by one.
+
+    Attributes:
+        requests: collects the tensors that they need quantized.
+        in_float: layers without an integer kernel for their weight, with the reason.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+        weights, biases: the sites that were found.
+    """
+
+    requests: Requests
+    in_float: Reasons
+    dynamic: Mapping[str, str]
+    weights: list[WeightSite] = field(default_factory=list)
+    biases: list[BiasSite] = field(default_factory=list)
+
+    def plan(self, node: ir.Node, rule: OpRule) -> None:
+        """Plan an operator: request its activations, or note the reason why it stays float."""
+        requests, name = self.requests, node.name or ""
+        if name in self.dynamic and name not in self.in_float:
+            self._plan_dynamic(node, rule)
+            return
+        if refusal := next(filter(None, self._refusals(node, rule)), ""):
+            requests.reasons[name] = refusal
+            return
+        value = input_at(node, rule.weight)
+        is_stored = value is not None and is_constant(value)
+        weight = self._weight_site(node, rule, value) if value is not None and is_stored else None
+        if in_float := (rule.note if not rule.integer_kernel else self.in_float.get(name, "")):
+            requests.reasons[name] = in_float
+            return
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and not is_constant(value):
+                requests.ask(value)
+        requests.mark(node)
+        tail = self._plan_bias(node, rule, weight) if weight is not None else node
+        if self._needs_output(node, rule, tail):
+            requests.ask((clamp_behind(tail, requests.rules) or tail).outputs[0])
+
+    def _plan_dynamic(self, node: ir.Node, rule: OpRule) -> None:
+        """Plan an operator that makes integers of its activations at each run: it requests nothing."""
+        name, weight = node.name or "", input_at(node, rule.weight)
+        refusal = dynamic_refusal(node, rule, self.requests.rules.target.name)
+        if refusal or weight is None:
+            self.requests.reasons[name] = refusal
+            return
+        # What a Conv sums up are many places of its input: these have one scale together.
+        kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
+        self._weight_site(node, rule, weight, kind)
+        self.requests.mark_dynamic(node, DYNAMIC)
+
+    def _needs_output(self, node: ir.Node, rule: OpRule, tail: ir.Node) -> bool:
+        if rule.output == "always" or (tail is node and is_merged(node, rule)):
+            return True
+        is_integer = (tail.name or "") in self.requests.integer
+        return rule.clamp_asks and is_integer and is_clamped(tail, self.requests.rules)
+
+    def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
+        yield attribute_refusal(node, rule)
+        yield angle_refusal(node)
+        yield outer_product_refusal(node)
+        yield requantized_refusal(node)
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and (index != rule.weight or not is_constant(value)):
+                yield self.requests.refusal(value)
+        weight, bias = input_at(node, rule.weight), input_at(node, rule.bias)
+        if weight is not None:
+            yield weight_refusal(weight, may_be_computed=rule.weight in rule.activations)
+        if bias is not None and self._stores_biases:
+            yield bias_refusal(bias)
+
+    @property
+    def _stores_biases(self) -> bool:
+        return self.requests.rules.target.bias.format != "float"
+
+    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value, dynamic: str = "") -> WeightSite:
+        settings = self.requests.rules.target.weight_rule(node.op_type)
+        axis = weight_axis(node, rule, value) if settings.per_axis else None
+        site = WeightSite(
+            tensor=value.name or "",
+            node=node.name or "",
+            input_index=rule.weight or 0,
+            format=settings.integers,
+            axis=axis,
+            as_pair=settings.stored == "pairs",
+            dynamic=dynamic,
+        )
+        self.weights.append(site)
+        return site
+
+    def _plan_bias(self, node: ir.Node, rule: OpRule, weight: WeightSite) -> ir.Node:
+        """Plan the bias, and return the node whose output is the operator's: itself, or the bias's Add."""
+        reader, index = node, rule.bias
+        if rule.bias_add and (found := bias_add_behind(node, weight)):
+            reader, index = found
+            self._mark_bias_add(reader, node)
+        bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
+        if self._stores_biases and bias is not None and index is not None and activation is not None:
+            site = BiasSite(
+                tensor=bias.name or "",
+                node=reader.name or "",
+                input_index=index,
+                activation=activation.name or "",
+                weight=weight,
+            )
+            self.biases.append(site)
+        return reader
+
+    def _mark_bias_add(self, add: ir.Node, node: ir.Node) -> None:
+        self.requests.bias_adds.add(add.name or "")
+        source = node.inputs[0]
+        if not self._stores_biases:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
+        # ONNX Runtime merges the two into a Gemm if it can reshape the input to a matrix beforehand.
+        elif source is not None and (rank_of(source) == 2 or has_fixed_shape(source)):
+            self.requests.mark(add, f"bias of {node.name}")
+        else:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"

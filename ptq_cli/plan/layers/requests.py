@@ -1,0 +1,238 @@
+"""A request travels up the graph: from an operator that gets faster to the tensors it needs quantized."""
+
+from collections.abc import Callable, Container
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.plan.layers.ties import Ties
+from ptq_cli.plan.questions.already_quantized import dequantized_refusal, requantized_refusal
+from ptq_cli.plan.questions.graph_questions import is_constant
+from ptq_cli.plan.questions.masks import carries_mask
+from ptq_cli.plan.questions.neighbours import (
+    Reasons,
+    Rules,
+    clamp_behind,
+    input_fused_behind,
+    moved_from,
+    moved_inputs,
+    moved_outputs,
+    moved_to,
+)
+from ptq_cli.plan.questions.refusals import (
+    attribute_refusal,
+    clamp_refusal,
+    float_refusal,
+    output_refusal,
+    table_refusal,
+)
+from ptq_cli.plan.target.rules import OpRule
+
+MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
+
+
+class Requests:
+    """The requests so far, and what follows from them.
+
+    Attributes:
+        asked: the tensors to quantize.
+        integer: names of the layers that are computed in integers.
+        dynamic: names of those that are, with ranges of their activations that they find at each run.
+        bias_adds: names of the Adds that are the bias of a MatMul.
+        reasons: by a layer's name, why it is float, or what happens to it instead of computing.
+        ties: which tensors share parameters.
+    """
+
+    def __init__(self, rules: Rules, refused: Reasons) -> None:
+        self.rules = rules
+        self.asked: set[str] = set()
+        self.integer: set[str] = set()
+        self.dynamic: set[str] = set()
+        self.bias_adds: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        self.ties = Ties()
+        self._refused = refused
+        self._refusals: dict[ir.Value, str] = {}
+        self._waiting: list[ir.Value] = []
+
+    def ask(self, value: ir.Value) -> None:
+        """Request a quantized tensor, and everything that follows from it.
+
+        A chain of operators may be as long as the graph, so follow-up requests wait in a list instead of
+        being recursive calls.
+        """
+        self._waiting.append(value)
+        while self._waiting:
+            self._ask_next(self._waiting.pop())
+
+    def mark(self, node: ir.Node, reason: str = "") -> None:
+        """Note that a layer is computed in integers."""
+        self.integer.add(node.name or "")
+        self.reasons[node.name or ""] = reason
+
+    def mark_dynamic(self, node: ir.Node, reason: str) -> None:
+        """Note that a layer is computed in integers that it makes of floats, and makes floats of."""
+        self.dynamic.add(node.name or "")
+        self.reasons[node.name or ""] = reason
+
+    def refusal(self, value: ir.Value) -> str:
+        """Return why a tensor must not be quantized, or an empty string."""
+        if (value.name or "") in self._refused:
+            return self._refused[value.name or ""]
+        if value not in self._refusals:
+            self._refusals[value] = self._find_refusal(value)
+        return self._refusals[value]
+
+    def _find_refusal(self, value: ir.Value) -> str:
+        if reason := dequantized_refusal(value):
+            return reason
+        if carries_mask(value):
+            return MASKED
+        producer = value.producer()
+        rule = self.rules.of(producer)
+        # Between quantized tensors the runtime would compute it in integers, whatever this plan says.
+        if producer is not None and rule is not None and rule.kind == "join":
+            reason = attribute_refusal(producer, rule)
+            if reason:
+                return f"reads {producer.op_type} '{producer.name}': {reason}"
+        return float_refusal(value)
+
+    def _ask_next(self, value: ir.Value) -> None:
+        if (value.name or "") in self.asked:
+            return
+        self.asked.add(value.name or "")
+        producer = value.producer()
+        rule = self.rules.of(producer)
+        if producer is None or rule is None:
+            return
+        follow = _FOLLOW.get(rule.kind)
+        if follow is not None:
+            follow(self, producer, rule)
+
+    def _follow_move(self, node: ir.Node, rule: OpRule) -> None:
+        inputs, outputs = moved_inputs(node, rule), moved_outputs(node, rule)
+        reasons = [attribute_refusal(node, rule), output_refusal(node, len(outputs)), table_refusal(node)]
+        reason = next(filter(None, [*reasons, *map(self.refusal, inputs)]), "")
+        if reason or not inputs:
+            self.reasons[node.name or ""] = reason
+            return
+        self.mark(node, "moves integers")
+        for output in outputs:
+            self.ties.move(output.name or "", inputs[0].name or "")
+        self.ties.tie(value.name or "" for value in inputs)
+        self._waiting += [*inputs, *outputs]
+
+    def _follow_clamp(self, clamp: ir.Node, _rule: OpRule) -> None:
+        if clamp_refusal(clamp):
+            return
+        symmetric = self.rules.target.activation.symmetric
+        gone = "is merged into the operator before it" if symmetric else "disappears into the quantized range"
+        self.reasons[clamp.name or ""] = gone if symmetric else f"{gone} of its result"
+        before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
+        rule = self.rules.of(before)
+        if before is None or rule is None:
+            return
+        if clamp_behind(before, self.rules) is not clamp:
+            # Without the clamp, the operator's result is read by a QuantizeLinear and by others, and ONNX
+            # Runtime does not compute an operator in integers if its result is also read as floats.
+            needs_output = rule.output == "always" or rule.clamp_asks or rule.kind == "join"
+            if needs_output and (before.name or "") in self.integer:
+                self._waiting.append(before.outputs[0])
+            return
+        if rule.kind == "join":
+            self._follow_join(before, rule)
+        if (before.name or "") in self.integer:
+            self.mark(clamp, f"part of {before.name}")
+
+    def _follow_join(self, node: ir.Node, rule: OpRule) -> None:
+        if (node.name or "") in self.integer or (node.name or "") in self.bias_adds:
+            return
+        fused = input_fused_behind(node, rule)
+        inputs = [value for value in moved_inputs(node, rule) if value is not fused]
+        reasons = [requantized_refusal(node), attribute_refusal(node, rule), *map(self.refusal, inputs)]
+        if reason := next(filter(None, reasons), ""):
+            self.reasons[node.name or ""] = reason
+            return
+        self.mark(node, f"merged into {_producer_name(fused)}" if fused is not None else "")
+        if rule.ties:
+            clamp = clamp_behind(node, self.rules)  # if there is one, its result is the join's
+            outputs = [item.outputs[0] for item in (node, clamp) if item is not None]
+            self.ties.tie(value.name or "" for value in (*inputs, *outputs))
+        self._waiting += inputs
+
+    def ask_captured(self, graph: ir.Graph) -> None:
+        """Request the moved integers that nested graphs read: a pair behind them loses nothing.
+
+        Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution to a Transpose or
+        Reshape there, looks for the reader among the ordinary inputs of the If or Loop, and crashes.
+        """
+        for node in graph.all_nodes():
+            rule = self.rules.of(node)
+            for value in node.outputs if rule is not None and rule.kind == "same" else ():
+                is_captured = any(reader.graph is not node.graph for reader, _ in value.uses())
+                if is_captured and self._is_restored(value):
+                    self.ask(value)
+
+    def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
+        """Return the sites to remove, with the reason: those after an operator that must stay float.
+
+        Args:
+            graph: the graph to search.
+            stored: names of layers whose weight is stored as integers already, so that the runtime does not
+                quantize it.
+        """
+        found = {}
+        for node in graph.all_nodes():
+            if not (why := self._apart(node, stored)):
+                continue
+            inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]
+            taken = self._taken_input(node)
+            if inputs and all(value is taken or self._is_restored(value) for value in inputs):
+                reason = f"reads {node.op_type} '{node.name}', which must not be integer: {why}"
+                names = [value.name or "" for value in moved_from(node.outputs[0], self.rules.target)]
+                found.update({name: reason for name in names if name in self.asked})
+        return found
+
+    def _taken_input(self, node: ir.Node) -> ir.Value | None:
+        """Return the result of an integer operator that would take a join which the user keeps in float."""
+        plain = Rules(self.rules.target).of(node)
+        taken = input_fused_behind(node, plain) if plain is not None and plain.kind == "join" else None
+        before = taken.producer() if taken is not None else None
+        return taken if before is not None and (before.name or "") in self.integer else None
+
+    def _apart(self, node: ir.Node, stored: Container[str]) -> str:
+        """Return why an operator must not stand between quantized tensors, or an empty string."""
+        rule = self.rules.of(node)
+        if rule is not None and rule.kind == "apart":
+            return rule.note
+        plain, name = Rules(self.rules.target).of(node), node.name or ""
+        if plain is None or plain.kind != "compute" or name in self.integer or name in stored:
+            return ""
+        weight = input_at(node, plain.weight)
+        if not self.rules.target.weight_rule(node.op_type).quantizes_floats:
+            return ""
+        is_float = weight is not None and is_constant(weight)
+        return self.rules.excluded.get(name) or self.reasons.get(name, "") if is_float else ""
+
+    def _is_restored(self, value: ir.Value) -> bool:
+        """Tell whether a value comes from a DequantizeLinear, possibly moved since then.
+
+        Readers of a float operator's result read the float value, whether it is quantized or not.
+        """
+        for item in moved_to(value, self.rules.target):
+            producer = item.producer()
+            if item.name in self.asked and producer is not None and (producer.name or "") in self.integer:
+                return True
+        return False
+
+
+_FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
+    "same": Requests._follow_move,
+    "join": Requests._follow_join,
+    "clamp": Requests._follow_clamp,
+}
+
+
+def _producer_name(value: ir.Value) -> str:
+    producer = value.producer()
+    return (producer.name or "") if producer is not None else ""

@@ -1,0 +1,78 @@
+"""Layers of graphs nested in If, Loop and Scan: which of them have tensors that were not measured."""
+
+from collections.abc import Collection, Iterator
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph.graph_reading import labelled_graphs, nested_graphs
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+
+ITERATING = ("Loop", "Scan")
+CONTAINS_LAYERS = "runs the layers of its nested graph, which are listed by their own names"
+
+
+def nested_refusals(graph: ir.Graph, target: Target) -> dict[str, str]:
+    """Return the layers of nested graphs that stay float whatever they compute, with the reason.
+
+    Tensors of an If, Loop or Scan are handed out of it while the model is calibrated. An operator of another
+    domain has graphs whose inputs and outputs only it knows.
+
+    Example:
+        >>> import onnx
+        >>> from ptq_cli.plan.target.target_file import load_target
+        >>> text = '''<ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[n] x) => (float[n] y) {
+        ...     [twice] y = my.Twice<body = b () => (float[n] r) { [neg] r = Neg(x) }>() }'''
+        >>> nested_refusals(ir.from_proto(onnx.parser.parse_model(text)).graph, load_target("ort-cpu"))
+        {'neg': "is inside my.Twice 'twice', whose tensors cannot be measured"}
+    """
+    found: dict[str, str] = {}
+    for node in graph:
+        reason = _refusal(node, target)
+        for inner in nested_graphs(node):
+            if reason:
+                found |= {item.name or "": reason for item in inner.all_nodes()}
+            else:
+                found |= nested_refusals(inner, target)
+    return found
+
+
+def layers_never_run(graph: ir.Graph, never_seen: Collection[str]) -> dict[str, str]:
+    """Return the layers of nested graphs that were never run, with the reason.
+
+    Args:
+        graph: of a float model.
+        never_seen: names of tensors of which not a single value was seen.
+    """
+    found: dict[str, str] = {}
+    for node in graph:
+        for label, inner in labelled_graphs(node).items():
+            if any(value.name in never_seen for value in _own_values(inner)):
+                reason = _never_ran(node, label)
+                found |= {item.name or "": reason for item in inner.all_nodes()}
+            else:
+                found |= layers_never_run(inner, never_seen)
+    return found
+
+
+def _refusal(node: ir.Node, target: Target) -> str:
+    what = f"is inside {node.domain}{'.' if node.domain else ''}{node.op_type} '{node.name}'"
+    if node.domain or node.op_type not in ("If", *ITERATING):
+        return f"{what}, whose tensors cannot be measured"
+    if target.runtime != ONNXRUNTIME:
+        return f"{what}: what target {target.name} makes of pairs in a nested graph is not known"
+    if any(node.attributes.get_ints("scan_output_axes", ())):
+        return f"{what}, which stacks its results along another axis than the first: they are not measured"
+    return ""
+
+
+def _never_ran(node: ir.Node, label: str) -> str:
+    unknown = "so the ranges of its tensors are not known"
+    if node.op_type in ITERATING:
+        return f"the body of {node.op_type} '{node.name}' never ran during calibration, {unknown}"
+    return f"the {label} of {node.op_type} '{node.name}' was never taken during calibration, {unknown}"
+
+
+def _own_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in graph:
+        yield from node.outputs

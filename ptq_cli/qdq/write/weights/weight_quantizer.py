@@ -1,0 +1,185 @@
+"""How a weight is quantized and stored: what each family of quantizers must tell, and the scaled one."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
+from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.core.numbers.granularity import Granularity, PerAxes, PerAxis, PerTensor
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.stored import release_tensor
+from ptq_cli.plan.sites import WeightSite
+from ptq_cli.recipe.schema import AmaxSettings
+
+BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredWeight:
+    """A weight as the file holds it.
+
+    Attributes:
+        integers: signed integers; or unsigned indices into ``table``. Those of a large model are in the file
+            that the quantized model will have them in.
+        bits: 8, or 4 to store two in a byte, as INT4 or UINT4, or 2 for four in a byte.
+        table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
+            values; None if there are no indices.
+        offsets: added to the indices to find the table of each channel in one list of them; None for one.
+        tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats; otherwise None.
+
+    Shapes:
+        integers: the weight's; table: (n,); offsets broadcast to the weight.
+    """
+
+    integers: Array | ir.ExternalTensor
+    bits: int = BYTE
+    table: Array | None = None
+    offsets: Array | None = None
+    tensor_scale: np.float32 | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The weight's shape."""
+        if isinstance(self.integers, ir.ExternalTensor):
+            return tuple(self.integers.shape.numpy())
+        return self.integers.shape
+
+    def array(self) -> Array:
+        """Return the integers, each in an element of its own.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        if not isinstance(self.integers, ir.ExternalTensor):
+            return self.integers
+        try:
+            found = self.integers.numpy()
+            if self.bits > HALF_BYTE:
+                return np.array(found)
+            return found.astype(np.int8 if self.integers.dtype.is_signed() else np.uint8)
+        finally:
+            release_tensor(self.integers)
+
+    def values(self) -> Array:
+        """Return the integers that a DequantizeLinear reads."""
+        return self.array() if self.table is None else self.table[self.array()]
+
+
+@dataclass(frozen=True)
+class WeightChoice:
+    """What is decided of a weight before its bias is looked at.
+
+    Attributes:
+        parameters: scale and zero point, or None if no DequantizeLinear computes the values.
+        unsearched: the amax method had only one candidate in every channel.
+    """
+
+    parameters: QuantParameters | None
+    unsearched: bool = False
+
+
+class WeightQuantizer(Protocol):
+    """A family of quantizers with its parameters, for one weight."""
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return the parameters of a weight."""
+        ...
+
+    def fit(self, parameters: QuantParameters) -> QuantParameters:
+        """Return parameters that the family can have, at least as wide as those that a bias asked for."""
+        ...
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return the weight as the file holds it."""
+        ...
+
+
+@dataclass(frozen=True)
+class ScaledQuantizer:
+    """Integers spread evenly over [-amax, amax].
+
+    Attributes:
+        settings: whose ``weight_method`` decides amax.
+        packed: integers of 4 bits or fewer are stored two in a byte.
+    """
+
+    settings: AmaxSettings
+    packed: bool = False
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return a scale for each output channel, or one where the site has no axis."""
+        ranges = weight_ranges(weight, site, self.settings)
+        return WeightChoice(weight_parameters(ranges.amax, site), ranges.unsearched)
+
+    def fit(self, parameters: QuantParameters) -> QuantParameters:
+        """Return the parameters: any scale will do."""
+        return parameters
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return the integers that QuantizeLinear gives."""
+        assert parameters is not None  # noqa: S101 - a scaled weight has them
+        return StoredWeight(integers=quantize(weight, parameters), bits=storage_bits(site, self.packed))
+
+
+def storage_bits(site: WeightSite, packed: bool) -> int:
+    """Return how many bits of the file an integer takes.
+
+    Example:
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
+        >>> storage_bits(
+        ...     WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0), packed=True
+        ... )
+        8
+    """
+    if site.block_kernel and site.format.bits <= HALF_BYTE:
+        return QUARTER_BYTE if site.format.bits <= QUARTER_BYTE else HALF_BYTE
+    return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
+
+
+def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> WeightRanges:
+    """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
+
+    Shapes:
+        weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
+
+    Example:
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
+        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
+        >>> weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings()).amax.tolist()
+        [2.0, 0.0]
+    """
+    return choose_weight_ranges(weight, granularity_of(site), settings, site.format)
+
+
+def weight_parameters(amax: npt.ArrayLike, site: WeightSite) -> QuantParameters:
+    """Return the symmetric parameters of a weight from the ends of its ranges.
+
+    Shapes:
+        amax: (C,) along the site's axis, or (); scale: the same.
+
+    Edge case:
+        An all-zero channel gets scale 1.
+
+    Example:
+        >>> from ptq_cli.core.numbers.formats import INT8_NARROW
+        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
+        >>> weight_parameters([1.27, 0.0], site).scale.tolist()
+        [0.009999999776482582, 1.0]
+    """
+    return parameters_of(scale_from_amax(amax, site.format), site)
+
+
+def parameters_of(scale: FloatArray, site: WeightSite) -> QuantParameters:
+    """Return a weight's parameters; its zero point is 0."""
+    return QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, granularity_of(site))
+
+
+def granularity_of(site: WeightSite) -> Granularity:
+    """Return how much of a weight shares a scale."""
+    if site.axis is None:
+        return PerTensor()
+    return PerAxes((0, site.axis)) if site.per_direction else PerAxis(site.axis)

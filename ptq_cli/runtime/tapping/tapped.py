@@ -1,0 +1,180 @@
+"""A tapped model that runs batches as fast as it can, and as small as it must."""
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.rebatch import cut
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.tapping.blocked import BlockedTaps, block_of, channel_view, open_tapped, unblock
+from ptq_cli.runtime.tapping.buffers import Buffers, Kind
+from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
+from ptq_cli.runtime.tapping.pieces import Cutter, Signature, begins_with, signature
+
+PIECE_BYTES = 8 << 20
+"""Tapped tensors of one run, which the caches hold until they are counted."""
+ENOUGH_BYTES = 64 << 20
+"""The same where fewer samples would make a run small: what it costs whatever its size shows more than what
+it costs to read tensors that have left the caches."""
+MOST_AT_ONCE = 8
+MOST_WHOLE_AT_ONCE = 2
+"""Where batches cannot be cut, their tensors take far more memory."""
+
+
+class TappedModel:
+    """Runs pieces of batches, in buffers that are used again.
+
+    Before the first piece it is looked at what it may do: whether a sample's tensors depend on that sample
+    alone, so that a batch may be cut; and whether tensors in blocks of channels hold the same values as those
+    in order. Where not, it does not.
+    """
+
+    def __init__(
+        self,
+        model: bytes | StoredModel,
+        taps: Sequence[str],
+        *,
+        threads: int,
+        whole_batches: bool = False,
+        sizes_vary: bool = False,
+        piece_bytes: int = PIECE_BYTES,
+        enough_bytes: int = 0,
+        samples: int | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        """Open the model.
+
+        Args:
+            model: the tapped model, serialized.
+            taps: names of its outputs.
+            threads: that compute.
+            whole_batches: batches are run as they are: the model fixes their size, or a branch or loop may
+                look at all samples.
+            sizes_vary: a tensor's size does not follow from those of the inputs, as of a branch.
+            piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
+            enough_bytes: how much they may take to have enough samples.
+            samples: of a piece, where that is planned already; then as little memory is taken as can be.
+            at_once: runs that are under way at once, where that is planned.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime cannot load the model.
+        """
+        self._taps = tuple(taps)
+        self._at_once = at_once or most_at_once(threads, whole_batches=whole_batches)
+        # Each of the runs that are under way at once brings a thread of its own.
+        workers = threads - self._at_once + 1
+        self._blocked: BlockedTaps | None = None
+        if samples is None:
+            self._session, self._blocked = open_tapped(model, workers)
+        else:
+            self._session = Session(model, threads=workers, arena=False)
+        self._unseen = samples is None
+        self._whole = whole_batches
+        self._cutter = Cutter(piece_bytes, samples, enough_bytes=enough_bytes)
+        self._blocks: dict[str, int] = {}
+        self._buffers = Buffers()
+        self._kinds: dict[Signature, list[Kind]] = {}
+        self._bindable = not sizes_vary
+
+    def forward(self) -> Forward:
+        """Return how batches are run."""
+        return Forward((self.one_pass(),), self._at_once, self.split)
+
+    def one_pass(self) -> ForwardPass:
+        """Return the pass that gives the tapped tensors."""
+        return ForwardPass(
+            taps=self._taps,
+            run=self.run,
+            recycle=self._buffers.give,
+            in_model_order=self.in_model_order,
+            by_channels=self.by_channels,
+        )
+
+    def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
+        """Return the tapped tensors; several threads may call it at once.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        kinds = self._kinds.get(signature(inputs))
+        if kinds is None or not self._bindable:
+            arrays = self._session.run(inputs)
+            self._remember(inputs, arrays)
+            return arrays
+        taken = self._buffers.take(kinds)
+        try:
+            session = self._session
+            if taken.binding is None or taken.binding.session is not session:
+                taken.binding = session.bind_outputs(taken)
+            session.run_bound(inputs, taken.binding)
+        except RuntimeFailedError:
+            # The shape of a tensor may depend on values; then ONNX Runtime has to make it.
+            self._bindable = False
+            return self._session.run(inputs)
+        return taken
+
+    def split(self, batch: Batch) -> Sequence[Batch]:
+        """Cut a batch into the pieces that are run."""
+        if self._unseen:
+            self._unseen = False
+            self._look_at(batch)
+            self._blocked = None
+        return (batch,) if self._whole else self._cutter.cut(batch, self._sample_bytes)
+
+    def in_model_order(self, name: str, array: Array) -> Array:
+        """Return a tapped tensor in the model's order."""
+        return unblock(array, self._blocks[name]) if name in self._blocks else array
+
+    def by_channels(self, name: str, array: Array) -> Array:
+        """Return a tapped tensor as it lies in memory, with two axes for its channels if it is in blocks."""
+        return channel_view(array, self._blocks[name]) if name in self._blocks else array
+
+    def _look_at(self, batch: Batch) -> None:
+        """Find out with the first samples what may be done, on two threads, as the others wait for it."""
+        one, two = (batch if self._whole else cut(batch, 0, min(size, batch.size)) for size in (1, 2))
+        candidate = self._blocked.session if self._blocked is not None else self._session
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                other = pool.submit(candidate.run, two.inputs)
+                first = self._session.run(one.inputs)
+                both = other.result()
+        except RuntimeFailedError:
+            # One sample alone is nothing for this model; if batches are neither, the first of them will tell.
+            self._whole = True
+            return
+        self._remember(one.inputs, first)
+        moved = self._blocked.moved if self._blocked is not None else ()
+        blocks = {index: block_of(both[index][: len(first[index])], first[index]) for index in moved}
+        times = two.size // one.size
+        apart = all(begins_with(both[i], first[i], times) for i in range(len(first)) if i not in blocks)
+        if not all(blocks.values()):
+            self._blocked = None
+            self._look_at(batch)
+        elif not apart:
+            self._whole = True
+        else:
+            self._session = candidate
+            self._blocks = {self._taps[index]: block for index, block in blocks.items() if block}
+
+    def _sample_bytes(self, inputs: Mapping[str, Array]) -> int:
+        kinds = self._kinds.get(signature(inputs)) or self._remember(inputs, self._session.run(inputs))
+        return sum(math.prod(shape) * dtype.itemsize for dtype, shape in kinds)
+
+    def _remember(self, inputs: Mapping[str, Array], arrays: Sequence[Array]) -> list[Kind]:
+        kinds: list[Kind] = [(array.dtype, array.shape) for array in arrays]
+        self._kinds[signature(inputs)] = kinds
+        return kinds
+
+
+def most_at_once(threads: int, *, whole_batches: bool) -> int:
+    """Return how many pieces are run at once, each in a thread of its own.
+
+    Example:
+        >>> most_at_once(2, whole_batches=False), most_at_once(16, whole_batches=False)
+        (2, 8)
+    """
+    return min(threads, MOST_WHOLE_AT_ONCE if whole_batches else MOST_AT_ONCE)

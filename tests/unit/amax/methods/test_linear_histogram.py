@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptq_cli.amax.methods.linear_histogram import histogram_of_values, linear_view, side_candidates
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
+
+RNG = np.random.default_rng(44)
+NORMAL = RNG.normal(size=50_000).astype(np.float32)
+ARRAYS = {
+    "normal": NORMAL,
+    "relu": np.maximum(NORMAL, 0),
+    "one-sided tail": np.where(NORMAL > 0, NORMAL**3, NORMAL).astype(np.float32),
+    "negative": -np.abs(NORMAL),
+    "integers": RNG.integers(-100, 100, size=5000).astype(np.float32),
+    "power of two at the top": np.append(NORMAL, np.float32(8)),
+}
+each_array = pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+VALUES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
+
+
+def statistics_of(values):
+    collector = HistogramCollector()
+    assert collector.update(np.asarray(values, np.float32))
+    return collector.statistics()
+
+
+def sandwiched(counts, exact):
+    """No value lies more than one bin from where it should."""
+    ours, true = np.cumsum(counts), np.cumsum(exact)
+    return (ours[1:] >= true[:-1]).all() and (ours[:-1] <= true[1:]).all()
+
+
+@each_array
+@pytest.mark.parametrize("bins", [64, 777, 2048])
+def test_view_puts_every_value_within_one_bin_of_its_own(values, bins):
+    view, exact = linear_view(statistics_of(values), bins), histogram_of_values(values, bins)
+
+    assert (view.top, view.low, view.high, view.zeros) == (exact.top, exact.low, exact.high, exact.zeros)
+    assert sandwiched(view.negative, exact.negative)
+    assert sandwiched(view.positive, exact.positive)
+
+
+@each_array
+def test_view_of_coarse_bins_is_nearly_exact(values):
+    view, exact = linear_view(statistics_of(values), 64), histogram_of_values(values, 64)
+
+    moved = np.abs(view.magnitudes - exact.magnitudes).sum() / 2
+    assert moved <= 0.02 * values.size
+
+
+@given(values=VALUES, bins=st.integers(1, 300))
+def test_view_keeps_every_count_whole(values, bins):
+    array = np.asarray(values, np.float32)
+
+    view = linear_view(statistics_of(array), bins)
+
+    assert view.negative.sum() == np.count_nonzero(array < 0)
+    assert view.positive.sum() == np.count_nonzero(array > 0)
+    assert view.zeros == np.count_nonzero(array == 0)
+    assert (view.negative >= 0).all() and (view.positive >= 0).all()
+    assert view.bins == bins
+
+
+@given(values=VALUES, power=st.integers(-60, 60))
+def test_power_of_two_changes_no_count(values, power):
+    # Zero instead of values that would leave float32's normal range.
+    array = np.asarray([value if abs(value) > 1e-9 else 0 for value in values], np.float32)
+    one, other = linear_view(statistics_of(array)), linear_view(statistics_of(np.ldexp(array, power)))
+
+    assert np.array_equal(one.negative, other.negative) and np.array_equal(one.positive, other.positive)
+    assert other.top == np.ldexp(one.top, power)
+
+
+def test_single_value_lies_in_a_single_bin():
+    # 1.0 alone in a bit-keyed bin that three linear bins overlap.
+    view = linear_view(statistics_of([1.0, 100.0]), 65536)
+
+    assert np.count_nonzero(view.positive) == 2
+
+
+def test_largest_value_lies_in_the_last_bin_whichever_its_sign():
+    assert linear_view(statistics_of([1.0, -4.0]), 4).negative.tolist() == [0, 0, 0, 1]
+    assert histogram_of_values([1.0, -4.0], 4).negative.tolist() == [0, 0, 0, 1]
+
+
+def test_edge_belongs_to_the_upper_bin():
+    for view in (linear_view(statistics_of([1.0, 2.0, 4.0]), 4), histogram_of_values([1.0, 2.0, 4.0], 4)):
+        assert view.positive.tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("values", [[], [0.0, -0.0]], ids=["no values", "only zeros"])
+def test_nothing_to_see_has_no_counts(values):
+    for view in (linear_view(statistics_of(values), 8), histogram_of_values(values, 8)):
+        assert view.top == view.low == view.high == view.full_amax == 0
+        assert not view.magnitudes.any()
+        assert view.zeros == len(values)
+
+
+def test_largest_float_is_no_infinity():
+    largest = float(np.finfo(np.float32).max)
+
+    view = linear_view(statistics_of([largest, -largest / 2]), 2048)
+
+    assert view.positive[-1] == 1 and view.negative.sum() == 1
+    assert view.top == largest
+
+
+def test_values_may_lie_below_a_given_top():
+    view = histogram_of_values([1.0, -0.5], bins=8, top=2.0)
+
+    assert view.positive.tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
+    assert (view.top, view.full_amax, view.width) == (2.0, 1.0, 0.25)
+
+
+def test_ranges_alone_have_no_view():
+    collector = MaxCollector()
+    collector.update(NORMAL)
+    with pytest.raises(ValueError, match="only ranges were kept"):
+        linear_view(collector.statistics())
+
+
+@pytest.mark.parametrize(
+    ("occupied", "start_bin", "stride", "kept"),
+    [
+        (6, 2, 1, [2, 3, 4, 5, 6]),
+        (6, 2, 3, [2, 5, 6]),
+        (6, 6, 1, [6]),
+        (6, 99, 1, [6]),
+        (0, 2, 1, [0]),
+        (1, 1, 1, [1]),
+    ],
+)
+def test_candidates_of_a_side_end_with_the_whole_of_it(occupied, start_bin, stride, kept):
+    counts = np.zeros(10, np.int64)
+    counts[:occupied] = 1
+
+    assert side_candidates(counts, start_bin, stride).tolist() == kept

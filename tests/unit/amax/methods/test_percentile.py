@@ -1,0 +1,154 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptq_cli.amax.methods.percentile import percentile_amax
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
+from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import MissingStatisticError
+
+RNG = np.random.default_rng(43)
+NORMAL = RNG.normal(size=20_000).astype(np.float32)
+ARRAYS = {
+    "normal": NORMAL,
+    "relu": np.maximum(NORMAL, 0),
+    "heavy tail": (NORMAL**7).astype(np.float32),
+    "uniform": RNG.uniform(-1, 1, size=5000).astype(np.float32),
+    "integers": RNG.integers(-100, 100, size=5000).astype(np.float32),
+    "few": np.array([1, 2, 3, 4], np.float32),
+}
+
+
+def statistics_of(values):
+    collector = HistogramCollector()
+    assert collector.update(np.asarray(values, np.float32))
+    return collector.statistics()
+
+
+@pytest.mark.parametrize("percentile", [10, 50, 75, 90, 99, 99.9, 99.99, 99.999, 100])
+@pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+def test_follows_the_sorted_values_within_a_bin(values, percentile):
+    magnitudes = np.sort(np.abs(values))
+    # numpy.percentile with "inverted_cdf", but for its float64 rank, which is one too high for 99.9 %.
+    exact = magnitudes[math.ceil(Fraction(str(percentile)) * magnitudes.size / 100) - 1]
+
+    found = percentile_amax(statistics_of(values), percentile)
+
+    if exact == 0:  # The zeros alone are the percentile: some range is left all the same.
+        exact = magnitudes[magnitudes > 0].min()
+    assert exact <= found <= exact + magnitudes.max() / 2048
+
+
+@pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+def test_hundred_is_exactly_the_maximum(values):
+    assert percentile_amax(statistics_of(values), 100.0) == np.abs(values).max()
+
+
+@pytest.mark.parametrize("percentile", [50, 90, 99])
+def test_agrees_with_numpy_within_a_bin(percentile):
+    exact = np.percentile(np.abs(NORMAL), percentile, method="inverted_cdf")
+
+    found = percentile_amax(statistics_of(NORMAL), percentile)
+
+    assert exact <= found <= exact + np.abs(NORMAL).max() / 2048
+
+
+@pytest.mark.parametrize("percentile", [1e-12, 1e-3, 0.01])
+def test_tiny_percentile_is_the_smallest_bin(percentile):
+    found = percentile_amax(statistics_of([1.0, 2.0, 3.0]), percentile)
+
+    assert 1.0 < found <= 1.0 + 3 / 2048
+
+
+def test_zeros_count():
+    values = np.concatenate([np.zeros(90), np.arange(1, 11)])
+
+    assert percentile_amax(statistics_of(values), 95.0) == pytest.approx(5, rel=1 / 256)
+    assert percentile_amax(statistics_of(values[90:]), 95.0) == 10
+
+
+def test_zeros_alone_leave_the_smallest_bin_above():
+    values = np.concatenate([np.zeros(99), [5.0]])
+
+    assert percentile_amax(statistics_of(values), 50.0) == 5.0
+
+
+def test_both_signs_count_as_one_magnitude():
+    assert percentile_amax(statistics_of([-1.0, 1.0, -2.0, 2.0]), 50.0) == pytest.approx(1, rel=1 / 512)
+
+
+@pytest.mark.parametrize(
+    ("percentile", "count", "rank"),
+    [(99.9, 10**9, 999_000_000), (99.999, 10**8, 99_999_000), (33.3, 1000, 333), (33.3, 1001, 334)],
+)
+def test_rank_is_exact_however_many_values_there_are(percentile, count, rank):
+    # All but the last value of the rank in a lower bin: one rank more or less is another bin.
+    keys = np.array([127 << 11, (127 << 11) + 1, (127 << 11) + 2], np.uint32)
+    histogram = BitHistogram(keys, np.array([rank - 1, 1, count - rank]))
+    one = np.float32(1).reshape(())
+    statistics = TensorStatistics(
+        count=count, zeros=0, minimum=one, maximum=one * 2, channels=None, histogram=histogram
+    )
+
+    assert percentile_amax(statistics, percentile) == histogram.upper_edges()[1]
+
+
+def test_without_histogram_the_statistic_is_missing():
+    collector = MaxCollector()
+    collector.update(NORMAL)
+
+    with pytest.raises(MissingStatisticError) as caught:
+        percentile_amax(collector.statistics(), 99.9)
+
+    assert caught.value.code == "PTQ-CALIB-004"
+    assert caught.value.message == (
+        "the percentile method needs histograms, and this calibration kept only ranges"
+    )
+    assert caught.value.hint == "calibrate with --method histogram, or export with --amax max"
+
+
+def test_value_at_the_end_of_float32_stays_finite():
+    largest = np.finfo(np.float32).max
+
+    assert percentile_amax(statistics_of([largest, -largest]), 50.0) == largest
+
+
+VALUES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
+PERCENTILES = st.floats(1e-6, 100)
+
+
+@given(values=VALUES, one=PERCENTILES, two=PERCENTILES)
+def test_larger_percentile_is_never_a_smaller_range(values, one, two):
+    statistics, (low, high) = statistics_of(values), sorted((one, two))
+
+    assert percentile_amax(statistics, low) <= percentile_amax(statistics, high)
+
+
+@given(
+    values=st.lists(st.one_of(st.just(0.0), st.floats(2.0**-30, 2.0**30, width=32)), min_size=1, max_size=40),
+    percentile=PERCENTILES,
+    power=st.integers(-60, 60),
+)
+def test_power_of_two_scales_the_range_exactly(values, percentile, power):
+    scaled = np.ldexp(np.asarray(values, np.float32), power)
+
+    assert percentile_amax(statistics_of(scaled), percentile) == np.ldexp(
+        percentile_amax(statistics_of(values), percentile), power
+    )
+
+
+@given(values=VALUES, percentile=PERCENTILES)
+def test_range_holds_the_percentile_of_the_values(values, percentile):
+    statistics = statistics_of(values)
+
+    amax = percentile_amax(statistics, percentile)
+
+    assert amax <= max(abs(statistics.low), abs(statistics.high))
+    inside = np.count_nonzero(np.abs(np.asarray(values, np.float32)) <= amax)
+    assert inside >= np.floor(percentile / 100 * len(values))

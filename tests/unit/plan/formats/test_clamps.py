@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.grids import fixed_point_parameters
+from ptq_cli.core.numbers.arithmetic import parameters_from_range
+from ptq_cli.core.numbers.formats import UINT8
+from ptq_cli.plan.formats.clamps import REASON, expose_clamps, fit_clamps
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.write.site_parameters import decide_all
+from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from tests.quantized import quantize_model
+from tests.unit.plan.graphs import build, run, sample, serialized
+
+TWO_CONVS = """(float[b,3,8,8] x) => (float[b,4,4,4] y)
+<float[6,3,3,3] w1, float[4,6,3,3] w2, float low = {0}, float high = {HIGH}> {
+  c = Conv(x, w1)
+  k = Clip(c, low, high)
+  y = Conv(k, w2)
+}"""
+GRID = fixed_point_parameters(Choice(0.0, 1.5), UINT8)  # values up to almost 2
+
+
+def model_and_plan(high: str):
+    model = build(TWO_CONVS.replace("HIGH", high))
+    return model, make_plan(model, load_target("ort-cpu"))
+
+
+def exported(model, plan):
+    def decide(site):
+        return GRID if site.source == "k" else parameters_from_range(-4.0, 4.0, site.format)
+
+    return quantize_model(model, plan, decide_all(model, plan, decide))
+
+
+def test_a_clip_inside_the_grid_stays_between_two_pairs_of_it():
+    model, plan = model_and_plan("1.5")
+    found = expose_clamps(model, plan, {"k": GRID})
+    assert found.activations["c"].source == "k"
+    assert list(found.activations) == ["x", "c", "k", "y"]
+    layers = {layer.name: layer for layer in found.layers}
+    assert (layers["k"].quantized, layers["k"].reason) == (False, REASON)
+    assert layers["c"].quantized
+
+    graph = exported(model, found)
+    assert [node.op_type for node in graph.graph].count("QuantizeLinear") == 4
+    kernels = count_kernels(serialized(graph))
+    assert (kernels.integer["Conv"], kernels.floating["Conv"]) == (2, 0)
+
+
+def test_without_it_the_runtime_would_compute_in_float():
+    model, plan = model_and_plan("1.5")
+    assert count_kernels(serialized(exported(model, plan))).floating["Conv"] == 1
+
+
+def test_the_values_are_those_of_a_clip_before_the_grid():
+    model, plan = model_and_plan("1.5")
+    inputs = sample(model)
+    plain = run(exported(model, plan), inputs, optimize=False)[0]
+    exposed = run(exported(model, expose_clamps(model, plan, {"k": GRID})), inputs, optimize=False)[0]
+    np.testing.assert_array_equal(plain, exposed)
+
+
+@pytest.mark.parametrize("high", ["2.0", "100.0"])
+def test_a_clip_that_the_grid_makes_redundant_disappears(high):
+    model, plan = model_and_plan(high)
+    assert expose_clamps(model, plan, {"k": GRID}) == plan
+
+
+def test_a_range_that_is_cut_to_the_bounds_is_left_alone():
+    model, plan = model_and_plan("1.5")
+    assert expose_clamps(model, plan, {}) == plan
+
+
+def test_what_floats_alone_read_is_not_quantized_again():
+    graph = TWO_CONVS.replace("HIGH", "1.5").replace("float[b,4,4,4] y", "float[b,6,6,6] y")
+    graph = graph.replace("y = Conv(k, w2)", "y = Erf(k)").replace(", float[4,6,3,3] w2", "")
+    model = build(graph)
+    plan = make_plan(model, load_target("ort-cpu"))
+    found = expose_clamps(model, plan, {"k": GRID})
+    assert list(found.activations) == ["x", "c"]
+    assert count_kernels(serialized(exported(model, found))).integer["Conv"] == 1
+
+
+def test_the_grid_behind_a_clip_of_a_lower_bound_begins_above_it():
+    text = TWO_CONVS.replace("Clip(c, low, high)", "Clip(c, low)").replace(
+        "{0}, float high = {HIGH}", "{-0.5}"
+    )
+    model = build(text)
+    plan = make_plan(model, load_target("ort-cpu"))
+    rounded = {"k": parameters_from_range(-0.5, 6.7, UINT8)}
+    floats = []
+    for found in (rounded, fit_clamps(model, plan, rounded)):
+        decided = decide_all(
+            model, plan, lambda site, found=found: found.get(site.source, parameters_from_range(-4, 4, UINT8))
+        )
+        floats.append(count_kernels(serialized(quantize_model(model, plan, decided))).floating["Conv"])
+    assert floats == [1, 0]
+
+
+def test_a_symmetric_grid_stays_so():
+    model = build(
+        TWO_CONVS.replace("Clip(c, low, high)", "Clip(c, low)").replace("{0}, float high = {HIGH}", "{-0.5}")
+    )
+    plan = make_plan(model, load_target("tensorrt"))
+    symmetric = {"k": parameters_from_range(-6.7, 6.7, plan.activations["k"].format)}
+    assert fit_clamps(model, plan, symmetric) == symmetric

@@ -1,0 +1,43 @@
+"""Arrays that wait in memory or in a file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.tensors import Array
+from ptq_cli.recovery.samples.shelf import Shelf
+
+
+def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, limit=100)
+    arrays: list[Array | None] = [np.arange(40, dtype=np.int16), None, np.zeros((0, 3)), np.float32([[1.5]])]
+    shelf.put("kept", [np.ones(10)])
+    shelf.put("moved", arrays)
+    assert (shelf.held, shelf.moved) == (80, 84)
+    for index, array in enumerate(arrays):
+        found = shelf.get("moved", index)
+        assert (found is None) == (array is None)
+        if array is not None and found is not None:
+            assert (found.dtype, found.tolist()) == (array.dtype, array.tolist())
+    assert list(tmp_path.iterdir()) == []
+    shelf.drop("kept")
+    shelf.drop("moved")
+    shelf.drop("never there")
+    assert shelf.held == 0
+
+
+def test_a_sequence_of_arrays_stays_in_memory(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, limit=0)
+    sequence: list[object] = [[np.ones(3)], [np.ones(2), np.ones(1)]]
+    shelf.put("sequence", sequence)  # type: ignore[arg-type]
+    assert shelf.get("sequence", 1) is sequence[1]
+    assert shelf.held == 0
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputFileError, match="cannot write in") as error:
+        Shelf(tmp_path / "file", limit=0).put("x", [np.ones(1)])
+    assert "--max-memory" in error.value.hint
