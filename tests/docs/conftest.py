@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from ptq_cli.cli.main import run
+from tests.proposed_commands import require_proposals
 
 torch.set_num_threads(1)
 
@@ -63,6 +64,7 @@ def ptq(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
                 patch.setenv(name, value)
             status = run(words)
         said = capfd.readouterr()
+        require_proposals(said.out, said.err)
         return subprocess.CompletedProcess(command, status, said.out + said.err)
 
     return call
@@ -77,7 +79,7 @@ def shell() -> RunShell:
     def start(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
         # PyTorch's threads spin while they wait, which costs more than it gains beside other tests.
         environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **variables}
-        return subprocess.run(
+        done = subprocess.run(
             ["bash", "-c", command],
             cwd=folder,
             env=environment,
@@ -86,5 +88,7 @@ def shell() -> RunShell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        require_proposals(done.stdout)
+        return done
 
     return start

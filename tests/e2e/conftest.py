@@ -25,6 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.cli.main import run
 from ptq_cli.cli.shown.documents.document_registry import COMMANDS
 from ptq_cli.core.documents.json_schema import documents_schema
+from tests.proposed_commands import require_proposals
 
 torch.set_num_threads(1)
 
@@ -167,7 +168,7 @@ def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves.
 
     Latencies are measured where a test says ``--latency`` alone: they take time. A document is compared with
-    the schema of its command.
+    the schema of its command, and commands that are proposed must exist as they are printed.
     """
 
     def call(*words: str) -> Outcome:
@@ -177,6 +178,7 @@ def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
         captured = capfd.readouterr()
         if "--json" in given and captured.out:
             require_described(given, json.loads(captured.out))
+        require_proposals(captured.out, captured.err)
         said = [
             line for line in captured.err.splitlines(keepends=True) if not PROGRESS.fullmatch(line.rstrip())
         ]
@@ -214,7 +216,9 @@ def real_ptq() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def call(*words: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "ptq_cli", *words]
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+        require_proposals(done.stdout, done.stderr)
+        return done  # type: ignore[no-any-return]
 
     return call
 
