@@ -22,7 +22,7 @@ import onnxruntime
 
 from benchmarks.timing import run_ptq
 from benchmarks.zoo_metrics import Labels, task_of
-from ptq_cli.core.errors import first_line
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.metrics.values.sqnr import Sqnr

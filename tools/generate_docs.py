@@ -22,7 +22,7 @@ SHOWN_LINES = 12
 
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/commands.md": ("the commands in ptq_cli/cli", command_page),
-    "docs/errors.md": ("ptq_cli/core/errors.py and tools/errors.toml", error_page),
+    "docs/errors.md": ("ptq_cli/core/errors and tools/errors.toml", error_page),
     "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
     "docs/recipe.schema.json": ("ptq_cli/recipe/schema.py", recipe_schema),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),

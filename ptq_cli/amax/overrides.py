@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 
 from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.plugin_methods import require_method
-from ptq_cli.core.errors import RecipeValueError, did_you_mean
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["

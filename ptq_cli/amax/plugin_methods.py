@@ -9,7 +9,8 @@ from ptq_cli.amax.method_registry import AUTO, METHODS, Method, clipped, integer
 from ptq_cli.amax.methods.linear_histogram import LinearHistogram, histogram_of_values, linear_view
 from ptq_cli.amax.methods.percentile import missing_histogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.errors import first_line, require_known
+from ptq_cli.core.errors.error_text import first_line
+from ptq_cli.core.known_names import require_known
 from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.core.numbers.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.plugins import AMAX_METHODS, Plugin, find_plugin, plugin_names

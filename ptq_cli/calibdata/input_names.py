@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset
-from ptq_cli.core.errors import DataNameError, did_you_mean
+from ptq_cli.core.errors import DataNameError
+from ptq_cli.core.known_names import did_you_mean
 
 BRANCH = "use_cache_branch"
 """Input of exported decoders that have one branch for a cache and one without."""

@@ -23,8 +23,8 @@ from ptq_cli.core.errors import (
     OutputFileError,
     PtqError,
     UsageError,
-    did_you_mean,
 )
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.work.own_process import claim_process
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
 

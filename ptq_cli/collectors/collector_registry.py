@@ -7,7 +7,7 @@ from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.extended import ExtendedCollector
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.core.errors import require_known
+from ptq_cli.core.known_names import require_known
 
 COLLECTORS: dict[str, Callable[[], Collector]] = {"histogram": HistogramCollector, "max": MaxCollector}
 

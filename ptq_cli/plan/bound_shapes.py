@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-from ptq_cli.core.errors import DataShapeError, ModelInputError, did_you_mean
+from ptq_cli.core.errors import DataShapeError, ModelInputError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.models.graph.graph_reading import every_value
 from ptq_cli.models.inputs.cache_inputs import is_cache, starts_empty

@@ -1,6 +1,7 @@
 """What a recipe may do with the activations of a layer, and when that needs a calibration."""
 
-from ptq_cli.core.errors import RecipeValueError, require_known
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.quantizer_settings import OF_MODES
 from ptq_cli.recipe.schema import ActivationSettings, Recipe
 

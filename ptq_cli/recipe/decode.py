@@ -6,7 +6,8 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from ptq_cli.core.documents.decoding import decode_value
-from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.schema import Recipe
 
 Settings = TypeVar("Settings")

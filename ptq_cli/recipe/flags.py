@@ -6,7 +6,8 @@ The Python API takes the same settings with the same names, as keyword arguments
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from ptq_cli.core.errors import UsageError, did_you_mean
+from ptq_cli.core.errors import UsageError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.schema import Limit
 
 

@@ -6,7 +6,8 @@ What they compute is in ``ptq_cli.quantizers``; a family here says which setting
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, did_you_mean, require_known
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
+from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.recipe import quantizer_settings as quantizers
 
 Value = bool | int | float | str

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, require_known
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
+from ptq_cli.core.known_names import require_known
 from ptq_cli.core.numbers.formats import FLOATS
 from ptq_cli.recipe.schema import ActivationSettings, WeightSettings
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.errors import RecipeSyntaxError, require_known
+from ptq_cli.core.errors import RecipeSyntaxError
 from ptq_cli.core.files import require_file
+from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.locations import map_locations, resolve_location
 from ptq_cli.recipe.quantizer_settings import OF_MODES

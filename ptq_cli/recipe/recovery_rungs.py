@@ -1,6 +1,7 @@
 """The rungs of recovery that a recipe may name."""
 
-from ptq_cli.core.errors import RecipeValueError, require_known
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.activation_modes import FLOAT, mode_of, needs_ranges
 from ptq_cli.recipe.schema import Recipe, RecoverySettings
 

@@ -6,7 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import onnxruntime
 
-from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
+from ptq_cli.core.errors import DeviceError, RuntimeFailedError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.runtime.device import Device
 from ptq_cli.runtime.sessions.session import Session
 

@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass, replace
 
-from ptq_cli.core.errors import UnknownNameError, did_you_mean
+from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.known_names import did_you_mean
 
 CUDA = "cuda"
 KINDS = ("cpu", CUDA)

@@ -8,7 +8,8 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
 from ptq_cli.calibdata.dataset.selection import Selection
-from ptq_cli.core.errors import DataNameError, LabelError, did_you_mean
+from ptq_cli.core.errors import DataNameError, LabelError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
 
 

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from ptq_cli.core.errors import DamagedSampleError, RecipeValueError, did_you_mean
+from ptq_cli.core.errors import DamagedSampleError, RecipeValueError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.recipe.schema import ImageSettings
 

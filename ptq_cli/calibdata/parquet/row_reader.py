@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from ptq_cli.calibdata.arrays.npy_header import MAX_SAMPLE_BYTES
 from ptq_cli.calibdata.dataset.file_names import escaped_name
 from ptq_cli.calibdata.parquet.columns import ParquetColumn, column_of
-from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError, first_line
+from ptq_cli.core.errors import DataFormatError, DataNameError, DataTypeError, InputFileError
+from ptq_cli.core.errors.error_text import first_line
 
 _BUFFER_BYTES = 1 << 20
 """Pages are read as they are needed; without a buffer, or with pre_buffer, a whole row group is read."""

@@ -16,8 +16,8 @@ from ptq_cli.core.errors import (
     EmptyDataError,
     InputFileError,
     LabelError,
-    did_you_mean,
 )
+from ptq_cli.core.known_names import did_you_mean
 
 TEXT_SUFFIXES = (".txt", ".jsonl", ".ndjson")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")

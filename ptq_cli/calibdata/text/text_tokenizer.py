@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.errors import TokenizerError, UsageError, first_line
+from ptq_cli.core.errors import TokenizerError, UsageError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.files import require_file
 
 Ids = npt.NDArray[np.int64]

@@ -53,7 +53,7 @@ def command(document: tuple[str, ...], output: Path | None) -> None:
 def _schema(name: str) -> str:
     from ptq_cli.cli.shown.documents.document_registry import COMMANDS, FILES
     from ptq_cli.core.documents.json_schema import document_schema, file_schema
-    from ptq_cli.core.errors import require_known
+    from ptq_cli.core.known_names import require_known
     from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
 
     require_known("document", name, documents())

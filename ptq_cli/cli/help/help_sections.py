@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help.help_formatter import NarrowHelpFormatter, option_columns
-from ptq_cli.core.errors import UsageError, did_you_mean
+from ptq_cli.core.errors import UsageError
+from ptq_cli.core.known_names import did_you_mean
 
 OWN = "Options"
 DATA = "Data"

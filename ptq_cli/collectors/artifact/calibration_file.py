@@ -21,7 +21,8 @@ from safetensors.numpy import save
 from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
 from ptq_cli.collectors.artifact.statistics_codec import Arrays, flatten, unflatten
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.errors import CalibrationFileError, InputFileError, first_line
+from ptq_cli.core.errors import CalibrationFileError, InputFileError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.files import atomic_write, require_file
 
 FORMAT = "ptq.calibration"

@@ -4,7 +4,8 @@ import onnx_ir as ir
 from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
-from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.errors.error_text import first_line
 
 
 def inline_functions(model: ir.Model) -> ir.Model:

@@ -9,7 +9,8 @@ import onnx_ir as ir
 from onnx import version_converter
 from onnx_ir.passes import common as passes
 
-from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.models.converting.inline_functions import inline_functions
 from ptq_cli.models.converting.large_constants import put_back, set_aside
 from ptq_cli.models.converting.older_operators import (

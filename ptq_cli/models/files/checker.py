@@ -6,7 +6,8 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import CheckerPass
 
-from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.models.files.constants_file import cannot_write
 from ptq_cli.models.files.stored import StoredModel
 

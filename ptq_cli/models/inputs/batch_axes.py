@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import BatchAxisError, did_you_mean
+from ptq_cli.core.errors import BatchAxisError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
 
 BATCH_AXES = "ptq.batch_axis"

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.errors import FixedInputError, did_you_mean
+from ptq_cli.core.errors import FixedInputError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
 
 FIXED_INPUTS = "ptq.inputs"

@@ -9,13 +9,8 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from ptq_cli.core.errors import (
-    CacheInputError,
-    InvalidOnnxError,
-    ModelFormatError,
-    ModelInputError,
-    first_line,
-)
+from ptq_cli.core.errors import CacheInputError, InvalidOnnxError, ModelFormatError, ModelInputError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
 from ptq_cli.models.converting.large_constants import large_constants_aside
 from ptq_cli.models.converting.opset import OLDEST_OPSET, name_default_domain

@@ -6,7 +6,7 @@ from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TORCH_COLLECTORS
-from ptq_cli.core.errors import require_known
+from ptq_cli.core.known_names import require_known
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.tapping.on_device import as_array
 

@@ -12,7 +12,8 @@ from google.protobuf.message import DecodeError
 from ptq_cli.amax.decide import check_amax_settings, resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.documents.json_values import decode
-from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCalibrationError, first_line
+from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCalibrationError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.files import require_file
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.calibration.source_size import source_bytes

@@ -11,7 +11,8 @@ from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
-from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError, did_you_mean
+from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.graph.graph_reading import input_at, names_around
 from ptq_cli.pipeline.calibration.measure import checked

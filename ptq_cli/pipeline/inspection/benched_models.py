@@ -7,7 +7,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import ModelFormatError, ModelInputError, require_known
+from ptq_cli.core.errors import ModelFormatError, ModelInputError
+from ptq_cli.core.known_names import require_known
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.inputs.batch_axes import note_axes

@@ -15,13 +15,8 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.rebatch import cut, joined, part_of
 from ptq_cli.calibdata.input_names import match_names, positional_label
 from ptq_cli.calibdata.scalar_inputs import scalar_of
-from ptq_cli.core.errors import (
-    DataShapeError,
-    ModelInputError,
-    RuntimeFailedError,
-    UsageError,
-    did_you_mean,
-)
+from ptq_cli.core.errors import DataShapeError, ModelInputError, RuntimeFailedError, UsageError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
 from ptq_cli.models.converting.opset import opset_of
 from ptq_cli.models.files.checker import check_stored

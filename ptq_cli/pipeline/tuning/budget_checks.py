@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
-from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError, did_you_mean
+from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.schema import GateSettings, Limit, Recipe
 from ptq_cli.report.document.ladder import BudgetCheck
 from ptq_cli.report.document.measurement import Measurement

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import UnknownNameError, did_you_mean
+from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.graph.graph_reading import every_value, is_nested
 from ptq_cli.models.loading.onnx_source import value_spec

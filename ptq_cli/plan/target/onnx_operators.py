@@ -5,7 +5,7 @@ from functools import cache
 
 import onnx
 
-from ptq_cli.core.errors import did_you_mean
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.plan.target.rules import OpRule, Target
 
 OUTPUT_CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}

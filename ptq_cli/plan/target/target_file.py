@@ -7,8 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError, did_you_mean, require_known
+from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError
 from ptq_cli.core.files import require_file
+from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.numbers.formats import FLOATS, INTEGERS
 from ptq_cli.core.plugins import TARGETS as PLUGINS
 from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names

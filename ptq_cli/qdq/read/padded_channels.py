@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.read.channel_spaces import stored_convs
 

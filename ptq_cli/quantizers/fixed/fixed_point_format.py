@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError, did_you_mean
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.numbers.formats import MAX_BITS
 from ptq_cli.quantizers.fixed.auto_scale import ALPHAS, AUTO, AutoScale, automatic_step, half_away
 from ptq_cli.quantizers.stochastic import stochastic_round

@@ -7,12 +7,8 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import nn
 
-from ptq_cli.core.errors import (
-    QuantizerShapeError,
-    QuantizerValueError,
-    UnsupportedFormatError,
-    require_known,
-)
+from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UnsupportedFormatError
+from ptq_cli.core.known_names import require_known
 from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.grid import Real, integer_format, require_amax
 from ptq_cli.quantizers.scaled.calibrator import Calibrator

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ptq_cli.core.errors import UsageError, did_you_mean
+from ptq_cli.core.errors import UsageError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.report.document.gate_result import Verdict
 from ptq_cli.report.document.measurement import Measurement, Unit
 from ptq_cli.report.document.report_document import Report

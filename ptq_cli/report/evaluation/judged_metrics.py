@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ptq_cli.core.errors import MetricError, did_you_mean
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.report.metrics.named.named_code import Make, metric_maker
 from ptq_cli.report.metrics.spec import MetricSpec
 

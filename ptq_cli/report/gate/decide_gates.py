@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ptq_cli.core.errors import GateError, did_you_mean
+from ptq_cli.core.errors import GateError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.schema import GateSettings, Limit
 from ptq_cli.report.comparison.regression import baseline_summary, regression, require_comparable_baseline
 from ptq_cli.report.document.gate_result import LATENCY, SIZE, GateResult

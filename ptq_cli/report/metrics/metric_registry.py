@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from ptq_cli.core.errors import UnknownNameError, did_you_mean
+from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
 from ptq_cli.report.metrics.classes.agreement import Top1Agreement

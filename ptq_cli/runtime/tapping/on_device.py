@@ -8,7 +8,8 @@ from torch.utils.dlpack import from_dlpack
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.core.errors import RuntimeFailedError, first_line
+from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core import errors
-from ptq_cli.core.errors import DataShapeError, PtqError, UsageError, did_you_mean
+from ptq_cli.core.errors import DataShapeError, PtqError, UsageError
+from ptq_cli.core.known_names import did_you_mean
 
-PACKAGE = Path(errors.__file__).parents[1]
+PACKAGE = Path(errors.__file__).parents[2]
 CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, PtqError)]
 
 

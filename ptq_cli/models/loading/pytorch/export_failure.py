@@ -5,7 +5,8 @@ from types import TracebackType
 
 import torch
 
-from ptq_cli.core.errors import ExportError, first_line
+from ptq_cli.core.errors import ExportError
+from ptq_cli.core.errors.error_text import first_line
 
 
 def export_error(error: BaseException, module: torch.nn.Module | None, what: str) -> ExportError:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from ptq_cli.core.errors import ArchitectureError, ModelFormatError, PickleError, first_line
+from ptq_cli.core.errors import ArchitectureError, ModelFormatError, PickleError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.pytorch.arch import build_module, unwrap_state
 from ptq_cli.models.quiet import quiet_exporter

@@ -7,7 +7,8 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from ptq_cli.core.errors import ModelInputError, first_line
+from ptq_cli.core.errors import ModelInputError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.inputs.fixed_inputs import fix_inputs, note_fixed, unknown_input
 from ptq_cli.models.inputs.index_range import INDEX_HINT, is_index_out_of_range

@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.core import errors
-from ptq_cli.core.errors import PtqError, RanksError, first_line
+from ptq_cli.core.errors import PtqError, RanksError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
-from ptq_cli.core.errors import GateError, UsageError, did_you_mean
+from ptq_cli.core.errors import GateError, UsageError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.models.inputs.batch_axes import noted_axes
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs

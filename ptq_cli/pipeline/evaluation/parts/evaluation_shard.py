@@ -18,7 +18,8 @@ from safetensors.numpy import save
 
 from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
 from ptq_cli.core.documents.json_values import decode, encode, strict_json
-from ptq_cli.core.errors import EvaluationFileError, InputFileError, ReportError, first_line
+from ptq_cli.core.errors import EvaluationFileError, InputFileError, ReportError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.files import require_file
 from ptq_cli.report.document.report_document import SampleUnit
 from ptq_cli.report.evaluation.packed_states import PackedKey, pack_states, unpack_states

@@ -1,6 +1,7 @@
 """What code of the user's gave, or raised, as a number or as the error that says so."""
 
-from ptq_cli.core.errors import MetricError, first_line
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array, format_shape
 
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ptq_cli.core.entry_point import load_entry_point
-from ptq_cli.core.errors import MetricError, first_line
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.metrics.base import LabelMetric, Labels, Resampling, SampleSums, Targets, require_rows
