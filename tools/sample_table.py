@@ -1,20 +1,14 @@
-"""Measure the sample models again for ``README.md``: the terminal session and the table.
+"""Measure the sample models again for the table of ``README.md``.
 
 python -m tools.sample_table
 
-The commands run on copies of the samples, so that no run directory is left behind and no path of this machine
-is shown.
+The commands run on copies of the samples, so that no run directory is left behind.
 """
 
 import json
-import os
-import re
-import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +16,7 @@ from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.text.summary import format_drop, format_value
 from tools.marked import write_part
+from tools.pages.sample_folders import copy_sample
 from tools.tables import code, table
 
 ROOT = Path(__file__).parent.parent
@@ -32,14 +27,6 @@ SAMPLES: dict[str, tuple[str, Unit]] = {
     "shakespeare_language_model": ("perplexity", "number"),
 }
 """The metric by which each is judged, and its unit."""
-SESSION_SAMPLE = "cifar10_cnn"
-SESSION = (
-    "ptq calibrate model.pt --method histogram",
-    "ptq export --onnx",
-    "ptq evaluate --max-drop top1=0.01",
-    "ptq gate ptq-run/report.json --max-drop top1=0.001 --min sqnr_db=25",
-    "echo $?",
-)
 HEADER = (
     "sample",
     "metric",
@@ -51,53 +38,16 @@ HEADER = (
     "int8 file",
     "int8 of float",
 )
-PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples\b")
-"""Lines that only a slow machine prints."""
 
 
 def main() -> None:
-    """Write both parts of the README."""
+    """Write the table into the README."""
     with tempfile.TemporaryDirectory() as folder:
         for name in SAMPLES:
-            ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
-            shutil.copytree(ROOT / "sample_models" / name, Path(folder) / name, ignore=ignored)
-        session = capture_session(Path(folder) / SESSION_SAMPLE)
+            copy_sample(name, Path(folder) / name, whole=True)
         rows = [sample_row(name, Path(folder) / name) for name in SAMPLES]
-    readme = ROOT / "README.md"
-    write_part(readme, "session", f"```console\n{session}\n```")
-    write_part(readme, "samples", table(HEADER, rows))
+    write_part(ROOT / "README.md", "samples", table(HEADER, rows))
     print("wrote README.md")
-
-
-def capture_session(folder: Path, commands: Sequence[str] = SESSION) -> str:
-    """Return the text of a terminal session: each command after a ``$``, and its output.
-
-    Raises:
-        RuntimeError: a command ended with an exit status other than 0 (done) and 3 (a gate failed).
-    """
-    scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-    lines, status = [], 0
-    for command in commands:
-        lines.append(f"$ {command}")
-        if command == "echo $?":
-            lines.append(str(status))
-            continue
-        result = subprocess.run(
-            shlex.split(command),
-            cwd=folder,
-            env=environment,
-            check=False,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        status = result.returncode
-        if status not in (0, 3):
-            raise RuntimeError(f"'{command}' ended with exit status {status}: {result.stdout}")
-        shown = (line.rstrip() for line in result.stdout.splitlines())
-        lines += [line for line in shown if not PROGRESS.match(line)]
-    return "\n".join(lines)
 
 
 def sample_row(name: str, folder: Path) -> list[str]:

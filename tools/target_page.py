@@ -19,13 +19,15 @@ INTRODUCTION = """\
 A target describes which operators a runtime computes in integers, and what a model must look like for that.
 It is a table of rules; [one algorithm](decisions/0003-targets-as-tables.md) applies every table to a graph.
 
+<!-- folder: digits -->
 ```bash
-ptq quantize model.onnx --data images/ --target tensorrt
-ptq inspect model.onnx --target ./my-npu.toml
+ptq inspect model.onnx --target openvino
+ptq quantize model.onnx --data calib.npz --target tensorrt
 ```
 
-In a recipe, write `target = "./my-npu.toml"` under `[quantization]`; the path is relative to the recipe's
-folder. A name that ends with `.toml` or contains a `/` is a file. A calibration measures the tensors that its
+A name that ends with `.toml` or contains a `/`, such as `--target ./my-npu.toml`, is a file with
+[a table of your own](#write-a-target-from-scratch). In a recipe, write `target = "./my-npu.toml"` under
+`[quantization]`; the path is relative to the recipe's folder. A calibration measures the tensors that its
 target quantizes. `ptq export --target` can use it for another target that quantizes no further tensors: a
 calibration for `ort-cpu` is usually enough for `tensorrt`, and if it is not, an error names the tensor that
 was not measured.
@@ -91,18 +93,28 @@ is int32. It has integer Conv, Gemm, Add and Concat, and the Concat copies bytes
 Sigmoid that gives uint8. Pooling and reshaping move bytes. A Relu is part of the operator before it. It adds
 in 32 bits, but multiplies with 7 bits of a weight.
 
+<!-- folder: cifar10_cnn -->
+<!-- file: my-npu.toml -->
 ```toml
 {example}```
 
 ```bash
-ptq quantize model.pt --data calib --target ./my-npu.toml
+ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15
+ptq verify --target ./my-npu.toml
 ```
+
+`ptq verify` checks that the file is as the table says.
 
 If a runtime is similar to one that ptq knows, use `extends` to start from its table, and write only the keys
 that differ:
 
+<!-- file: tensorrt-10.toml -->
 ```toml
 {extending}```
+
+```bash
+ptq inspect model.pt --target ./tensorrt-10.toml
+```
 
 [`configs/targets`](../configs/README.md#targets) has such a file to copy, made from `ort-cpu`.
 

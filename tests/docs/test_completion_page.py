@@ -1,27 +1,12 @@
-"""docs/completion.md: its commands write scripts, and it names every option whose value is completed."""
+"""docs/completion.md names every option whose value is completed."""
 
-import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import click
-import pytest
 
 from ptq_cli.cli.main import COMMANDS, cli
 
 PAGE = (Path(__file__).parents[2] / "docs" / "completion.md").read_text(encoding="utf-8")
-BLOCKS = [block for block in re.findall(r"```bash\n(.*?)\n```", PAGE, re.DOTALL) if "_PTQ_COMPLETE" in block]
-
-RunShell = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.mark.parametrize("block", BLOCKS, ids=re.findall(r"(\w+)_source", PAGE))
-def test_the_commands_write_a_script(block: str, tmp_path: Path, shell: RunShell) -> None:
-    result = shell(block, tmp_path, HOME=str(tmp_path))
-    assert (result.returncode, result.stdout) == (0, "")
-    (script,) = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert "_ptq_completion" in script.read_text(encoding="utf-8")
 
 
 def test_every_option_whose_value_is_completed_is_named() -> None:

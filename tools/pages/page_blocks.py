@@ -17,7 +17,6 @@ the exit status of the command before it, and a line ``…`` stands for lines th
 """
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -122,8 +121,8 @@ def steps(block: PageBlock) -> list[Step]:
     if block.language != "bash":
         return []
     lines = [line for line in _joined(block.text).splitlines() if line and not line.startswith("#")]
-    if all(is_ptq(line) for line in lines):
-        return [Step(shlex.join(shlex.split(line, comments=True))) for line in lines]
+    if all(line.startswith("ptq ") for line in lines):
+        return [Step(re.sub(r"\s+# .*", "", line)) for line in lines]
     return [Step(block.text)]
 
 

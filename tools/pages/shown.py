@@ -11,6 +11,8 @@ CHANGING = re.compile(
     r"|undecided|^\w+: \d+ of \d+ |^\s+\d+  "
 )
 """Lines whose words depend on the machine, or are rows that the noise of a machine may order otherwise."""
+PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples\b")
+"""Lines that only a slow machine prints."""
 FEW = re.compile(r"\b(pass|fail)|^to try|no cause|^  [\w./]+: '", re.IGNORECASE)
 """Lines that say something else on few samples than on all."""
 
@@ -55,7 +57,7 @@ def refreshed(shown: Sequence[str], printed: Sequence[str]) -> list[str]:
         ['…', 'wrote a.onnx (4 kB)']
     """
     if LEFT_OUT not in shown:
-        return [line.rstrip() for line in printed]
+        return [line.rstrip() for line in printed if not PROGRESS.match(line)]
     kept: list[str] = []
     at = 0
     for is_left_out, group in groupby(shown, key=lambda line: line == LEFT_OUT):
