@@ -1,24 +1,15 @@
 """Weights in blocks beside activations in float: which kernel reads them, and which layers have none."""
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import onnx_ir as ir
 
 from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.models.graph.graph_reading import rank_of
-from ptq_cli.plan.formats.block_tables import table_bits, table_sites
-from ptq_cli.plan.layers.tied_tables import tied_tables
-from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target
-from ptq_cli.recipe.activation_modes import FLOAT, STATIC
+from ptq_cli.recipe.activation_modes import FLOAT
 from ptq_cli.recipe.quantizer_settings import ScaledWeights, WeightFamily
 
-if TYPE_CHECKING:
-    from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorSettings
-
 MATRIX = 2
-TABLE = "Gather"
 
 
 def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) -> BlockRule | None:
@@ -123,43 +114,3 @@ def require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule
             f"{where} reads weights of {bits} bits, and '{site.node}' asks for {family.bits}",
             hint=f"ask for one of these, or leave the layer in float with --exclude '{site.node}'",
         )
-
-
-def with_tables(model: ir.Model, plan: Plan, settings: "TensorSettings", target: Target) -> Plan:
-    """Return the plan with the tables of embeddings that are stored in blocks.
-
-    A table that a layer has as its weight shares that layer's integers, if a Gather can read them.
-
-    Args:
-        model: the float model.
-        plan: made for it.
-        settings: of each tensor.
-        target: whose rules made the plan.
-    """
-    tables = [site for site in table_sites(model, target) if _is_stored(model, site, settings, target)]
-    if not tables:
-        return plan
-    tied = {name: item.site for item in tied_tables(model.graph, plan.weights) for name in item.gathers}
-    own, reasons = [], {}
-    for site in tables:
-        family, shared = settings.weight_families[site], tied.get(site.node)
-        if not isinstance(family, ScaledWeights):
-            continue
-        bits = table_bits(family.bits, target)
-        if shared is None or settings.weight_families[shared] != replace(family, bits=bits):
-            own.append(site)
-            reasons[site.node] = (
-                f"looks up rows of the table '{site.tensor}', stored in {bits} bits in blocks"
-            )
-    layers = tuple(replace(item, reason=reasons.get(item.name, item.reason)) for item in plan.layers)
-    return replace(plan, weights=(*plan.weights, *own), layers=layers)
-
-
-def _is_stored(model: ir.Model, site: WeightSite, settings: "TensorSettings", target: Target) -> bool:
-    family = settings.weight_families.get(site)
-    if family is None or site.node in settings.excluded or not isinstance(family, ScaledWeights):
-        return False
-    if block_rule(family, target, TABLE, settings.modes.get(site.node, STATIC)) is None:
-        return False
-    table = model.graph.initializers[site.tensor].const_value
-    return table is not None and int(table.shape.numpy()[1]) % (family.block_size or 1) == 0

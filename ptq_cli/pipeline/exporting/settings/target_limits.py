@@ -56,14 +56,22 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
             f"{describe_weights(family)}",
             hint=f"ask for {most} bits or fewer, or choose another target",
         )
-    if not isinstance(family, ScaledWeights):
-        return
+    if isinstance(family, ScaledWeights):
+        _require_format(family, site, target, rule)
+        _require_blocks(family, site, target, rule)
+        _require_scales(family, site, target)
+
+
+def _require_format(family: ScaledWeights, site: WeightSite, target: Target, rule: WeightRule) -> None:
     if family.dtype is not None and family.dtype not in rule.formats:
         has = ", ".join((rule.format, *rule.formats))
         raise TargetOverrideError(
             f"target '{target.name}' has weights of {has}, and '{site.node}' asks for {family.dtype}",
             hint="choose another target (tensorrt has float types), or leave dtype out",
         )
+
+
+def _require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule: WeightRule) -> None:
     if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
         raise TargetOverrideError(
             f"target '{target.name}' supports blocks for weights up to {HALF_BYTE} bits, and '{site.node}' "
@@ -76,6 +84,9 @@ def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_ty
             f"{family.block_size}",
             hint="leave block_size out, or choose another target",
         )
+
+
+def _require_scales(family: ScaledWeights, site: WeightSite, target: Target) -> None:
     if not family.symmetric:
         raise TargetOverrideError(
             f"target '{target.name}' has symmetric weights, and '{site.node}' asks for "

@@ -6,17 +6,23 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from ptq_cli.amax.method_registry import AUTO
-from ptq_cli.amax.overrides import Meant, described, means, require_matches, settings_for
-from ptq_cli.models.graph.graph_reading import names_around
+from ptq_cli.amax.overrides import Meant, means, require_matches, settings_for
 from ptq_cli.pipeline.exporting.settings.block_kernels import (
     block_rule,
     require_blocks,
     shorter_block,
     unread_blocks,
 )
+from ptq_cli.pipeline.exporting.settings.meant_tensors import meant_activations, meant_layers, meant_weights
+from ptq_cli.pipeline.exporting.settings.overridden_layers import (
+    decided_layers,
+    excluded_layers,
+    layer_activations,
+    with_own_mode,
+)
 from ptq_cli.pipeline.exporting.settings.target_limits import require_activation, require_weight, within_bits
 from ptq_cli.plan.formats.block_tables import table_sites
-from ptq_cli.plan.questions.neighbours import Rules, clamp_behind
+from ptq_cli.plan.questions.neighbours import Rules
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT, STATIC, granularity_of, mode_of
@@ -155,11 +161,11 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         RecipeKeyError: an override gives a quantizer a parameter that it does not have.
         TargetOverrideError: the target cannot do what is asked.
     """
-    activations, layers = _activations(model, plan, Rules(target)), _layers(model)
-    of_layers = _of_layers(layers, recipe)
+    activations, layers = meant_activations(model, plan, Rules(target)), meant_layers(model)
+    of_layers = layer_activations(layers, recipe.activations, recipe.override)
     modes = {name: mode_of(item) for name, item in of_layers.items() if mode_of(item) != STATIC}
     tables = [site for site in table_sites(model, target) if modes.get(site.node) == FLOAT]
-    weights = _weights(model, (*plan.weights, *tables))
+    weights = meant_weights(model, (*plan.weights, *tables))
     every = [list(found.values()) for found in (activations, weights, layers)]
     require_matches(recipe.override, *every)
 
@@ -173,33 +179,26 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         for source, meant in activations.items()
     }
     weight_families = {site: _weight_family(meant, recipe, target) for site, meant in weights.items()}
-    included = frozenset(name for name, last in _decided(layers, recipe.override) if last.quantize)
+    included = frozenset(name for name, last in decided_layers(layers, recipe.override) if last.quantize)
     unread = _unread(model, weight_families, weights, target, recipe, (modes, included))
     for site, family in weight_families.items():
         if site.node not in unread:
             _require(family, site, target, next(iter(weights[site].ops)), modes.get(site.node, STATIC))
-    changed = [source for source, found in of_activations.items() if _differ(found, recipe.amax, "method")]
-    changed += [
-        site.tensor for site, found in of_weights.items() if _differ(found, recipe.amax, "weight_method")
-    ]
-    plain = activation_family(recipe.activations)
-    changed += [source for source, found in activation_families.items() if found != plain]
-    general = {
-        site: weight_family(within_bits(recipe.weights, target.weight_rule(next(iter(meant.ops)))))
-        for site, meant in weights.items()
-    }
-    changed += [site.tensor for site, found in weight_families.items() if found != general[site]]
+    changed = (
+        *_changed_amax(of_activations, of_weights, recipe.amax),
+        *_changed_families(activation_families, weight_families, weights, recipe, target),
+    )
     return TensorSettings(
         activations=of_activations,
         weights=of_weights,
         overridden=tuple(dict.fromkeys(changed)),
         activation_families=activation_families,
         weight_families=weight_families,
-        excluded={**unread, **_excluded(layers, recipe.override, target)},
+        excluded={**unread, **excluded_layers(layers, recipe.override, target)},
         included=included,
         modes=modes,
         dynamic={name: granularity_of(item) for name, item in of_layers.items() if mode_of(item) == DYNAMIC},
-        asked=frozenset(_with_own_mode(layers, recipe.override)),
+        asked=frozenset(with_own_mode(layers, recipe.override)),
     )
 
 
@@ -263,56 +262,33 @@ def _require(family: WeightFamily, site: WeightSite, target: Target, op_type: st
         require_weight(family, site, target, op_type)
 
 
-def _excluded(
-    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings], target: Target
-) -> dict[str, str]:
-    """Return the layers that the last override which decides keeps in float.
-
-    Where some are asked for, an operator with a kernel that pays stays float unless it is asked for. What
-    only follows, such as a pooling between two of them, follows.
-    """
-    asks = any(item.quantize for item in overrides)
-    decided, found = dict(_decided(layers, overrides)), {}
-    for name, meant in layers.items():
-        last = decided.get(name)
-        (op_type,) = meant.ops
-        rule = target.op.get(op_type)
-        if last is not None and not last.quantize:
-            found[name] = f"kept in float: {described(last)}"
-        elif last is None and asks and rule is not None and rule.kind in ("compute", "stored"):
-            found[name] = "kept in float: it is not one of the layers to include"
-    return found
+def _changed_amax(
+    activations: Mapping[str, AmaxSettings], weights: Mapping[WeightSite, AmaxSettings], general: AmaxSettings
+) -> Iterator[str]:
+    """Yield the tensors whose amax is decided otherwise than the recipe says of all."""
+    for source, found in activations.items():
+        if _differ(found, general, "method"):
+            yield source
+    for site, found in weights.items():
+        if _differ(found, general, "weight_method"):
+            yield site.tensor
 
 
-def _of_layers(layers: Mapping[str, Meant], recipe: TensorRecipe) -> dict[str, ActivationSettings]:
-    """Return the settings of the activations that each layer reads."""
-    found = {}
-    for name, meant in layers.items():
-        settings = recipe.activations
-        for item in recipe.override:
-            own = item.activations
-            if own is not None and means(item, meant):
-                mode, granularity = own.mode or settings.mode, own.granularity or settings.granularity
-                settings = replace(settings, mode=mode, granularity=granularity)
-        found[name] = settings
-    return found
-
-
-def _with_own_mode(layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]) -> Iterator[str]:
-    deciding = [item for item in overrides if item.activations is not None and item.activations.mode]
-    for name, meant in layers.items():
-        if any(means(item, meant) for item in deciding):
-            yield name
-
-
-def _decided(
-    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]
-) -> Iterator[tuple[str, OverrideSettings]]:
-    """Yield the layers that an override selects or keeps in float, with the last that does."""
-    deciding = [item for item in overrides if item.quantize is not None]
-    for name, meant in layers.items():
-        if last := next((item for item in reversed(deciding) if means(item, meant)), None):
-            yield name, last
+def _changed_families(
+    activations: Mapping[str, ActivationFamily],
+    families: Mapping[WeightSite, WeightFamily],
+    weights: Mapping[WeightSite, Meant],
+    recipe: TensorRecipe,
+    target: Target,
+) -> Iterator[str]:
+    """Yield the tensors whose quantizer is not that which the recipe names for all."""
+    plain = activation_family(recipe.activations)
+    yield from (source for source, found in activations.items() if found != plain)
+    general = {
+        site: weight_family(within_bits(recipe.weights, target.weight_rule(next(iter(meant.ops)))))
+        for site, meant in weights.items()
+    }
+    yield from (site.tensor for site, found in families.items() if found != general[site])
 
 
 def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
@@ -320,42 +296,3 @@ def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
     if getattr(one, method) != getattr(other, method):
         return True
     return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")
-
-
-def _activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
-    around = names_around(model.graph)
-    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
-    names: dict[str, dict[str, None]] = {}
-    ops: dict[str, dict[str, None]] = {}
-    for site in plan.activations.values():
-        for tensor in (site.source, site.tensor):
-            known, types = names.setdefault(site.source, {}), ops.setdefault(site.source, {})
-            known[tensor] = None
-            for node in _computing(producers.get(tensor), rules):
-                known |= dict.fromkeys([*filter(None, [node.name]), *around.get(node.name or "", ())])
-                types[node.op_type] = None
-    return {source: Meant(tuple(known), tuple(ops[source])) for source, known in names.items()}
-
-
-def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
-    """Return the node that computes a tensor, and the one that it is part of, as a Relu of a Conv."""
-    if node is None:
-        return []
-    before = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
-    return [node, before] if before is not None and clamp_behind(before, rules) is node else [node]
-
-
-def _weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSite, Meant]:
-    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
-    around = names_around(model.graph)
-    return {
-        site: Meant((site.tensor, site.node, *around.get(site.node, ())), (ops[site.node],)) for site in sites
-    }
-
-
-def _layers(model: ir.Model) -> dict[str, Meant]:
-    found, around = {}, names_around(model.graph)
-    for node in model.graph.all_nodes():
-        names = [node.name, *(item.name for item in node.outputs), *around.get(node.name or "", ())]
-        found[node.name or ""] = Meant(tuple(filter(None, names)), (node.op_type,))
-    return found
