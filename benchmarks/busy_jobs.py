@@ -12,7 +12,7 @@ import onnxruntime
 
 from benchmarks.contestants import Job, Moment, Ready, main
 from ptq_cli.core.work.progress import silent
-from ptq_cli.models.loading.pytorch import torch_sources
+from ptq_cli.models.loading.pytorch import module_source
 from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
@@ -37,7 +37,7 @@ class SpinningOptions(onnxruntime.SessionOptions):  # type: ignore[misc]  # onnx
 def spin() -> None:
     """Let the threads of ONNX Runtime and PyTorch wait as these libraries do by default."""
     onnxruntime.SessionOptions = SpinningOptions
-    torch_sources.one_thread = contextlib.nullcontext  # type: ignore[assignment,attr-defined]
+    module_source.one_thread = contextlib.nullcontext  # type: ignore[assignment,attr-defined]
 
 
 def _request(model: Path, data: str, samples: int | None, **settings: Any) -> Request:

@@ -23,7 +23,8 @@ from benchmarks.zoo_network import Feed, quantize_with_script, reason_of, sqnr_d
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
+from ptq_cli.pipeline.exporting.export_result import ExportResult
+from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.target.rules import QUICK_GELU

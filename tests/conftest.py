@@ -51,7 +51,7 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
     if "torch" not in sys.modules:
         yield
         return
-    from ptq_cli.models.loading.pytorch.torch_sources import ModuleSource
+    from ptq_cli.models.loading.pytorch.module_source import ModuleSource
 
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base

@@ -12,7 +12,8 @@ from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.evaluation.run_evaluation_shard import EvaluationShardResult, run_evaluation_shard
 from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
 from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
-from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
+from ptq_cli.pipeline.exporting.export_result import ExportResult
+from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.exporting.run_moments import MomentsResult, run_moments
 from ptq_cli.pipeline.folders.folder_result import FolderResult
 from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder

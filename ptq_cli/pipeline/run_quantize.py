@@ -22,10 +22,11 @@ from ptq_cli.pipeline.evaluation.measuring.served_latency import (
 from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
 from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
+from ptq_cli.pipeline.exporting.export_result import ExportResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.file_metadata import report_layers
 from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import ExportResult, make_export
+from ptq_cli.pipeline.exporting.run_export import make_export
 from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data

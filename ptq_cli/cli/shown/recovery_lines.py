@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ptq_cli.cli.shown.documents.export_documents import RangesDocument, RecoveryDocument
+    from ptq_cli.pipeline.exporting.export_result import ExportResult
     from ptq_cli.pipeline.exporting.recovering.ranges_by_effect import RangesByEffect
     from ptq_cli.pipeline.exporting.recovering.recovery_effects import LayerRecovery, Recovery, RungEffect
-    from ptq_cli.pipeline.exporting.run_export import ExportResult
 
 MOST_NAMES = 3
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
     from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
-    from ptq_cli.pipeline.exporting.run_export import ExportResult
+    from ptq_cli.pipeline.exporting.export_result import ExportResult
     from ptq_cli.pipeline.exporting.run_moments import MomentsResult
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.runtime.engines.engine import KernelCounts

@@ -41,7 +41,9 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
 
 def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
     # PyTorch takes a second to import, and an ONNX model needs none of it.
-    from ptq_cli.models.loading.pytorch.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
+    from ptq_cli.models.loading.pytorch.module_source import ModuleSource
+    from ptq_cli.models.loading.pytorch.program_source import ProgramSource
+    from ptq_cli.models.loading.pytorch.torchscript_source import TorchScriptSource
 
     if file.kind is ModelKind.EXPORTED_PROGRAM:
         program = _load_program(file.path, trusted=settings.trust_pickle)

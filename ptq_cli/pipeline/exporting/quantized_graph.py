@@ -1,6 +1,6 @@
 """A calibrated float graph becomes the quantized one, before anything is recovered, proven or written."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.weights.streamed_weights import Keep, StreamedWeights, as_it_is
 from ptq_cli.recipe.recovery_rungs import RANGES, recovery_rungs
 from ptq_cli.recipe.schema import FLOAT16, LATENCY
+from ptq_cli.runtime.machine import Machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +99,12 @@ def quantized_graph(
     if recipe.export.prefer == LATENCY:
         latency = prefer_latency(graph, placement.plan, resolved, progress)
         placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
-    ranges = None
+    ranges, name = None, run.float_model.name
     if data is not None and RANGES in recovery_rungs(recipe.recovery):
-
-        def build(placed: Placement) -> tuple[ir.Model, Plan]:
-            trial = _decide(float_model.load(), placed, calibration, run.float_model.name, as_it_is)
-            quantize_in_place(trial.model, trial.plan, trial.parameters)
-            return trial.model, trial.plan
-
-        placement, ranges = choose_ranges(
-            build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
+        placement, ranges = _by_effect(
+            placement, calibration, float_model, data, plan.activations, name, resolved.machine, progress
         )
-    decided = _decide(graph, placement, calibration, run.float_model.name, keep)
+    decided = _decide(graph, placement, calibration, name, keep)
     work = multiply_accumulates(decided.model).counts
     quantize_in_place(decided.model, decided.plan, decided.parameters)
     return QuantizedGraph(
@@ -123,6 +118,26 @@ def quantized_graph(
         work=work,
         begun=begun,
     )
+
+
+def _by_effect(
+    placement: Placement,
+    calibration: Calibration,
+    float_model: StoredModel,
+    data: RecoveryData,
+    cuts: Collection[str],
+    name: str,
+    machine: Machine,
+    progress: ProgressCallback,
+) -> tuple[Placement, RangesByEffect]:
+    """Return the placement with the ranges that cost the outputs least, and what was chosen."""
+
+    def build(placed: Placement) -> tuple[ir.Model, Plan]:
+        trial = _decide(float_model.load(), placed, calibration, name, as_it_is)
+        quantize_in_place(trial.model, trial.plan, trial.parameters)
+        return trial.model, trial.plan
+
+    return choose_ranges(build, float_model, placement, calibration, data, cuts, machine, progress)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ from ptq_cli.pipeline.exporting.exported_file import unusual_layers
 from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.inspection.target_of import target_of
-from ptq_cli.pipeline.preparing.float_model import Shapes, make_float_model, open_source
+from ptq_cli.pipeline.preparing.example_inputs import Shapes
+from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
 from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates

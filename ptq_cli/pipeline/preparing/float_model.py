@@ -7,17 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import as_singles, axis_in_data, bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.rebatch import cut, joined, part_of
-from ptq_cli.calibdata.input_names import match_names, positional_label
-from ptq_cli.calibdata.scalar_inputs import scalar_of
-from ptq_cli.core.errors import DataShapeError, ModelInputError, RuntimeFailedError, UsageError
-from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_array
+from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
+from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models.converting.opset import opset_of
 from ptq_cli.models.files.checker import check_stored
 from ptq_cli.models.files.stored import StoredModel, is_large, read_model, serialize, store_model
@@ -28,33 +23,21 @@ from ptq_cli.models.inputs.batch_axes import (
     measured_axes,
     note_axes,
     require_axes,
-    with_axes,
 )
-from ptq_cli.models.inputs.cache_inputs import starts_empty
 from ptq_cli.models.inputs.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
-from ptq_cli.models.parity import (
-    HALF_TOLERANCE,
-    RELATIVE_TOLERANCE,
-    WITH_FILE,
-    WITH_PYTORCH,
-    require_parity,
-)
+from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
 from ptq_cli.models.preparing.declared_shapes import forget_contradicted
 from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
+from ptq_cli.pipeline.preparing.example_inputs import Shapes, example_inputs, one_sample
 from ptq_cli.pipeline.run.output_checks import require_data_output
 from ptq_cli.recipe.schema import ModelSettings
 from ptq_cli.runtime.sessions.foreign_types import know_foreign_types
 from ptq_cli.runtime.sessions.opsets import require_known_opset
 from ptq_cli.runtime.sessions.session import Session
-
-Shapes = Mapping[str, Sequence[int]]
-
-EXAMPLE_SAMPLES = 2
-"""An exporter takes a batch of one for a constant; two keep the axis dynamic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,47 +123,62 @@ def make_float_model(
         ParityError: it does not compute what the source computes.
         OutputFileError: it is too large for one file, and the other one cannot be written.
     """
-    what = source.file.path.name
-    if source.file.kind is ModelKind.ONNX:
+    what, is_onnx = source.file.path.name, source.file.kind is ModelKind.ONNX
+    if is_onnx:
         require_axes(source.to_onnx({}), axes, what)
     known = input_axes(axes, source.input_names)
-    example, expected = _run_source(source, _example(source, shapes, dataset, known), known)
+    example, expected = _run_source(source, example_inputs(source, shapes, dataset, known), known)
     exported = source.to_onnx(example, known)
     require_known_opset(opset_of(exported), what)
     if dataset is not None:
         require_tensor_inputs(exported, what)
     know_foreign_types(exported)
-    is_onnx = source.file.kind is ModelKind.ONNX
     prepared = prepare_model(exported, what, is_traced=not is_onnx)
     forget_contradicted(prepared.model, _shapes(example))
     note_axes(prepared.model, axes, what, _output_axes(prepared.model, axes, example, threads))
     stored = _store(prepared.model, source.file, output)
     inputs = input_specs(prepared.model)
     if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
-        example = _one_sample(example, known)
+        example = one_sample(example, known)
         expected = source.run(example) if expected is not None else None
     if is_onnx and (always_compare or prepared.is_changed or source.fixed):
         expected = _run_file(source.file.path, {**example, **source.fixed}, threads)
+    # Made-up inputs may well be outside what a function is defined on.
+    allow_nan = allow_nan or (is_onnx and dataset is None)
     parity = None
     if expected is not None or prepared.is_declared:
         session = Session(stored, threads=threads)
-        found = _run_or_none(session, example) if expected is None else session.run(example)
-        if expected is not None and found is not None:
-            parity = require_parity(
-                *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
-                what,
-                # Made-up inputs may well be outside what a function is defined on.
-                allow_nan=allow_nan or (is_onnx and dataset is None),
-                compared=WITH_FILE if is_onnx else WITH_PYTORCH,
-                tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
-            )
-        outputs = dict(zip(session.outputs, found or (), strict=False))
-        if forget_contradicted(prepared.model, _shapes({**example, **outputs})):
+        parity, seen = _compared(session, prepared, source.file, example, expected, allow_nan=allow_nan)
+        if forget_contradicted(prepared.model, seen):
             stored.discard()
             stored = _store(prepared.model, source.file, output)
     return FloatModel(
         file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
     )
+
+
+def _compared(
+    session: Session,
+    prepared: Prepared,
+    file: SourceFile,
+    example: Example,
+    expected: list[Array] | None,
+    *,
+    allow_nan: bool,
+) -> tuple[float | None, Shapes]:
+    """Return how far the prepared graph is from its source, and the shapes of what went in and came out."""
+    is_onnx = file.kind is ModelKind.ONNX
+    parity, found = None, _run_or_none(session, example) if expected is None else session.run(example)
+    if expected is not None and found is not None:
+        parity = require_parity(
+            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+            file.path.name,
+            allow_nan=allow_nan,
+            compared=WITH_FILE if is_onnx else WITH_PYTORCH,
+            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
+        )
+    outputs = dict(zip(session.outputs, found or (), strict=False))
+    return parity, _shapes({**example, **outputs})
 
 
 def _shapes(arrays: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
@@ -235,18 +233,11 @@ def _output_axes(model: ir.Model, wanted: Wanted, example: Example, threads: int
     axes = input_axes(wanted, list(example))
     session = Session(serialize(model), threads=threads)
     try:
-        runs = [session.run(inputs) for inputs in (_one_sample(example, axes), example)]
+        runs = [session.run(inputs) for inputs in (one_sample(example, axes), example)]
     except RuntimeFailedError:
         return found  # It takes batches of one size alone.
     one, two = (dict(zip(session.outputs, arrays, strict=True)) for arrays in runs)
     return {**measured_axes(one, two), **found}
-
-
-def _one_sample(example: Example, axes: Axes) -> Example:
-    return {
-        name: part_of(array, axes.get(name, 0) if array.ndim else None, 0, 1)
-        for name, array in example.items()
-    }
 
 
 def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
@@ -254,96 +245,7 @@ def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Exam
     try:
         return example, source.run(example)
     except ModelInputError:
-        single = _one_sample(example, axes)
+        single = one_sample(example, axes)
         with contextlib.suppress(ModelInputError):
             return single, source.run(single)
         raise
-
-
-def _example(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
-    names = source.input_names
-    if shapes:
-        _require_names(shapes, names)
-    if dataset is not None:
-        specs = with_axes(source.example_specs, axes)
-        if specs:
-            bind_inputs(dataset, specs)
-        example = _first_samples(dataset, names, axes, specs)
-        _require_same_shapes(example, shapes, dataset.source)
-        return example
-    if shapes:
-        dtypes = {spec.name: spec.dtype for spec in source.example_specs}
-        return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
-    if source.example_specs or not names:
-        return {spec.name: _made_up(_example_shape(spec), spec.dtype) for spec in source.example_specs}
-    raise ModelInputError(
-        f"the input shapes of '{source.file.path.name}' are not known ({', '.join(names)})",
-        hint=f"pass data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
-    )
-
-
-def _require_names(shapes: Shapes, names: Sequence[str]) -> None:
-    hint = f"the inputs are: {', '.join(names)}"
-    for name in names:
-        if name not in shapes:
-            raise ModelInputError(f"--input-shape does not name the input '{name}'", hint=hint)
-    for name in shapes:
-        if name not in names:
-            raise ModelInputError(
-                f"--input-shape names '{name}', which is not an input{did_you_mean(name, list(names))}",
-                hint=hint,
-            )
-
-
-def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
-    for name, shape in shapes.items():
-        found = example[name].shape
-        if tuple(shape[1:]) != found[1:]:
-            raise DataShapeError(
-                f"input '{name}' is {format_shape((None, *found[1:]))} in '{source}', and --input-shape says "
-                f"{format_shape(tuple(shape))}",
-                hint="leave --input-shape out: the data determine the shape",
-            )
-
-
-def _first_samples(
-    dataset: Dataset, names: Sequence[str], axes: Axes, specs: Sequence[TensorSpec]
-) -> Example:
-    keys = match_names(dataset, names)
-    dataset = dataset.fitted({keys[spec.name]: spec for spec in specs})
-    label = positional_label(dataset, keys)
-    narrowed = dataset.only([*keys.values(), *([label] if label is not None else [])])
-    narrowed = as_singles(narrowed, specs, keys) or narrowed
-    known = {spec.name: axis_in_data(narrowed, keys[spec.name], spec) for spec in specs} or axes
-    narrowed = narrowed.along({keys[name]: known.get(name, 0) for name in names})
-    batch = next(narrowed.batches(EXAMPLE_SAMPLES))
-    scalars = {spec.name: spec for spec in specs if not spec.shape}
-    if any(batch.inputs[keys[name]].ndim for name in scalars):
-        batch = cut(batch, 0, 1)  # Another sample may have another value.
-    example = {name: batch.inputs[key] for name, key in keys.items()}
-    example = {
-        name: scalar_of(array, scalars[name], f"'{dataset.source}'") if name in scalars else array
-        for name, array in example.items()
-    }
-    if batch.size >= EXAMPLE_SAMPLES:
-        return example
-    return {
-        name: joined([array] * EXAMPLE_SAMPLES, axes.get(name, 0) if array.ndim else None)
-        for name, array in example.items()
-    }
-
-
-def _example_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return a small shape; a key-value cache is empty, so that masks cover the tokens alone."""
-    is_empty = starts_empty(spec.name)
-    return tuple(
-        (0 if is_empty and axis and size is None else size or EXAMPLE_SAMPLES)
-        for axis, size in enumerate(spec.shape)
-    )
-
-
-def _made_up(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-    # Only to trace the model and to compare it with PyTorch; nothing is calibrated on it.
-    if dtype.kind == "f":
-        return np.random.default_rng(0).standard_normal(shape).astype(dtype)
-    return np.zeros(shape, dtype)

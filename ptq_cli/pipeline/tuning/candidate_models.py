@@ -12,8 +12,9 @@ from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.evaluation.parts.evaluation_part import evaluate_together
+from ptq_cli.pipeline.exporting.export_result import Exported
 from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import Exported, make_export
+from ptq_cli.pipeline.exporting.run_export import make_export
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.candidate_calibrations import (

@@ -7,20 +7,21 @@ from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import decide, resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.core.errors import PtqError
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.work.progress import ProgressCallback, RunProgress
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.placing.placement import Placement
-from ptq_cli.pipeline.exporting.ranges.tensor_ranges import statistics_of
+from ptq_cli.pipeline.exporting.recovering.range_candidates import (
+    PERCENTILES,
+    Candidate,
+    range_candidates,
+)
 from ptq_cli.pipeline.exporting.recovering.recovery_data import RecoveryData, recovery_samples
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.quantizer_settings import ScaledActivations
 from ptq_cli.recipe.schema import AmaxSettings
 from ptq_cli.recovery.range_effects import Costs, model_sqnr, range_costs
 from ptq_cli.runtime.machine import Machine
@@ -32,18 +33,14 @@ MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
 MOST_WORK = 2e12
 """Multiply-accumulates that candidates may take; a larger model has fewer samples, and then fewer tensors."""
-PERCENTILES = (99.999, 99.99, 99.9)
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
-ALIKE = 0.03
-"""Scales that differ by less are one candidate."""
 FOR_ALL = (
     AmaxSettings(method="max"),
     *(AmaxSettings(method="percentile", percentile=share) for share in PERCENTILES),
 )
 """Methods that are also tried for all tensors together."""
 
-Candidate = tuple[AmaxSettings, QuantParameters]
 Build = Callable[[Placement], tuple[ir.Model, Plan]]
 """Makes the quantized graph of a placement, and its plan."""
 
@@ -112,7 +109,7 @@ def choose_ranges(
     samples, _, decided_by = recovery_samples(data)
     model, plan = build(placement)
     twins = TwinGraphs(float_model.load(), model)
-    tried = {source: _candidates(plan, source, placement, calibration) for source in plan.sources}
+    tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
     measured, most = affordable(grids, _sample_work(twins.float_model, samples.fit[0]))
     measured_on = few(samples.fit, most)
@@ -132,12 +129,7 @@ def choose_ranges(
         return model_sqnr(float_model, serialize(quantized), samples.decide, threads=machine.threads)
 
     before = sqnr(model)
-    after, changed, methods = -math.inf, placement, dict[str, AmaxSettings]()
-    for chosen in _assignments(tried, costs):
-        other = _with_methods(placement, chosen)
-        found = sqnr(build(other)[0])
-        if found > after:
-            after, changed, methods = found, other, chosen
+    changed, methods, after = _best(placement, _assignments(tried, costs), lambda made: sqnr(build(made)[0]))
     kept = after > before
     result = RangesByEffect(
         kept=kept,
@@ -149,6 +141,21 @@ def choose_ranges(
         methods={source: written_method(item) for source, item in methods.items()},
     )
     return (changed if kept else placement), result
+
+
+def _best(
+    placement: Placement,
+    assignments: Iterator[dict[str, AmaxSettings]],
+    sqnr: Callable[[Placement], float],
+) -> tuple[Placement, dict[str, AmaxSettings], float]:
+    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
+    best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
+    for methods in assignments:
+        changed = _with_methods(placement, methods)
+        found = sqnr(changed)
+        if found > best[2]:
+            best = changed, methods, found
+    return best
 
 
 def most_unlike(
@@ -267,36 +274,6 @@ def written_method(settings: AmaxSettings) -> str:
         ('percentile 99.9', 'max')
     """
     return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method
-
-
-def _candidates(plan: Plan, source: str, placement: Placement, calibration: Calibration) -> list[Candidate]:
-    """Return methods with what they choose, each choice once; the recipe's own comes first."""
-    own = placement.settings.activations[source]
-    if not isinstance(placement.settings.activation_families[source], ScaledActivations):
-        return []
-    site = next(item for item in plan.activations.values() if item.source == source)
-    statistics = statistics_of(plan, source, calibration)
-    has_histogram = statistics.histogram is not None
-    own = replace(own, method=resolve_method(own, has_histogram=has_histogram))
-    tried = [own, replace(own, method="max")]
-    if has_histogram:
-        tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
-        tried += [replace(own, method="mse"), replace(own, method="entropy")]
-    found: list[Candidate] = []
-    for item in tried:
-        try:
-            parameters = decide(statistics, item, site.format, symmetric=site.symmetric).parameters
-        except PtqError:  # A method that cannot decide on these values is not a candidate.
-            continue
-        if not any(_alike(parameters, other) for _, other in found):
-            found.append((item, parameters))
-    return found
-
-
-def _alike(one: QuantParameters, other: QuantParameters) -> bool:
-    ratio = float(one.scale) / float(other.scale)
-    steps = abs(int(one.zero_point) - int(other.zero_point))
-    return 1 - ALIKE < ratio < 1 + ALIKE and steps <= ALIKE * (one.format.qmax - one.format.qmin)
 
 
 def _with_methods(placement: Placement, chosen: Mapping[str, AmaxSettings]) -> Placement:
