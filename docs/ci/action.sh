@@ -14,7 +14,8 @@ if [ -n "$EVAL_DATA" ]; then set -- "$@" --eval-data "$EVAL_DATA"; fi
 
 # Remove old reports, so that none is mistaken for this build's report.
 rm -f "$RUN/report.json" "$RUN/report.md" "$RUN/junit.xml"
-# shellcheck disable=SC2086 - GATES are several words.
+# GATES are several words.
+# shellcheck disable=SC2086
 ptq quantize "$@" --run "$RUN" $GATES
 status=$?
 
