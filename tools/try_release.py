@@ -54,7 +54,7 @@ def build(output: Path) -> list[Path]:
 
 
 def try_file(file: Path, folder: Path, samples: Sequence[str]) -> None:
-    """Install a wheel or an sdist with what the samples need, quantize them, and check a script."""
+    """Install a wheel or an sdist alone, quantize the samples, and check a script."""
     python = new_environment(folder / "environment")
     pip: list[str | Path] = [
         python,
@@ -65,7 +65,7 @@ def try_file(file: Path, folder: Path, samples: Sequence[str]) -> None:
         "--constraint",
         ROOT / "constraints.txt",
     ]
-    step(f"pip install {file.name}[text]", [*pip, f"{file}[text]"], folder)
+    step(f"pip install {file.name}", [*pip, file], folder)
     version = step("ptq --version", [python.with_name("ptq"), "--version"], folder)
     if not file.name.startswith(f"ptq_cli-{version.split()[-1]}"):
         raise SystemExit(f"{file.name} says that it is {version.strip()}")

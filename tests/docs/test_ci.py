@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 import ptq_cli
 from ptq_cli.cli.main import COMMANDS
+from tests.e2e.test_packaging import BUILT
 from tools import try_release
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +131,51 @@ def test_the_action_names_its_inputs_and_what_it_installs() -> None:
     assert (CI / "action.sh").is_file() and (ROOT / "constraints.txt").is_file()
 
 
+FAKE_GH = """#!/bin/sh
+echo "$@" >> calls
+for word in "$@"; do
+    case $word in
+        --jq) printf "$COMMENTS"; exit "$STATUS" ;;
+        body=@*) cat "${word#body=@}" >> posted ;;
+    esac
+done
+"""
+COMMENTS = "repos/owner/model/issues"
+
+
+@pytest.mark.parametrize(
+    ("comments", "status", "call"),
+    [
+        ("", 0, f"--method POST {COMMENTS}/7/comments"),
+        ("12\\n34\\n", 0, f"--method PATCH {COMMENTS}/comments/12"),
+        ("", 1, ""),
+    ],
+    ids=["first-build", "later-build", "fork"],
+)
+def test_the_comment_takes_the_place_of_its_last_one(
+    comments: str, status: int, call: str, tmp_path: Path, shell: RunShell
+) -> None:
+    (tmp_path / "gh").write_text(FAKE_GH, encoding="utf-8")
+    (tmp_path / "gh").chmod(0o755)
+    variables = {"COMMENTS": comments, "STATUS": str(status), "NUMBER": "7", "NAME": "cat's model", "RUN": "run"}
+    command = f"PATH={tmp_path}:$PATH GITHUB_REPOSITORY=owner/model sh {CI / 'comment.sh'}"
+
+    def posted() -> tuple[str, str]:
+        result = shell(command, tmp_path, **variables)
+        assert result.returncode == 0, result.stdout
+        path = tmp_path / "posted"
+        return result.stdout, path.read_text(encoding="utf-8") if path.exists() else ""
+
+    # A build that ended before its report has nothing to say.
+    assert posted() == ("", "") and not (tmp_path / "calls").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "report.md").write_text("### ptq report", encoding="utf-8")
+    said, text = posted()
+    assert ("::warning title=ptq::" in said) == bool(status) == (not text)
+    assert call in (tmp_path / "calls").read_text(encoding="utf-8")
+    assert text == ("" if status else "<!-- ptq: cat's model -->\n### ptq report")
+
+
 def test_each_hook_runs_a_command_that_exists() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     for hook in hooks:
@@ -142,6 +188,18 @@ def test_the_container_copies_what_it_installs() -> None:
     lines = (CI / "Containerfile").read_text(encoding="utf-8").splitlines()
     assert "RUN pip install --constraint /opt/ptq/constraints.txt /opt/ptq" in lines
     assert "COPY . /opt/ptq" in lines and lines[-1] == 'ENTRYPOINT ["ptq"]'
+
+
+def test_the_container_gets_what_it_installs_and_no_more() -> None:
+    """Without the file that leaves the rest out, a virtual environment of gigabytes would be in the image."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert "*" in lines and kept == {*BUILT, "constraints.txt"}
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_ci_installs_the_builds_for_cpus(name: str) -> None:
+    assert "https://download.pytorch.org/whl/cpu" in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_what_ci_installs_is_pinned() -> None:
@@ -182,4 +240,4 @@ def test_a_release_is_tried_with_what_the_readme_says() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     for sample, command in try_release.COMMANDS.items():
         assert f"cd sample_models/{sample}\n{command}\n" in page
-    assert f"ptq_cli-{ptq_cli.__version__}-py3-none-any.whl[text]" in page
+    assert f"pip install ptq_cli-{ptq_cli.__version__}-py3-none-any.whl\n" in page

@@ -20,8 +20,6 @@ SAMPLE = Path(__file__).parents[2] / "sample_models" / "shakespeare_language_mod
 MODULES = ("model", "works", "evaluate", "train", "export_formats")
 WINDOWS = 16
 
-pytest.importorskip("tokenizers")
-
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[SimpleNamespace]:

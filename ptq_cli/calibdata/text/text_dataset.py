@@ -43,7 +43,6 @@ class TextDataset(Dataset):
     Raises:
         DataFormatError, DataNameError: a file is not text, or has no such column.
         TokenizerError: the tokenizer is none.
-        UsageError: the library tokenizers is not installed.
     """
 
     extras_allowed = True

@@ -1,6 +1,5 @@
 """A tokenizer.json as a function from texts to tokens. It is data: nothing in it is run."""
 
-import importlib.util
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.errors import TokenizerError, UsageError
+from ptq_cli.core.errors import TokenizerError
 from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.files import require_file
 
@@ -46,17 +45,11 @@ class TextTokenizer:
     Raises:
         InputFileError: there is no such file.
         TokenizerError: it is not a tokenizer, or larger than 256 MiB.
-        UsageError: the library is not installed.
     """
 
     def __init__(self, path: str) -> None:
         file = Path(path)
         file = require_file(file / FILE if file.is_dir() else file, "tokenizer")
-        if importlib.util.find_spec("tokenizers") is None:
-            raise UsageError(
-                "reading text needs the library tokenizers, which is not installed",
-                hint="pip install 'ptq-cli[text]'",
-            )
         if file.stat().st_size > _MOST_BYTES:
             raise TokenizerError(f"tokenizer '{path}' is larger than 256 MiB", hint=_HINT)
         self.content = file.read_bytes()

@@ -362,10 +362,3 @@ def test_too_many_tokens_and_too_long_lines_are_refused(story, words, monkeypatc
     monkeypatch.setattr("ptq_cli.calibdata.text.text_rows._LONGEST_LINE", 10)
     with pytest.raises(DataFormatError, match="is longer than 16 MiB"):
         bind_inputs(opened(story, words, window=4), [IDS])
-
-
-def test_the_library_is_an_extra(story, words, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="tokenizers, which is not installed") as caught:
-        opened(story, words)
-    assert caught.value.hint == "pip install 'ptq-cli[text]'"
