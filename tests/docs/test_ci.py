@@ -157,7 +157,13 @@ def test_the_comment_takes_the_place_of_its_last_one(
 ) -> None:
     (tmp_path / "gh").write_text(FAKE_GH, encoding="utf-8")
     (tmp_path / "gh").chmod(0o755)
-    variables = {"COMMENTS": comments, "STATUS": str(status), "NUMBER": "7", "NAME": "cat's model", "RUN": "run"}
+    variables = {
+        "COMMENTS": comments,
+        "STATUS": str(status),
+        "NUMBER": "7",
+        "NAME": "cat's model",
+        "RUN": "run",
+    }
     command = f"PATH={tmp_path}:$PATH GITHUB_REPOSITORY=owner/model sh {CI / 'comment.sh'}"
 
     def posted() -> tuple[str, str]:

@@ -25,7 +25,6 @@ from ptq_cli.core.errors import (
     PtqError,
     SequenceLengthError,
     TokenizerError,
-    UsageError,
 )
 from ptq_cli.core.tensors import IndexSpec, TensorSpec
 from ptq_cli.recipe.schema import ImageSettings, TextSettings
