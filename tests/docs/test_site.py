@@ -56,8 +56,14 @@ COUNTED = (
     "ul",
 )
 LOADED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
-VISITED = ("", "errors/", "files/", "quantizers/")
+VISITED = ("", "commands/", "errors/", "files/", "guides/first-model/", "quantizers/")
 """Pages that have between them every kind of content: tables, lists, figures, and code in each language."""
+CUT_CELLS = """
+return [...document.querySelectorAll("article :is(td, th)")]
+  .filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent);
+"""
+"""Returns the texts of cells that lie over the next column."""
+TALLEST_ROW = "return Math.max(0, ...[...document.querySelectorAll('article tr')].map((row) => row.clientHeight))"
 MOST_TABS = 12
 
 
@@ -232,6 +238,8 @@ def test_it_can_be_read_on_a_phone_and_a_desk(
         browser.get(f"{host}/{page}")
         assert browser.execute_script("return document.documentElement.scrollWidth") == width, page
         assert browser.execute_script(CONTRAST) == [], page
+        assert browser.execute_script(CUT_CELLS) == [], page
+        assert browser.execute_script(TALLEST_ROW) < 400, f"{page}: columns of text are wide enough to read"
         asked = browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
         assert asked and all(name.startswith((host, "data:", "blob:")) for name in asked), page
     browser.execute_script("document.querySelector('h1').style.color = '#777'")
@@ -239,6 +247,17 @@ def test_it_can_be_read_on_a_phone_and_a_desk(
     shown = browser.find_element(By.TAG_NAME, "body").get_attribute("data-md-color-scheme")
     assert shown == {"light": "default", "dark": "slate"}[scheme]
     assert browser.get_log("browser") == []
+
+
+def test_paper_has_light_colors_and_no_buttons(browser: webdriver.Chrome, host: str) -> None:
+    set_screen(browser, DESK, scheme="dark", media="print")
+    browser.get(f"{host}/guides/first-model/")
+    body, code, button = (
+        browser.find_element(By.CSS_SELECTOR, name) for name in ("body", "pre > code", ".md-code__button")
+    )
+    assert body.value_of_css_property("background-color") == "rgba(255, 255, 255, 1)"
+    assert browser.execute_script(CONTRAST) == []
+    assert code.is_displayed() and not button.is_displayed()
 
 
 def test_the_search_is_reached_by_keyboard(browser: webdriver.Chrome, host: str) -> None:
