@@ -63,7 +63,9 @@ return [...document.querySelectorAll("article :is(td, th)")]
   .filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent);
 """
 """Returns the texts of cells that lie over the next column."""
-TALLEST_ROW = "return Math.max(0, ...[...document.querySelectorAll('article tr')].map((row) => row.clientHeight))"
+TALLEST_ROW = (
+    "return Math.max(0, ...[...document.querySelectorAll('article tr')].map((row) => row.clientHeight))"
+)
 MOST_TABS = 12
 
 
