@@ -233,10 +233,11 @@ def _presets() -> str:
         "## Presets\n",
         "Each is a file in [`configs/presets`](../configs/presets). Whole recipes to copy, with the reason\n"
         "for each setting, are in [`configs/recipes`](../configs/README.md#recipes).\n",
+        "<!-- folder: empty -->\n",
     ]
     for name in preset_names():
         text = (PRESETS / f"{name}.toml").read_text(encoding="utf-8").strip()
-        parts.append(f"`{name}`:\n\n```toml\n{text}\n```\n")
+        parts.append(f"`{name}`:\n\n{_recipe(name, text)}")
     return "\n".join(parts)
 
 
@@ -244,5 +245,10 @@ def _defaults() -> str:
     text = recipe_to_toml(Recipe(), Path()).strip()
     return (
         "## All defaults\n\nThe defaults as in `recipe.toml`, without settings that have no default.\n\n"
-        f"```toml\n{text}\n```\n"
+        f"{_recipe('defaults', text)}"
     )
+
+
+def _recipe(name: str, text: str) -> str:
+    """Return a recipe as a block that the tests decode."""
+    return f"<!-- file: {name}.ptq.toml -->\n```toml\n{text}\n```\n"

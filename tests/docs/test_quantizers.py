@@ -1,10 +1,8 @@
-"""The page of the quantizers: its examples give what it says, its names are those of the library."""
+"""The page of the quantizers: its names are those of the library, its figures are drawn from it."""
 
-import ast
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,23 +16,6 @@ SECTIONS = dict(zip(PARTS[1::2], PARTS[2::2], strict=True))
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FAMILIES = ["Straight-through primitives", "Scaled", "Fixed point", "DoReFa", "Step", "Centers"]
 WHITE = 'style="fill: #ffffff"'
-
-
-def test_the_examples_give_what_they_say() -> None:
-    names: dict[str, Any] = {}
-    compared = 0
-    for block in EXAMPLE.findall(PAGE):
-        lines = block.splitlines()
-        for statement in ast.parse(block).body:
-            code = compile(ast.Module([statement], []), "docs/quantizers.md", "exec")
-            _, _, said = lines[(statement.end_lineno or 0) - 1].partition("  # ")
-            if isinstance(statement, ast.Expr) and said:
-                found = eval(ast.unparse(statement), names)
-                assert repr(found) == said, lines[statement.lineno - 1]
-                compared += 1
-            else:
-                exec(code, names)
-    assert compared >= 20
 
 
 def test_the_page_has_every_public_name_and_no_other() -> None:

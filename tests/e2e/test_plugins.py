@@ -97,7 +97,7 @@ def test_a_plugin_method_has_its_column(folder: Path, ptq: Ptq) -> None:
 
 def test_the_page_shows_the_sample_package() -> None:
     page = (SAMPLE.parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"<!-- plugin: (\S+) -->\n```\w+\n(.*?)```", page, re.DOTALL)
+    blocks = re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", page, re.DOTALL)
     assert [name for name, _ in blocks if "toml" in name] and len(blocks) == 4
     for name, text in blocks:
         assert text in (SAMPLE / name).read_text(encoding="utf-8")

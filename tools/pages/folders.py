@@ -3,8 +3,9 @@
 python -m tools.pages.folders NAME FOLDER
 
 The name of a sample stands for its folder, with few of its data. ``images``, ``digits`` and ``plays`` are
-three of them without a recipe. The others are networks that are made here, from a seed, in less than a
-second: ``detector``, ``reader``, ``listener``, ``encoder``. ``empty`` has no files.
+three of them without a recipe; ``exported`` is the language sample as a folder of two graphs. The others are
+networks that are made here, from a seed, in less than a second: ``detector``, ``reader``, ``listener``,
+``encoder``, ``classifier``. ``empty`` has no files.
 """
 
 import sys
@@ -20,6 +21,7 @@ from tools.pages.sample_folders import copy_sample, sample_names
 
 CALIBRATION, EVALUATION, TRAINING = 64, 96, 256
 STATES, MEMORY = 48, 0.5
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = (
     *("the", "a", "cat", "dog", "bird", "child", "woman", "man", "sits", "runs", "sleeps", "eats", "plays"),
     *("sings", "on", "under", "near", "with", "grass", "house", "tree", "river", "ball", "song", "bread"),
@@ -150,9 +152,51 @@ def make_listener(folder: Path) -> None:
 def make_encoder(folder: Path) -> None:
     """An encoder of sentences with random weights: ``model.onnx``, ``tokenizer.json`` and JSON lines."""
     random = np.random.default_rng(4)
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    table = {word: index for index, word in enumerate([*specials, *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(table, unk_token=specials[1]))
+    networks.save(networks.build(networks.ENCODER, _encoder(random, folder)), folder / "model.onnx")
+    _write_pairs(random, folder)
+
+
+def make_classifier(folder: Path) -> None:
+    """A classifier that finds animals in sentences: ``model.onnx``, ``tokenizer.json``, and JSON lines."""
+    random = np.random.default_rng(5)
+    constants = _encoder(random, folder)
+    constants |= {"head.weight": np.zeros((64, 2), np.float32), "head.bias": np.zeros(2, np.float32)}
+    model = networks.build(networks.CLASSIFIER, constants)
+    sentences = random.integers(len(SPECIALS), len(SPECIALS) + len(WORDS), (8 * TRAINING, 8))
+    ids = np.pad(np.pad(sentences, ((0, 0), (1, 0)), constant_values=2), ((0, 0), (0, 1)), constant_values=3)
+    features = networks.features_of(model, "mean", {"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    animals = [len(SPECIALS) + WORDS.index(word) for word in ("cat", "dog", "bird")]
+    classes = np.isin(sentences, animals).any(1).astype(int)
+    weight, bias = networks.fitted(features, np.eye(2, dtype=np.float32)[classes], 1e-2)
+    networks.replace_constants(model, {"head.weight": weight, "head.bias": bias})
+    networks.save(model, folder / "model.onnx")
+    for name, rows in (
+        ("train.jsonl", range(CALIBRATION)),
+        ("test.jsonl", range(CALIBRATION, 4 * CALIBRATION)),
+    ):
+        texts = [" ".join(WORDS[index - len(SPECIALS)] for index in sentences[row]) for row in rows]
+        lines = [
+            f'{{"sentence": "{text}", "class": {classes[row]}}}'
+            for text, row in zip(texts, rows, strict=True)
+        ]
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def make_exported(folder: Path) -> None:
+    """The language sample as an exporter leaves it, in ``exported/``, with ``calib.txt`` and ``eval.txt``."""
+    copy_sample("shakespeare_language_model", folder, has_recipe=False)
+    exported = folder / "exported"
+    exported.mkdir()
+    for name in ("decoder_with_past_model.onnx", "model.safetensors", "tokenizer.json"):
+        (folder / name).rename(exported / name)
+    (folder / "model.onnx").rename(exported / "decoder_model.onnx")
+    (exported / "config.json").write_text('{"model_type": "llama"}\n', encoding="utf-8")
+
+
+def _encoder(random: np.random.Generator, folder: Path) -> dict[str, networks.AnyArray]:
+    """Write the tokenizer, and return the constants of an encoder with random weights."""
+    table = {word: index for index, word in enumerate([*SPECIALS, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(table, unk_token=SPECIALS[1]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
@@ -163,7 +207,7 @@ def make_encoder(folder: Path) -> None:
         f"{name}.weight": networks.random_weight(random, *shape, inputs=2 * shape[0])
         for name, shape in shapes.items()
     }
-    constants |= {
+    return constants | {
         "table": random.standard_normal((len(table), 64)).astype(np.float32),
         "query.weight": (constants["query.weight"] / 8).astype(np.float32),
         "one": np.array(1, np.float32),
@@ -172,8 +216,6 @@ def make_encoder(folder: Path) -> None:
         "scales": np.ones(64, np.float32),
         "zeros": np.zeros(64, np.float32),
     }
-    networks.save(networks.build(networks.ENCODER, constants), folder / "model.onnx")
-    _write_pairs(random, folder)
 
 
 def _write_pairs(random: np.random.Generator, folder: Path) -> None:
@@ -200,6 +242,8 @@ MAKERS: Mapping[str, Callable[[Path], None]] = {
     "reader": make_reader,
     "listener": make_listener,
     "encoder": make_encoder,
+    "classifier": make_classifier,
+    "exported": make_exported,
 }
 
 

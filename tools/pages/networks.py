@@ -92,6 +92,13 @@ encoder (int64[n, t] input_ids, int64[n, t] attention_mask) => (float[n, t, 64] 
     last_hidden_state = LayerNormalization <axis = -1> (last, scales, zeros)
 }"""
 
+CLASSIFIER = (
+    ENCODER.replace("float[n, t, 64] last_hidden_state)", "float[n, 2] logits)").removesuffix("}")
+    + """    mean = ReduceMean <axes = [1], keepdims = 0> (last_hidden_state)
+    [classify] logits = Gemm (mean, head__weight, head__bias)
+}"""
+)
+
 
 def build(text: str, constants: Arrays) -> onnx.ModelProto:
     """Return a model from its graph as text, where two underscores stand for a dot, and its constants."""

@@ -8,29 +8,27 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
 NIGHTLY = {
-    f"docs/guides/{name}.md" for name in ("accuracy", "choosing", "ci", "dataloader", "language-model")
+    *(f"docs/guides/{name}.md" for name in ("accuracy", "choosing", "ci", "dataloader", "language-model")),
+    *(
+        f"docs/{name}.md"
+        for name in (
+            "amax",
+            "dynamic",
+            "folders",
+            "json",
+            "latency",
+            "report",
+            "tensorrt",
+            "text",
+            "tune",
+            "weight_only",
+        )
+    ),
 }
 """Pages that take long: `make test-nightly` runs them; `make test` checks their blocks and options."""
 NOT_YET = {
     "CONTRIBUTING.md",
-    "docs/ARCHITECTURE.md",
-    "docs/DEPENDENCIES.md",
-    "docs/amax.md",
     "docs/commands.md",
-    "docs/dynamic.md",
-    "docs/folders.md",
-    "docs/json.md",
-    "docs/latency.md",
-    "docs/plugins.md",
-    "docs/quantizers.md",
-    "docs/recipe.md",
-    "docs/recovery.md",
-    "docs/report.md",
-    "docs/tensorrt.md",
-    "docs/text.md",
-    "docs/tune.md",
-    "docs/verify.md",
-    "docs/weight_only.md",
     *(
         f"sample_models/{name}/README.md"
         for name in (

@@ -9,11 +9,18 @@ BEST = "best: no other model here is as good and smaller (size), or as good and 
 
 
 def trade_off_table(found: TradeOffs) -> Table:
-    """Return a row for each model: accuracy, size, time, and in which of these it is on the Pareto front."""
-    with_drop = any(model.drop is not None for model in found.models)
+    """Return a row for each model: accuracy, size, time, and in which of these it is on the Pareto front.
+
+    Edge case:
+        Drops and times have no column if no model has one.
+    """
     header = ("model", found.metric, "drop", INTERVAL, "size", "of float", "times as fast", "best")
-    rows = (_row(model, found) for model in found.models)
-    kept = [index for index, title in enumerate(header) if with_drop or title != "drop"]
+    rows = [_row(model, found) for model in found.models]
+    kept = [
+        index
+        for index, title in enumerate(header)
+        if title not in ("drop", "times as fast") or any(row[index] for row in rows)
+    ]
     return Table(
         tuple(header[index] for index in kept), tuple(tuple(row[index] for index in kept) for row in rows)
     )

@@ -79,6 +79,8 @@ def test_a_model_is_best_if_no_other_is_as_good_and_smaller_or_faster(found: Tra
         "size, time",
     )
     assert table.rows[3][-2:] == ("", "")
+    untimed = replace(found, models=tuple(replace(model, latency_ratio=None) for model in found.models))
+    assert trade_off_table(untimed).header == tuple(name for name in table.header if name != "times as fast")
 
 
 def test_of_an_error_less_is_better(reports: list[Report]) -> None:
