@@ -115,8 +115,8 @@ def command(
     import json
 
     from ptq_cli.cli.shown.analysis_tables import print_analysis
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import print_json, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.inspection.analysis_subject import Question
     from ptq_cli.pipeline.inspection.run_analyze import run_analyze

@@ -49,7 +49,7 @@ def command(
     With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
     together, from which ptq export --recover weighed chooses its weights without the data.
     """
-    from ptq_cli.cli.shown.result_lines import after_calibration, calibration_values, print_calibration
+    from ptq_cli.cli.shown.calibration_lines import after_calibration, calibration_values, print_calibration
     from ptq_cli.cli.shown.terminal.output import print_json, tell
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
@@ -58,7 +58,7 @@ def command(
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if moments:
-        from ptq_cli.cli.shown.result_lines import after_moments, moments_values, print_moments
+        from ptq_cli.cli.shown.calibration_lines import after_moments, moments_values, print_moments
         from ptq_cli.pipeline.exporting.run_moments import run_moments
 
         with shown_progress() as progress:

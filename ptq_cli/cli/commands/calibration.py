@@ -89,9 +89,9 @@ def _clipped_share(tensor: "TensorView") -> float:
 
 
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.cli.shown.calibration_tables import listed, notes, tensor_table
-    from ptq_cli.cli.shown.result_lines import counted
+    from ptq_cli.cli.shown.tensor_tables import listed, notes, tensor_table
     from ptq_cli.cli.shown.terminal.output import CHOSEN, print_table, say, tell
+    from ptq_cli.cli.shown.terminal.phrases import counted
 
     methods = tuple(method for method in view.methods if method not in view.missing)
     samples = counted(view.samples, "sample")
@@ -115,8 +115,8 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
 
 
 def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.cli.shown.calibration_tables import listed
     from ptq_cli.cli.shown.channel_tables import channels_table
+    from ptq_cli.cli.shown.tensor_tables import listed
     from ptq_cli.cli.shown.terminal.output import print_table, say, tell
 
     table = channels_table(tensors)
@@ -130,8 +130,8 @@ def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
 
 
 def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> "CalibrationShowDocument":
-    from ptq_cli.cli.shown.calibration_tables import tensor_values
     from ptq_cli.cli.shown.channel_tables import measured_values
+    from ptq_cli.cli.shown.tensor_tables import tensor_values
 
     return {
         "run": str(view.run.path),

@@ -48,8 +48,8 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import print_json, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
 

@@ -32,8 +32,8 @@ def command(document: tuple[str, ...], output: Path | None) -> None:
     Without a name, all names are listed. The schema of a file allows no other keys than those of its
     format version; that of a command allows more keys, because later versions may add some.
     """
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.core.errors import UsageError
     from ptq_cli.core.files import write_text
 

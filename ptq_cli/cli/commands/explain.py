@@ -68,10 +68,10 @@ def command(
 
 
 def _print(found: "Explanation", plot: Path | None) -> None:
-    from ptq_cli.cli.shown.calibration_tables import listed, method_table, notes
     from ptq_cli.cli.shown.drawings.histogram_drawing import draw_histogram
-    from ptq_cli.cli.shown.result_lines import counted, shown_path
+    from ptq_cli.cli.shown.tensor_tables import listed, method_table, notes
     from ptq_cli.cli.shown.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
+    from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
     from ptq_cli.pipeline.views.calibration_view import shown_name
     from ptq_cli.report.text.numbers import format_range, format_share
 
@@ -130,8 +130,8 @@ def _node(node: "NodeView") -> str:
 
 
 def _values(found: "Explanation", plot: Path | None) -> "ExplanationDocument":
-    from ptq_cli.cli.shown.calibration_tables import tensor_values
     from ptq_cli.cli.shown.channel_tables import decided_values
+    from ptq_cli.cli.shown.tensor_tables import tensor_values
 
     view = found.tensor.channels
     channels = cast("DecidedChannelsDocument | None", decided_values(view) if view is not None else None)

@@ -93,9 +93,10 @@ def command(
     for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
     calibration's target.
     """
+    from ptq_cli.cli.shown.export_lines import export_values, print_export
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
-    from ptq_cli.cli.shown.result_lines import export_values, next_step, print_export
     from ptq_cli.cli.shown.terminal.output import print_json, tell
+    from ptq_cli.cli.shown.terminal.phrases import next_step
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
     from ptq_cli.pipeline.exporting.run_export import run_export

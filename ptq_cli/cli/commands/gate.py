@@ -32,7 +32,7 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     If no limit is given, the limits in the report are checked again. If the 95 % confidence interval of a
     value contains the limit, the measured value decides, and a note says so; with --strict the limit fails.
     """
-    from ptq_cli.cli.shown.result_lines import exit_status, print_gates
+    from ptq_cli.cli.shown.report_lines import print_gates, report_status
     from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
     from ptq_cli.pipeline.evaluation.run_gate import run_gate
@@ -47,4 +47,4 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
         print_json({"verdict": values["verdict"], "gates": values["gates"]})
     else:
         print_gates(decided)
-    return exit_status(decided)
+    return report_status(decided)

@@ -42,8 +42,9 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
 
     if holds_evaluation(runs):
         return _merge_evaluation(runs, partial, run, as_json)
-    from ptq_cli.cli.shown.result_lines import merge_values, next_step, print_merge
+    from ptq_cli.cli.shown.calibration_lines import merge_values, print_merge
     from ptq_cli.cli.shown.terminal.output import print_json, tell
+    from ptq_cli.cli.shown.terminal.phrases import next_step
     from ptq_cli.pipeline.calibration.run_merge import run_merge
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
@@ -58,7 +59,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
 
 
 def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
-    from ptq_cli.cli.shown.report_output import show_reports
+    from ptq_cli.cli.shown.report_lines import show_reports
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation

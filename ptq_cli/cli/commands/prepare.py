@@ -73,8 +73,8 @@ def command(
 
 
 def _print(result: "PrepareResult") -> None:
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import print_table, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.cli.shown.terminal.printable import as_typed
     from ptq_cli.models.preparing.passes.pass_registry import PASSES
     from ptq_cli.report.text.summary import Table

@@ -55,8 +55,9 @@ def command(
     whichever machine it runs. Give --serve-batch and --threads the values that the model is served with:
     other values have another fastest placement. The machine should do nothing else meanwhile.
     """
-    from ptq_cli.cli.shown.result_lines import latency_line, shown_path
+    from ptq_cli.cli.shown.export_lines import latency_line
     from ptq_cli.cli.shown.terminal.output import print_json, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.exporting.run_profile import run_profile

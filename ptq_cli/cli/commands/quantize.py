@@ -81,22 +81,13 @@ def command(
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
     all files, or folders with a file of each model's name.
     """
-    import json
-
-    from ptq_cli.cli.shown import result_lines as summaries
-    from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
-    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.quantization_lines import show_quantization
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
-    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
-    from ptq_cli.core.documents.json_values import encode
     from ptq_cli.pipeline.folders.file_suffix import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
-    from ptq_cli.report.document.report_document import report_to_json
-    from ptq_cli.report.text.markdown import report_to_markdown
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if names_folder(request):
@@ -114,30 +105,7 @@ def command(
             thumbnails=thumbnails,
             progress=progress,
         )
-    report = result.evaluation.report if result.evaluation is not None else None
-    if report is not None:
-        add_to_step_summary(report_to_markdown(report))
-    warn_of_outliers(result.export.outliers)
-    if as_json:
-        print_json(
-            {
-                "calibration": summaries.calibration_values(result.calibration),
-                "export": summaries.export_values(result.export),
-                "report": json.loads(report_to_json(report)) if report is not None else None,
-                "times": encode(result.times),
-            }
-        )
-    else:
-        summaries.print_calibration(result.calibration)
-        summaries.print_export(result.export)
-        if report is not None:
-            summaries.print_report(report)
-            summaries.say_written(result.calibration.run)
-            warn_of_result(report.all_warnings)
-        else:
-            summaries.print_speed(result.times)
-            warn_of_result((*result.export.warnings, *result.times.warnings))
-    return summaries.exit_status(report) if report is not None else 0
+    return show_quantization(result, as_json=as_json)
 
 
 def _quantize_folder(
@@ -151,9 +119,7 @@ def _quantize_folder(
     thumbnails: bool,
     as_json: bool,
 ) -> int:
-    from ptq_cli.cli.shown.folder_lines import add_folder_to_step_summary, folder_values, print_folder
-    from ptq_cli.cli.shown.result_lines import GATE_MISSED
-    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.shown.folder_lines import show_folder
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
     from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -169,9 +135,4 @@ def _quantize_folder(
             thumbnails=thumbnails,
             progress=progress,
         )
-    add_folder_to_step_summary(result)
-    if as_json:
-        print_json(folder_values(result))
-    else:
-        print_folder(result)
-    return 0 if result.passed else GATE_MISSED
+    return show_folder(result, as_json=as_json)

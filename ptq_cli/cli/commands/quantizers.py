@@ -130,8 +130,8 @@ def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
 
 def _print_staircase(stairs: "Staircase", plot: Path | None) -> None:
     from ptq_cli.cli.shown.drawings.staircase_drawing import draw_staircase
-    from ptq_cli.cli.shown.result_lines import counted, shown_path
     from ptq_cli.cli.shown.terminal.output import PIPE_WIDTH, say
+    from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
 
     settings = ", ".join(f"{name} {shown_value(value)}" for name, value in stairs.settings.items())
     say(f"{stairs.family.name}: {stairs.family.meaning}")

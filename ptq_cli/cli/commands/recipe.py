@@ -73,8 +73,8 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
 
 def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import print_json, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
 
     if as_json:
         print_json({"output": str(result.output), "questions": result.questions})
@@ -106,8 +106,8 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import print_json, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
 
     if as_json:
         found = [
@@ -144,8 +144,8 @@ def schema(output: Path | None) -> None:
     With the comment "#:schema ptq.schema.json" at the top of a recipe, editors that know TOML (Taplo, Even
     Better TOML of VS Code) complete its keys, show what they mean, and mark what is wrong.
     """
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.core.files import write_text
     from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
 

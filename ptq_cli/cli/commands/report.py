@@ -25,8 +25,8 @@ def command(run: Path, as_json: bool) -> None:
     ptq evaluate, ptq quantize and ptq analyze write the page themselves. Use this command for a run directory
     from another machine, or for a page that an earlier version of ptq wrote.
     """
-    from ptq_cli.cli.shown.result_lines import shown_path
     from ptq_cli.cli.shown.terminal.output import print_json, say
+    from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.pipeline.evaluation.written.run_page import run_page
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 

@@ -66,20 +66,12 @@ def command(
     Under torchrun several processes share the samples of each measurement; the result is the same, byte for
     byte. They continue nothing.
     """
-    import json
-
-    from ptq_cli.cli.shown import result_lines as summaries
-    from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
-    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
-    from ptq_cli.cli.shown.tuning_lines import print_tuning, tuning_status, tuning_values
+    from ptq_cli.cli.shown.tuning_lines import show_tuning
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
     from ptq_cli.pipeline.tuning.run_tune import run_tune
-    from ptq_cli.report.document.report_document import report_to_json
-    from ptq_cli.report.text.markdown import report_to_markdown
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     wanted = asks_for_evaluation(request.settings) if evaluate is None else evaluate
@@ -87,16 +79,4 @@ def command(
         result = run_tune(
             request, RunDirectory(run), output, evaluate=wanted, restart=restart, progress=progress
         )
-    report = result.evaluation.report if result.evaluation is not None else None
-    if report is not None:
-        add_to_step_summary(report_to_markdown(report))
-    if as_json:
-        values = json.loads(report_to_json(report)) if report is not None else None
-        print_json({**tuning_values(result), "report": values})
-    else:
-        print_tuning(result)
-        if report is not None:
-            summaries.print_report(report)
-            summaries.say_written(result.run)
-            warn_of_result(report.all_warnings)
-    return tuning_status(result)
+    return show_tuning(result, as_json=as_json)

@@ -85,7 +85,7 @@ def command(
 
     If MODEL is a folder, each quantized ONNX file in it is checked.
     """
-    from ptq_cli.cli.shown.result_lines import GATE_MISSED
+    from ptq_cli.cli.shown.report_lines import GATE_MISSED
     from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.cli.shown.verification_tables import print_verification, verification_values

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptq_cli.cli.shown.result_lines import counted
 from ptq_cli.cli.shown.terminal.output import UNKNOWN, print_table, say
+from ptq_cli.cli.shown.terminal.phrases import counted
 from ptq_cli.cli.shown.terminal.printable import as_typed
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary

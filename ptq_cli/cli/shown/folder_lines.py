@@ -1,35 +1,41 @@
 """What was made of a folder: lines for each file, and a summary."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.result_lines import (
-    calibration_values,
-    counted,
+from ptq_cli.cli.shown.calibration_lines import print_calibration
+from ptq_cli.cli.shown.export_lines import print_quantized
+from ptq_cli.cli.shown.quantization_lines import print_judgement, quantization_values
+from ptq_cli.cli.shown.report_lines import (
+    DONE,
+    GATE_MISSED,
+    add_report_to_step_summary,
     exit_status,
-    export_values,
-    print_calibration,
-    print_quantized,
-    print_report,
-    print_speed,
-    say_written,
-    shown_path,
+    print_evaluation,
+    report_values,
 )
 from ptq_cli.cli.shown.terminal.output import print_json, print_table, say
-from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
-from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
-from ptq_cli.core.documents.json_values import encode
+from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
 from ptq_cli.core.short_numbers import format_bytes
-from ptq_cli.report.document.report_document import report_to_json
-from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.summary import Table, share_of_float
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
     from ptq_cli.pipeline.folders.folder_result import FolderResult, QuantizedFolderFile
     from ptq_cli.pipeline.run_quantize import QuantizationResult
+
+
+def show_folder(result: "FolderResult", *, as_json: bool) -> int:
+    """Print what was made of a folder, and return the exit status: 3 if a limit of one file failed."""
+    for item in result.files:
+        if item.result is not None:
+            add_report_to_step_summary(item.result.evaluation)
+    if as_json:
+        print_json(folder_values(result))
+    else:
+        print_folder(result)
+    return DONE if result.passed else GATE_MISSED
 
 
 def print_folder(result: "FolderResult") -> None:
@@ -54,41 +60,25 @@ def print_folder(result: "FolderResult") -> None:
     say(f"wrote {shown_path(result.summary)}")
 
 
-def add_folder_to_step_summary(result: "FolderResult") -> None:
-    """Add the reports of all files that were evaluated to the summary of a CI server's step."""
-    made = [item.result for item in result.files if item.result is not None]
-    for report in [item.evaluation.report for item in made if item.evaluation is not None]:
-        add_to_step_summary(report_to_markdown(report))
-
-
 def _print_file(result: "QuantizationResult") -> None:
     print_calibration(result.calibration)
     print_quantized(result.export)
     if taken := result.export.taken:
         say(f"took the integers and scales of {counted(taken, 'weight')} from a model above")
-    if result.evaluation is None:
-        print_speed(result.times)
-        warn_of_result((*result.export.warnings, *result.times.warnings))
-        return
-    report = result.evaluation.report
-    print_report(report)
-    say_written(result.calibration.run)
-    warn_of_result(report.all_warnings)
+    print_judgement(result)
 
 
 def show_folder_reports(results: Mapping[Path, "EvaluationResult"], *, as_json: bool) -> int:
     """Print the reports of a folder's models, and return the exit status: 3 if a limit of one failed."""
     for item in results.values():
-        add_to_step_summary(report_to_markdown(item.report))
+        add_report_to_step_summary(item)
     if as_json:
-        print_json({"reports": [json.loads(report_to_json(item.report)) for item in results.values()]})
+        print_json({"reports": [report_values(item) for item in results.values()]})
     else:
         for name, item in results.items():
             say(f"{name.as_posix()}:")
-            print_report(item.report)
-            say_written(item.run)
-            warn_of_result(item.report.all_warnings)
-    return max(exit_status(item.report) for item in results.values())
+            print_evaluation(item)
+    return max(exit_status(item) for item in results.values())
 
 
 def _row(item: "QuantizedFolderFile") -> tuple[str, str, str]:
@@ -107,10 +97,6 @@ def folder_values(result: "FolderResult") -> dict[str, Any]:
     """Return what was made of a folder, for JSON: the summary, and of each file what a single one has."""
     values = result.values()
     for found, item in zip(values["files"], result.files, strict=True):
-        made = item.result
-        evaluation = made.evaluation if made is not None else None
-        found["calibration"] = calibration_values(made.calibration) if made is not None else None
-        found["export"] = export_values(made.export) if made is not None else None
-        found["report"] = json.loads(report_to_json(evaluation.report)) if evaluation is not None else None
-        found["times"] = encode(made.times) if made is not None else None
+        nothing = dict.fromkeys(("calibration", "export", "report", "times"))
+        found.update(nothing if item.result is None else quantization_values(item.result))
     return values

@@ -3,8 +3,15 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.result_lines import GATE_MISSED, shown_path
-from ptq_cli.cli.shown.terminal.output import print_table, say
+from ptq_cli.cli.shown.report_lines import (
+    GATE_MISSED,
+    add_report_to_step_summary,
+    exit_status,
+    print_evaluation,
+    report_values,
+)
+from ptq_cli.cli.shown.terminal.output import print_json, print_table, say
+from ptq_cli.cli.shown.terminal.phrases import shown_path
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.ladder import ladder_to_json
 from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
@@ -15,6 +22,18 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 MOST_NAMES = 8
+
+
+def show_tuning(result: "TuneResult", *, as_json: bool) -> int:
+    """Print what was tried and chosen, and return the status to exit with."""
+    add_report_to_step_summary(result.evaluation)
+    if as_json:
+        print_json({**tuning_values(result), "report": report_values(result.evaluation)})
+    else:
+        print_tuning(result)
+        if result.evaluation is not None:
+            print_evaluation(result.evaluation)
+    return tuning_status(result)
 
 
 def print_tuning(result: "TuneResult") -> None:
@@ -60,6 +79,4 @@ def tuning_status(result: "TuneResult") -> int:
     """Return 130 if it was interrupted, 3 if the budget or a gate was missed, otherwise 0."""
     if result.interrupted:
         return INTERRUPTED
-    report = result.evaluation.report if result.evaluation is not None else None
-    failed = report is not None and report.verdict == "fail"
-    return GATE_MISSED if failed or not result.ladder.met else 0
+    return exit_status(result.evaluation) if result.ladder.met else GATE_MISSED

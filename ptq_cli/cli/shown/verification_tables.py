@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.cli.shown.result_lines import counted
 from ptq_cli.cli.shown.terminal.output import print_table, say
+from ptq_cli.cli.shown.terminal.phrases import counted
 from ptq_cli.cli.shown.terminal.printable import as_typed
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.qdq.proof.operators import OperatorProof

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from ptq_cli.cli.main import run
-from ptq_cli.cli.shown.calibration_tables import format_clipped
+from ptq_cli.cli.shown.tensor_tables import format_clipped
 from ptq_cli.report.text.numbers import format_share
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'matplotlib'}"

@@ -3,8 +3,8 @@
 import math
 from typing import TYPE_CHECKING
 
+from ptq_cli.cli.shown.calibration_lines import nonfinite_counts, nonfinite_values
 from ptq_cli.cli.shown.documents.calibration_documents import MethodDocument, TensorDocument
-from ptq_cli.cli.shown.result_lines import nonfinite_counts, nonfinite_values
 from ptq_cli.cli.shown.terminal.output import CHOSEN, UNKNOWN
 from ptq_cli.pipeline.views.calibration_view import shown_name
 from ptq_cli.report.text.numbers import format_decibels, format_number, format_range, format_share

@@ -1,0 +1,149 @@
+"""How a calibration, its moments and what was merged are shown: lines for a person, values for ``--json``."""
+
+import shlex
+from typing import TYPE_CHECKING, cast
+
+from ptq_cli.cli.shown.recovery_lines import refused_lines
+from ptq_cli.cli.shown.terminal.output import say
+from ptq_cli.cli.shown.terminal.phrases import counted, next_step, shown_path
+
+if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.calibration_documents import (
+        CalibrationDocument,
+        MergeDocument,
+        MomentsDocument,
+        NonFiniteDocument,
+        RescalingDocument,
+    )
+    from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+    from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
+    from ptq_cli.pipeline.calibration.run_merge import MergeResult
+    from ptq_cli.pipeline.exporting.run_moments import MomentsResult
+
+
+def print_calibration(result: "CalibrationResult") -> None:
+    """Print what was calibrated."""
+    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
+    part = f" of {result.shards}" if result.shards else ""
+    if result.samples or result.shards:
+        say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
+    else:
+        say("measured no activations: none needs a range, and no data were given")
+    if result.parity is not None:
+        say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
+    for note in result.notes:
+        say(f"note: {note}")
+    for item in result.rescaled:
+        say(item.describe())
+    if result.channels:
+        total = counted(sum(result.channels.values()), "channel")
+        say(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
+    for name in result.dead:
+        say(f"note: '{name}' was 0 in every sample")
+    for name, nonfinite in result.nonfinite.items():
+        say(f"warning: '{name}' contained {nonfinite_counts(nonfinite)}; its range leaves them out")
+    for name in result.faint:
+        say(f"note: '{name}' was at most 2^-24 in magnitude, so all of it quantizes to 0")
+    say(f"wrote {shown_path(result.run.calibration)}")
+
+
+def nonfinite_counts(nonfinite: "NonFinite") -> str:
+    """Write how many values were not finite.
+
+    Example:
+        >>> from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+        >>> nonfinite_counts(NonFinite(nan=1200, negative=1))
+        '1,200 NaN and 1 -Inf'
+    """
+    counts = ((nonfinite.nan, "NaN"), (nonfinite.positive, "+Inf"), (nonfinite.negative, "-Inf"))
+    parts = [f"{count:,} {name}" for count, name in counts if count]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+def nonfinite_values(nonfinite: "NonFinite") -> "NonFiniteDocument":
+    """Return how many values were not finite, for JSON."""
+    return {
+        "nan": nonfinite.nan,
+        "positive_infinities": nonfinite.positive,
+        "negative_infinities": nonfinite.negative,
+    }
+
+
+def calibration_values(result: "CalibrationResult") -> "CalibrationDocument":
+    """Return what was calibrated, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "calibration": str(result.run.calibration),
+        "method": result.method,
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "parity": result.parity,
+        "notes": list(result.notes),
+        "dead": list(result.dead),
+        "faint": list(result.faint),
+        "shards": result.shards or None,
+        "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
+        "channels": dict(result.channels),
+        "rescaled": [cast("RescalingDocument", item.values()) for item in result.rescaled],
+    }
+
+
+def after_calibration(result: "CalibrationResult") -> str:
+    """Return the next command after a calibration, or after one of its shards."""
+    if result.shards:
+        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
+    return next_step("ptq export --onnx", result.run)
+
+
+def print_moments(result: "MomentsResult") -> None:
+    """Print of what there are moments now."""
+    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
+    part = f" of {result.shards}" if result.shards else ""
+    say(f"collected the moments of {tensors} on {samples}{part}")
+    for line in refused_lines(result.refused, "has no moments", "have no moments"):
+        say(line)
+    say(f"wrote {shown_path(result.file)}")
+
+
+def moments_values(result: "MomentsResult") -> "MomentsDocument":
+    """Return of what there are moments, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "moments": str(result.file),
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "shards": result.shards or None,
+        "without_moments": dict(result.refused),
+    }
+
+
+def after_moments(result: "MomentsResult") -> str:
+    """Return the next command after moments, or after those of one shard."""
+    if result.shards:
+        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
+    return next_step("ptq export --recover weighed", result.run)
+
+
+def print_merge(result: "MergeResult") -> None:
+    """Print what was merged."""
+    runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
+    tensors = counted(result.tensors, "tensor")
+    what = "moments" if result.method == "moments" else f"statistics: {result.method}"
+    say(f"merged {runs}: {tensors} on {samples}, {what}")
+    if result.shards:
+        say(f"note: merged {result.shards}; missing: {result.missing}")
+    say(f"wrote {shown_path(result.run.moments if result.method == 'moments' else result.run.calibration)}")
+
+
+def merge_values(result: "MergeResult") -> "MergeDocument":
+    """Return what was merged, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "calibration": str(result.run.calibration),
+        "runs": result.runs,
+        "method": result.method,
+        "samples": result.samples,
+        "tensors": result.tensors,
+        "shards": result.shards or None,
+        "missing": result.missing or None,
+    }

@@ -1,0 +1,164 @@
+"""How an exported model is shown: lines for a person, values for ``--json``."""
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ptq_cli.cli.shown.recovery_lines import export_recovery_lines, ranges_values, recovery_values
+from ptq_cli.cli.shown.terminal.output import say
+from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
+from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.report.text.numbers import format_latency
+from ptq_cli.report.text.summary import share_of_float
+
+if TYPE_CHECKING:
+    from ptq_cli.cli.shown.documents.export_documents import ExportedModelDocument, PreferenceDocument
+    from ptq_cli.pipeline.exporting.placing.latency_preference import LatencyPreference
+    from ptq_cli.pipeline.exporting.export_result import ExportResult
+    from ptq_cli.plan.sites import Plan
+    from ptq_cli.runtime.engines.engine import KernelCounts
+
+
+def print_export(result: "ExportResult") -> None:
+    """Print what was exported, and where it is."""
+    print_quantized(result)
+    share = share_of_float(result.bytes, result.float_bytes)
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+
+
+def print_quantized(result: "ExportResult") -> None:
+    """Print what was quantized and how."""
+    from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
+
+    say(quantized_line(result))
+    if result.latency is not None:
+        _print_preference(result.latency, result.plan)
+    if result.kernels is not None:
+        say(f"integer kernels of {result.kernels.runtime} on this CPU: {kernel_line(result.kernels)}")
+    elif result.uncounted:
+        say(f"integer kernels: not counted here, because {result.uncounted}; ptq verify counts them")
+    if not result.plain:
+        say(quantizer_line(result.weights, result.activations))
+    _print_float_layers(result.plan)
+    for reason, count in Counter(result.never_run.values()).items():
+        stay = "stays" if count == 1 else "stay"
+        say(f"warning: {counted(count, 'layer')} {stay} in float: {reason}")
+    for name, channels in result.widened.items():
+        some = "1 channel" if channels == 1 else f"{channels:,} channels"
+        say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
+    for name, method in result.unsearched.items():
+        say(f"note: {method} had only one candidate for '{name}': its whole range")
+    for line in export_recovery_lines(result):
+        say(line)
+
+
+def _print_preference(latency: "LatencyPreference", plan: "Plan") -> None:
+    """Print what the forms of the model take, where the faster ones were chosen."""
+    measured = f"by '{shown_path(Path(latency.source))}'" if latency.source else "measured here"
+    times = latency_line(latency.floating, latency.integer, latency.expected, latency.batch, latency.threads)
+    say(f"{times}, {measured}")
+    if not any(layer.quantized for layer in plan.layers):
+        say("warning: every layer stays in float, because the whole model is fastest so on that machine")
+    if latency.undecided:
+        say(f"warning: nothing was chosen by latency: {latency.undecided}")
+
+
+def _print_float_layers(plan: "Plan") -> None:
+    """Print how many layers with weights run in float, with weights in float or in integers."""
+    floats = [layer for layer in plan.layers if layer.weight and not layer.quantized]
+    if floats:
+        runs = "runs" if len(floats) == 1 else "run"
+        say(f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why")
+    stored = {site.node for site in plan.weights} - {layer.name for layer in floats}
+    stored -= {layer.name for layer in plan.layers if layer.quantized}
+    if stored:
+        runs = "runs" if len(stored) == 1 else "run"
+        what = f"{counted(len(stored), 'layer')} {runs} in float with integer weights"
+        say(f"note: {what}; ptq inspect says why")
+
+
+def quantized_line(result: "ExportResult") -> str:
+    """Return how many layers were quantized, or of how many the weights alone."""
+    layers, weights = result.plan.layers, len({site.node for site in result.plan.weights})
+    integer = sum(layer.quantized for layer in layers)
+    if weights and not integer:
+        return f"quantized the weights of {weights} of {len(layers)} layers for {result.target}"
+    dynamic = sum(layer.dynamic for layer in layers)
+    ranges = f"ranges by {method_line(result)}"
+    if dynamic and not result.plan.activations:
+        ranges = "ranges of activations found at each run"
+    elif dynamic:
+        ranges += f", those of {counted(dynamic, 'layer')} found at each run"
+    return f"quantized {integer} of {len(layers)} layers for {result.target}, {ranges}"
+
+
+def latency_line(floating: float, integer: float, expected: float, batch: int, threads: int) -> str:
+    """Return what the forms of a model take, from microseconds.
+
+    Example:
+        >>> latency_line(600.0, 800.0, 450.0, 1, 2)
+        'at batch 1 and 2 threads: 600 µs in float, 800 µs in integers, 450 µs expected'
+    """
+    times = [format_latency(time / 1e6) for time in (floating, integer, expected)]
+    counts = f"at batch {batch} and {counted(threads, 'thread')}"
+    return f"{counts}: {times[0]} in float, {times[1]} in integers, {times[2]} expected"
+
+
+def method_line(result: "ExportResult") -> str:
+    """Return the methods that decided the ranges, in words."""
+    parts = [result.amax]
+    if result.weight_amax != "max":
+        parts.append(f"weights by {result.weight_amax}")
+    if result.overridden:
+        count = len(result.overridden)
+        parts.append(f"{count} {'tensor' if count == 1 else 'tensors'} by overrides")
+    return ", ".join(parts)
+
+
+def kernel_line(kernels: "KernelCounts") -> str:
+    """Return how many kernels of each operator are integer, and how many there are if some are float."""
+    parts = []
+    for name, count in kernels.integer.items():
+        floating = kernels.floating.get(name, 0)
+        if count or floating:
+            parts.append(f"{count} of {count + floating} {name}" if floating else f"{count} {name}")
+    return ", ".join(parts) or "nothing"
+
+
+def export_values(result: "ExportResult") -> "ExportedModelDocument":
+    """Return what was exported, for JSON."""
+    return {
+        "output": str(result.output),
+        "bytes": result.bytes,
+        "float_bytes": result.float_bytes,
+        "target": result.target,
+        "amax": result.amax,
+        "weight_amax": result.weight_amax,
+        "overridden": list(result.overridden),
+        "weights": dict(result.weights),
+        "activations": dict(result.activations),
+        "one_candidate": dict(result.unsearched),
+        "integer_kernels": result.kernels.integer if result.kernels else None,
+        "float_kernels": result.kernels.floating if result.kernels else None,
+        "widened": dict(result.widened),
+        "outliers": dict(result.outliers),
+        "warnings": [
+            {"code": item.code, "message": item.message, "hints": list(item.hints)}
+            for item in result.warnings
+        ],
+        "never_run": dict(result.never_run),
+        "ranges": ranges_values(result.ranges) if result.ranges is not None else None,
+        "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
+        "latency": cast("PreferenceDocument | None", asdict(result.latency) if result.latency else None),
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op,
+                "integer": layer.quantized,
+                "weight": layer.weight,
+                "reason": layer.reason,
+            }
+            for layer in result.plan.layers
+        ],
+    }
