@@ -22,7 +22,7 @@ from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 

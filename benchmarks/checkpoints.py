@@ -25,7 +25,7 @@ from ptq_cli.core.work.schedule import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
-from ptq_cli.recipe.schema import CalibrationSettings
+from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
 from ptq_cli.runtime.machine import usable_cores
 from tools.marked import write_part
 

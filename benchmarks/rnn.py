@@ -28,7 +28,8 @@ from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.recipe.schema import Recipe, WeightSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.runtime.sessions.session import Session
 from tools.marked import write_part
 

@@ -21,7 +21,8 @@ import numpy.typing as npt
 import ptq_cli
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.pipeline.tuning.climb import Candidate, Climb, Seen, Subject
-from ptq_cli.recipe.schema import GateSettings, ImageSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.runtime.sessions.session import Session

@@ -23,8 +23,8 @@ SHOWN_LINES = 12
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/commands.md": ("the commands in ptq_cli/cli", command_page),
     "docs/errors.md": ("ptq_cli/core/errors and tools/errors.toml", error_page),
-    "docs/recipe.md": ("ptq_cli/recipe/schema.py", recipe_page),
-    "docs/recipe.schema.json": ("ptq_cli/recipe/schema.py", recipe_schema),
+    "docs/recipe.md": ("ptq_cli/recipe/sections", recipe_page),
+    "docs/recipe.schema.json": ("ptq_cli/recipe/sections", recipe_schema),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
     "docs/json.schema.json": ("ptq_cli/cli/shown/documents", command_schemas),
     **{f"docs/{name}": ("ptq_cli/report", schema) for name, schema in file_schemas().items()},

@@ -11,7 +11,7 @@ from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics, each_channel
 from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.numbers.formats import FloatFormat, IntegerFormat, NumberFormat
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 @dataclass(frozen=True)

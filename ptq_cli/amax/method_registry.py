@@ -15,7 +15,7 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.core.numbers.formats import FloatFormat, IntegerFormat, NumberFormat
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 AUTO = "auto"
 """Which ``--amax`` may also be: percentile where histograms were kept, otherwise max."""

@@ -8,7 +8,8 @@ from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.plugin_methods import require_method
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
 
 WILDCARDS = "*?["
 OF_LAYERS = ("mode", "granularity")

@@ -14,7 +14,7 @@ from ptq_cli.core.known_names import require_known
 from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.core.numbers.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.plugins import AMAX_METHODS, Plugin, find_plugin, plugin_names
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 Decide = Callable[[LinearHistogram, int], Any]
 

@@ -11,7 +11,7 @@ from ptq_cli.amax.plugin_methods import find_method, require_method
 from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray
 from ptq_cli.core.numbers.formats import NumberFormat
 from ptq_cli.core.numbers.granularity import Granularity, PerTensor
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
     Example:
         >>> import numpy as np, tempfile
         >>> from ptq_cli.calibdata.open_dataset import open_dataset
-        >>> from ptq_cli.recipe.schema import ImageSettings
+        >>> from ptq_cli.recipe.sections.input_sections import ImageSettings
         >>> path = tempfile.mkdtemp() + "/x.npy"
         >>> np.save(path, np.zeros((4, 3), np.float32))
         >>> model = [TensorSpec("input", np.dtype("float32"), (None, 3))]

@@ -2,8 +2,9 @@
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import require_known
-from ptq_cli.recipe.quantizer_settings import OF_MODES
-from ptq_cli.recipe.schema import ActivationSettings, Recipe
+from ptq_cli.recipe.chosen_family import OF_MODES
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import ActivationSettings
 
 STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
 ROW, TENSOR = "row", "tensor"

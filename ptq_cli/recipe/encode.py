@@ -8,7 +8,8 @@ from typing import Any
 import tomli_w
 
 from ptq_cli.recipe.locations import map_locations, relative_location
-from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings, Recipe, WeightSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import ActivationSettings, OverrideSettings, WeightSettings
 
 
 def recipe_to_toml(recipe: Recipe, folder: Path) -> str:

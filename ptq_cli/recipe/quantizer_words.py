@@ -1,5 +1,6 @@
 """How the quantizers that a recipe names read in reports: a few words each."""
 
+from ptq_cli.recipe.chosen_family import family_name
 from ptq_cli.recipe.quantizer_settings import (
     TENSOR,
     ActivationFamily,
@@ -7,7 +8,6 @@ from ptq_cli.recipe.quantizer_settings import (
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
-    family_name,
 )
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from ptq_cli.core.errors import RecipeSyntaxError
 from ptq_cli.core.files import require_file
 from ptq_cli.core.known_names import require_known
+from ptq_cli.recipe.chosen_family import OF_MODES
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.locations import map_locations, resolve_location
-from ptq_cli.recipe.quantizer_settings import OF_MODES
-from ptq_cli.recipe.schema import LATENCY, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import LATENCY
 
 PACKAGE = Path(__file__).parents[1]
 CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"

@@ -3,7 +3,8 @@
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.activation_modes import FLOAT, mode_of, needs_ranges
-from ptq_cli.recipe.schema import Recipe, RecoverySettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import RecoverySettings
 
 EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
 RUNGS = {
@@ -73,7 +74,8 @@ def settled_recovery(recipe: Recipe) -> RecoverySettings:
     """Return a recipe's rungs, with what ``auto`` stands for if no activation is quantized.
 
     Example:
-        >>> from ptq_cli.recipe.schema import ActivationSettings, CalibrationSettings
+        >>> from ptq_cli.recipe.sections.quantization_sections import ActivationSettings
+        >>> from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
         >>> weights = Recipe(activations=ActivationSettings(mode="float"))
         >>> settled_recovery(weights).rungs, settled_recovery(Recipe()).rungs
         (['none'], ['auto'])

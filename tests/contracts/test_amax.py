@@ -12,7 +12,7 @@ from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.core.numbers.arithmetic import fake_quantize
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 RNG = np.random.default_rng(41)
 NORMAL = RNG.normal(size=4000).astype(np.float32)

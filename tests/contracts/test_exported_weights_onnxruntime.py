@@ -22,7 +22,8 @@ from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
-from ptq_cli.recipe.schema import Recipe, WeightSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from tests.placements import placed
 from tests.quantized import quantize_model

@@ -20,7 +20,8 @@ from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.recipe.schema import Recipe, WeightSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.report.analysis.constant_costs import use_of
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from tests.contracts.ops.case import graph

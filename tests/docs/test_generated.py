@@ -16,7 +16,8 @@ from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.core import errors
 from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.flags import FLAG_KEYS
-from ptq_cli.recipe.schema import OverrideSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

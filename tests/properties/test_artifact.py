@@ -26,7 +26,7 @@ from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.collectors.statistics.tensor_statistics import each_channel
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
 from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 RNG = np.random.default_rng(29)
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

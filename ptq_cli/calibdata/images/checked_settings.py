@@ -7,7 +7,7 @@ import numpy as np
 from ptq_cli.core.errors import DamagedSampleError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 LAYOUTS = ("NCHW", "NHWC")

@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 
 from ptq_cli.calibdata.images.checked_settings import MAX_PIXELS, crop_box, resized
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, PtqError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 # Decoders that run no other program (EPS would start Ghostscript), whatever the file's suffix says.
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")

@@ -20,7 +20,7 @@ from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
 from ptq_cli.calibdata.images.listing import digest_listing, list_images
 from ptq_cli.calibdata.images.normalising import normalise, require_size_of_first
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 
 class ImageDataset(Dataset):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ptq_cli.calibdata.images.checked_settings import CHANNELS
 from ptq_cli.core.errors import DataShapeError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 
 def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDArray[np.float32]:

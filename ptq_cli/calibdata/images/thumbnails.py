@@ -7,7 +7,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 LARGEST = 64
 """Largest side in pixels; a larger picture is scaled down, a smaller one is kept."""

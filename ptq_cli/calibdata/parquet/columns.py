@@ -12,7 +12,7 @@ from ptq_cli.calibdata.images.checked_settings import MAX_IMAGE_BYTES, fixed_siz
 from ptq_cli.calibdata.images.image_decoding import decode_bytes
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 _BYTES = "bytes"
 """The field that holds the encoded image in a column of ``{"bytes": …, "path": …}``."""

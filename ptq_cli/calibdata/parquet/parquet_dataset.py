@@ -15,7 +15,7 @@ from ptq_cli.calibdata.parquet.columns import ParquetColumn, as_images, as_tenso
 from ptq_cli.calibdata.parquet.row_reader import ParquetPart, Rows, open_part, read_group
 from ptq_cli.core.errors import EmptyDataError, LabelError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 
 class ParquetDataset(Dataset):

@@ -21,7 +21,7 @@ from ptq_cli.calibdata.tar.members import (
 from ptq_cli.calibdata.tar.sample import Sample
 from ptq_cli.core.errors import DataFormatError, LabelError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 MOST_ARRAYS = 256
 """Most arrays of one sample; names with the number after a dot would make one sample of a whole shard."""

@@ -12,7 +12,7 @@ from ptq_cli.calibdata.images.image_decoding import decode_bytes
 from ptq_cli.calibdata.tar.archive_stream import TarMember
 from ptq_cli.core.errors import DataFormatError, LabelError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 MAX_JSON_BYTES = 1 << 24
 MAX_CLASS_BYTES = 1 << 10

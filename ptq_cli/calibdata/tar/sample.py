@@ -10,7 +10,7 @@ from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.images.normalising import normalise_images
 from ptq_cli.core.errors import DataShapeError, DataTypeError
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ptq_cli.calibdata.tar.keyed_sample import Entry, entries_of, is_sample, rea
 from ptq_cli.calibdata.tar.sample import Sample, join_samples
 from ptq_cli.core.errors import DataNameError, EmptyDataError, InputFileError, LabelError
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 GZIP_MAGIC = b"\x1f\x8b"
 

@@ -30,7 +30,7 @@ from ptq_cli.core.errors import SequenceLengthError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.tensors import rows_of as rows_of_table
 from ptq_cli.models.inputs.cache_inputs import is_cache
-from ptq_cli.recipe.schema import TextSettings
+from ptq_cli.recipe.sections.input_sections import TextSettings
 
 
 class TextDataset(Dataset):

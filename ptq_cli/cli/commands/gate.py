@@ -36,7 +36,7 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
     from ptq_cli.pipeline.evaluation.run_gate import run_gate
-    from ptq_cli.recipe.schema import GateSettings
+    from ptq_cli.recipe.sections.evaluation_sections import GateSettings
     from ptq_cli.report.document.report_document import report_to_json
     from ptq_cli.report.text.markdown import gate_to_markdown
 

@@ -7,7 +7,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import NameList
 from ptq_cli.cli.options.shared_options import SERVE_BATCH
-from ptq_cli.recipe.schema import FLOAT_TYPES
+from ptq_cli.recipe.sections.quantization_sections import FLOAT_TYPES
 
 AMAX = (
     option(

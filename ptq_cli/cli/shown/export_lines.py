@@ -14,8 +14,8 @@ from ptq_cli.report.text.summary import share_of_float
 
 if TYPE_CHECKING:
     from ptq_cli.cli.shown.documents.export_documents import ExportedModelDocument, PreferenceDocument
-    from ptq_cli.pipeline.exporting.placing.latency_preference import LatencyPreference
     from ptq_cli.pipeline.exporting.export_result import ExportResult
+    from ptq_cli.pipeline.exporting.placing.latency_preference import LatencyPreference
     from ptq_cli.plan.sites import Plan
     from ptq_cli.runtime.engines.engine import KernelCounts
 

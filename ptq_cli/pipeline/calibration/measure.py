@@ -32,7 +32,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.stored_constants import require_float_weights
 from ptq_cli.recipe.activation_modes import needs_ranges
-from ptq_cli.recipe.schema import CalibrationSettings
+from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.sessions.session import Session
 

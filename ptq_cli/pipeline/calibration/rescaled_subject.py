@@ -24,7 +24,8 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
 from ptq_cli.recipe.activation_modes import DYNAMIC, granularity_of
-from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
+from ptq_cli.recipe.chosen_family import weight_family
+from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recovery.factors.rescale_model import RescaledModel, rescale_model

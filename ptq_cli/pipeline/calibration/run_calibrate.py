@@ -40,7 +40,8 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.schema import CalibrationSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
 

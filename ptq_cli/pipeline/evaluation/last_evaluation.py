@@ -5,7 +5,7 @@ from pathlib import Path
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
-from ptq_cli.recipe.schema import EvaluationSettings
+from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
 
 
 def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> EvaluationSettings | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.report_document import Report, read_report
 from ptq_cli.report.gate.decide_gates import decide
 from ptq_cli.report.gate.named_baseline import read_baseline

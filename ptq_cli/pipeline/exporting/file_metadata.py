@@ -30,7 +30,7 @@ from ptq_cli.qdq.metadata import (
     WEIGHTS,
 )
 from ptq_cli.recipe.encode import overrides_to_tables, settings_to_table
-from ptq_cli.recipe.schema import FLOAT16
+from ptq_cli.recipe.sections.quantization_sections import FLOAT16
 from ptq_cli.report.document.report_document import LayerEntry
 
 

@@ -31,7 +31,7 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.qdq.write.weights.streamed_weights import Keep, StreamedWeights, as_it_is
 from ptq_cli.recipe.recovery_rungs import RANGES, recovery_rungs
-from ptq_cli.recipe.schema import FLOAT16, LATENCY
+from ptq_cli.recipe.sections.quantization_sections import FLOAT16, LATENCY
 from ptq_cli.runtime.machine import Machine
 
 

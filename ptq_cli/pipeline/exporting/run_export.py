@@ -41,7 +41,7 @@ from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.pairs.table_lookups import write_table_lookups
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
-from ptq_cli.recipe.schema import FLOAT16
+from ptq_cli.recipe.sections.quantization_sections import FLOAT16
 from ptq_cli.recovery.moments.moments_file import Moments
 from ptq_cli.report.text.result_warnings import result_warnings
 from ptq_cli.runtime.engines.engine import KernelCounts

@@ -4,7 +4,8 @@ import re
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT, mode_of
-from ptq_cli.recipe.schema import FLOAT16, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import FLOAT16
 
 QUANTIZED = "quantized"
 BYTE = 8
@@ -21,7 +22,7 @@ def suffix_of(recipe: Recipe) -> str:
         Transformers.js, ``src/utils/dtypes.js``; Optimum, ``ORTQuantizer.quantize(file_suffix="quantized")``.
 
     Example:
-        >>> from ptq_cli.recipe.schema import ActivationSettings, WeightSettings
+        >>> from ptq_cli.recipe.sections.quantization_sections import ActivationSettings, WeightSettings
         >>> alone = ActivationSettings(mode="float")
         >>> suffix_of(Recipe(weights=WeightSettings(bits=4), activations=alone)), suffix_of(Recipe())
         ('q4', 'int8')

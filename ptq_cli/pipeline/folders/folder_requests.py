@@ -15,7 +15,7 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.activation_modes import needs_ranges
 from ptq_cli.recipe.recovery_rungs import AUTO, NONE
-from ptq_cli.recipe.schema import OverrideSettings, RecoverySettings
+from ptq_cli.recipe.sections.quantization_sections import OverrideSettings, RecoverySettings
 
 
 @dataclass(frozen=True, kw_only=True)

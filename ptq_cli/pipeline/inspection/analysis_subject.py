@@ -21,8 +21,7 @@ from ptq_cli.pipeline.evaluation.measuring.output_axes import noted_output_axes
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.stages.cut_stages import cut_stages
 from ptq_cli.qdq.stages.staged_model import StagedModel
-from ptq_cli.recipe.metric import MetricSettings
-from ptq_cli.recipe.schema import EvaluationSettings
+from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings, MetricSettings
 from ptq_cli.report.analysis.analysis_document import Order
 from ptq_cli.report.analysis.judge import SQNR, Yardstick
 from ptq_cli.report.analysis.measure_layers import LayerSubject

@@ -43,7 +43,7 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.spelled_out import spelled_out
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import EvaluationSettings
+from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
     AnalyzedModels,

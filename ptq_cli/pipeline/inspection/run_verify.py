@@ -31,7 +31,8 @@ from ptq_cli.qdq.proof.target_faults import Fault, target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.recipe.schema import Recipe, RuntimeSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.runtime_section import RuntimeSettings
 from ptq_cli.report.proof.kernel_differences import compare_kernels
 from ptq_cli.report.proof.optimized_outputs import compare_optimized
 from ptq_cli.report.proof.verification import KernelComparison, OutputComparison, Verification

@@ -34,7 +34,7 @@ from ptq_cli.models.preparing.declared_shapes import forget_contradicted
 from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
 from ptq_cli.pipeline.preparing.example_inputs import Shapes, example_inputs, one_sample
 from ptq_cli.pipeline.run.output_checks import require_data_output
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 from ptq_cli.runtime.sessions.foreign_types import know_foreign_types
 from ptq_cli.runtime.sessions.opsets import require_known_opset
 from ptq_cli.runtime.sessions.session import Session

@@ -16,7 +16,8 @@ from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.activation_modes import MODES
 from ptq_cli.recipe.quantizer_settings import DTYPES, FAMILY_SETTINGS
 from ptq_cli.recipe.recovery_rungs import ALL, AUTO, NONE, RUNGS
-from ptq_cli.recipe.schema import PREFERENCES, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import PREFERENCES
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 """The newest that editors of TOML read."""

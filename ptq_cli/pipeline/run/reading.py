@@ -7,7 +7,10 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.renaming import rename_arrays
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import EmptyDataError
-from ptq_cli.recipe.schema import CalibrationSettings, EvaluationSettings, ImageSettings, Recipe, TextSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
+from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ from ptq_cli.recipe.recipe_layers import (
     table_layer,
 )
 from ptq_cli.recipe.recovery_rungs import settled_recovery
-from ptq_cli.recipe.schema import QuantizationSettings, Recipe, RuntimeSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import QuantizationSettings
+from ptq_cli.recipe.sections.runtime_section import RuntimeSettings
 from ptq_cli.report.gate.limits import MAX_LATENCY_RATIO_FLAG, check_limits
 from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output

@@ -7,7 +7,9 @@ from statistics import NormalDist
 
 from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.schema import GateSettings, Limit, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
+from ptq_cli.recipe.sections.field_kinds import Limit
 from ptq_cli.report.document.ladder import BudgetCheck
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.gate.limits import BUDGET_FLAG, absolute_limit, require_limit
@@ -49,7 +51,7 @@ def budget_gate(recipe: Recipe) -> GateSettings:
         GateError: a budget is not a finite number, is negative, or is on an error that compares the models.
 
     Example:
-        >>> from ptq_cli.recipe.schema import TuneSettings
+        >>> from ptq_cli.recipe.sections.evaluation_sections import TuneSettings
         >>> gate = budget_gate(Recipe(tune=TuneSettings(budget={"top1": "1%", "sqnr_db": 30.0})))
         >>> gate.max_drop, gate.min
         ({'top1': '1%'}, {'sqnr_db': 30.0})

@@ -23,7 +23,7 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.recipe.recovery_rungs import AUTO, NONE, REWRITING
-from ptq_cli.recipe.schema import RecoverySettings
+from ptq_cli.recipe.sections.quantization_sections import RecoverySettings
 from ptq_cli.recovery.range_effects import KnownCosts
 
 

@@ -33,10 +33,10 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT
 from ptq_cli.recipe.recovery_rungs import NONE, REWRITING
-from ptq_cli.recipe.schema import (
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import (
     ActivationSettings,
     OverrideSettings,
-    Recipe,
     RecoverySettings,
     WeightSettings,
 )

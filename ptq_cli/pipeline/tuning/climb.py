@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
 from ptq_cli.pipeline.tuning.budget_checks import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.ladder import LadderStep
 from ptq_cli.report.document.measurement import Measurement
 

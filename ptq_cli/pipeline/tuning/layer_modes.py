@@ -7,8 +7,10 @@ from ptq_cli.plan.layers.dynamic_layers import dynamic_refusal
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.activation_modes import STATIC, mode_of
-from ptq_cli.recipe.quantizer_settings import ScaledWeights, weight_family
-from ptq_cli.recipe.schema import LATENCY, Recipe
+from ptq_cli.recipe.chosen_family import weight_family
+from ptq_cli.recipe.quantizer_settings import ScaledWeights
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import LATENCY
 
 BLOCK = 32
 """Values of a weight that share a scale where only weights are quantized: the size of the presets."""

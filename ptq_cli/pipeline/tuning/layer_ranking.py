@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ptq_cli.pipeline.tuning.layer_noise import LEVELS
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.worth.float_costs import float_costs
-from ptq_cli.recipe.schema import SIZE
+from ptq_cli.recipe.sections.quantization_sections import SIZE
 
 LEAST_SHARE = 1e-4
 """Of the whole cost: what a layer costs that saves time in float."""

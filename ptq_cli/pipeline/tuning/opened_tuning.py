@@ -23,7 +23,7 @@ from ptq_cli.pipeline.tuning.budget_checks import (
 from ptq_cli.pipeline.tuning.candidate_models import first_samples
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.schema import EvaluationSettings, GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings, GateSettings
 from ptq_cli.runtime.cuda import require_device
 
 DEFAULT_SET_ASIDE = 0.5

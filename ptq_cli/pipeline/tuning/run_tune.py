@@ -32,7 +32,8 @@ from ptq_cli.pipeline.tuning.sixteen_bits import why_not_wide
 from ptq_cli.pipeline.tuning.time_budget import BudgetClock
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning, discard_tuning
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
-from ptq_cli.recipe.schema import LATENCY, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import LATENCY
 from ptq_cli.report.document.ladder import Ladder, LadderStep, ladder_to_json
 
 STAGE = "tune"
@@ -148,7 +149,8 @@ def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
     Rungs that the recipe names are tried one by one; with those of the default, all are.
 
     Example:
-        >>> from ptq_cli.recipe.schema import Recipe, RecoverySettings
+        >>> from ptq_cli.recipe.schema import Recipe
+        >>> from ptq_cli.recipe.sections.quantization_sections import RecoverySettings
         >>> rungs, begun = rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
         >>> rungs, begun.rungs, rungs_to_climb(Recipe())[1].rungs
         (('round',), (), ('auto',))

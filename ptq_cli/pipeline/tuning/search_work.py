@@ -6,9 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.quantizer_settings import ScaledWeights, weight_family
+from ptq_cli.recipe.chosen_family import weight_family
+from ptq_cli.recipe.quantizer_settings import ScaledWeights
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS
-from ptq_cli.recipe.schema import WeightSettings
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 
 SLOW = 8e10
 """Products of a search, about five minutes of one core for each rung."""

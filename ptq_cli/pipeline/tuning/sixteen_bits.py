@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ptq_cli.core.numbers.formats import BY_NAME
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.schema import ActivationSettings
+from ptq_cli.recipe.sections.quantization_sections import ActivationSettings
 
 WIDE = 16
 

@@ -24,7 +24,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 @dataclass(frozen=True, kw_only=True)

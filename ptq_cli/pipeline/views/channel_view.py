@@ -22,7 +22,7 @@ class ChannelsView:
         >>> from ptq_cli.amax.decide import decide_channels
         >>> from ptq_cli.collectors.channel_collector import ChannelCollector
         >>> from ptq_cli.core.numbers.formats import UINT8
-        >>> from ptq_cli.recipe.schema import AmaxSettings
+        >>> from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.0, -8.0, 0.0, 2.0], [2.0, 3.0, 0.0, 1.0]]))
         >>> statistics = collector.statistics()

@@ -29,7 +29,7 @@ from ptq_cli.plan.target.rules import (
 )
 from ptq_cli.recipe.decode import decode_table, merge_tables
 from ptq_cli.recipe.locations import is_target_file
-from ptq_cli.recipe.schema import FLOAT_TYPES
+from ptq_cli.recipe.sections.quantization_sections import FLOAT_TYPES
 
 __all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]
 

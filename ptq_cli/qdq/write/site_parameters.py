@@ -18,7 +18,7 @@ from ptq_cli.qdq.write.weights.weight_decisions import (
     require_finite,
 )
 from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 Decide = Callable[[ActivationSite], QuantParameters]
 QuantizerOf = Callable[[WeightSite], WeightQuantizer]

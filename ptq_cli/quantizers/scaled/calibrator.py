@@ -8,7 +8,7 @@ from ptq_cli.collectors.collector import Collector
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 class Calibrator:

@@ -17,7 +17,7 @@ from ptq_cli.quantizers.scaled.float8 import scaled_e4m3
 from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
 from ptq_cli.quantizers.scaled.reduce_amax import reduce_amax
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_to, quantize_to
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 State = Literal["calibrating", "quantizing", "disabled"]
 STATES: tuple[State, ...] = get_args(State)

@@ -14,7 +14,7 @@ from ptq_cli.core.numbers.formats import INT8_NARROW
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.report.analysis.sums import NoiseSums
 
 GAIN_DB = 1.0

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.schema import GateSettings, Limit
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
+from ptq_cli.recipe.sections.field_kinds import Limit
 from ptq_cli.report.comparison.regression import baseline_summary, regression, require_comparable_baseline
 from ptq_cli.report.document.gate_result import LATENCY, SIZE, GateResult
 from ptq_cli.report.document.measurement import Measurement

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.work.memory import parse_size
-from ptq_cli.recipe.schema import GateSettings, Limit
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
+from ptq_cli.recipe.sections.field_kinds import Limit
 
 MAX_DROP_FLAG = "--max-drop"
 MIN_FLAG = "--min"

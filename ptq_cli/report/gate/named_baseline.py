@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ptq_cli.core.errors import ReportError
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.report_document import Report, read_report
 
 

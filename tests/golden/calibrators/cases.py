@@ -26,7 +26,8 @@ from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.quantizers.scaled.calibrator import Calibrator
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.schema import AmaxSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, require
 
 ON_PURPOSE = {

@@ -20,7 +20,7 @@ from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
 MAX = AmaxSettings(method="max")

@@ -16,7 +16,7 @@ from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize, parameters_from_range
 from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 RANDOM = np.random.default_rng(7)
 FORMATS = (INT8, UINT8, IntegerFormat(4, signed=True), IntegerFormat(2, signed=False))

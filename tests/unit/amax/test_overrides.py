@@ -2,7 +2,8 @@ import pytest
 
 from ptq_cli.amax.overrides import Meant, check_overrides, require_matches, settings_for
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
-from ptq_cli.recipe.schema import AmaxSettings, OverrideSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
 
 BASE = AmaxSettings(method="max", percentile=99.0)
 

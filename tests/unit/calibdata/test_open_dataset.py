@@ -15,7 +15,7 @@ from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, PtqError, RecipeValueError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 from tests.unit.calibdata.conftest import npy, tar_bytes
 
 IMAGE = ImageSettings()

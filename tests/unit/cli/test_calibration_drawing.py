@@ -14,7 +14,7 @@ from ptq_cli.core.numbers.arithmetic import parameters_from_range
 from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 RANDOM = np.random.default_rng(3)
 UNIFORM = RANDOM.uniform(-1, 3, 50_000)

@@ -14,7 +14,7 @@ from ptq_cli.models.loading.pytorch.torch_values import to_tensors
 from ptq_cli.models.parity import require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 from tests.unit.models.loading.sources import SmallNet, names, noise, operators, prepared, source_of
 from tests.unit.plan.graphs import quantized, run, sqnr_db
 

@@ -22,7 +22,7 @@ from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.run_quantize import run_quantize
 from ptq_cli.qdq.metadata import STATISTICS_SHA256
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 
 RequestWith = Callable[..., Request]
 

@@ -11,7 +11,7 @@ from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.pytorch.arch import build_module, unwrap_state
 from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 
 MISSING_CLASS = re.compile(r"Can't get attribute '([^']+)'")
 """What pickle says of a class that its module does not have, such as one that a script defined."""

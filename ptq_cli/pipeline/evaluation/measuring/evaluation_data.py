@@ -16,7 +16,8 @@ from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.evaluation.measuring.batch_limit import fitting_batch
 from ptq_cli.pipeline.evaluation.measuring.output_axes import leads_with_samples, noted_output_axes
-from ptq_cli.recipe.schema import GateSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.evaluation.judged_metrics import Judged, judged_metrics
 from ptq_cli.report.evaluation.sample_axes import Axis

@@ -29,7 +29,9 @@ from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.run.used_plugins import plugin_versions
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import EvaluationSettings, ImageSettings, ModelSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings, ModelSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.run_models import Run, Runs, run_evaluator

@@ -22,7 +22,7 @@ from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import (
     SWITCHED_OFF,

@@ -26,7 +26,7 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.write.weights.weight_quantizer import WeightQuantizer
 from ptq_cli.recipe.quantizer_settings import ScaledActivations, WeightFamily
 from ptq_cli.recipe.quantizer_words import describe_activations, describe_weights
-from ptq_cli.recipe.schema import FLOAT32
+from ptq_cli.recipe.sections.quantization_sections import FLOAT32
 
 
 @dataclass(frozen=True, kw_only=True)

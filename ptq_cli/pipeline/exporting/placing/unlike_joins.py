@@ -20,7 +20,7 @@ from ptq_cli.plan.questions.neighbours import Rules, clamp_behind, moved_inputs,
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 FEWEST_STEPS = 16
 """That a part's range has in the join's scale (measured in docs/decisions/0029-joins-of-unlike-ranges.md)."""

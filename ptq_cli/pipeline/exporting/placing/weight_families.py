@@ -36,7 +36,7 @@ from ptq_cli.recipe.quantizer_settings import (
     StepWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 def weight_quantizer(family: WeightFamily, settings: AmaxSettings, *, packed: bool) -> WeightQuantizer:

@@ -31,7 +31,8 @@ from ptq_cli.recipe.quantizer_settings import (
     WeightFamily,
 )
 from ptq_cli.recipe.quantizer_words import describe_weights
-from ptq_cli.recipe.schema import FLOAT16, AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections.quantization_sections import FLOAT16
 
 OUTPUTS_OF_QUARTERS = 4
 """MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it."""

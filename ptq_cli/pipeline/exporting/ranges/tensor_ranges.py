@@ -18,7 +18,7 @@ from ptq_cli.recipe.quantizer_settings import (
     ScaledActivations,
     StepActivations,
 )
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 MOST_NAMES = 5
 """That an error lists."""

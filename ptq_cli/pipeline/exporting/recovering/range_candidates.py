@@ -10,7 +10,7 @@ from ptq_cli.pipeline.exporting.placing.placement import Placement
 from ptq_cli.pipeline.exporting.ranges.tensor_ranges import statistics_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_settings import ScaledActivations
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 PERCENTILES = (99.999, 99.99, 99.9)
 ALIKE = 0.03

@@ -22,7 +22,7 @@ from ptq_cli.pipeline.exporting.recovering.recovery_data import RecoveryData, re
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.recovery.range_effects import Costs, model_sqnr, range_costs
 from ptq_cli.runtime.machine import Machine
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ptq_cli.amax.overrides import Meant, described, means
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.schema import ActivationSettings, OverrideSettings
+from ptq_cli.recipe.sections.quantization_sections import ActivationSettings, OverrideSettings
 
 
 def excluded_layers(

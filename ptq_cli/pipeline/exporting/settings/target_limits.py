@@ -18,7 +18,7 @@ from ptq_cli.recipe.quantizer_settings import (
     WeightFamily,
 )
 from ptq_cli.recipe.quantizer_words import describe_weights
-from ptq_cli.recipe.schema import WeightSettings
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 
 BYTE, HALF_BYTE = 8, 4
 CODED = ("dorefa", "centers")

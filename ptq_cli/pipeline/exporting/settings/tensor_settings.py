@@ -26,22 +26,15 @@ from ptq_cli.plan.questions.neighbours import Rules
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT, STATIC, granularity_of, mode_of
-from ptq_cli.recipe.quantizer_settings import (
-    ActivationFamily,
-    ScaledActivations,
-    ScaledWeights,
-    WeightFamily,
-    activation_family,
-    overridden,
-    weight_family,
-)
-from ptq_cli.recipe.schema import (
+from ptq_cli.recipe.chosen_family import activation_family, overridden, weight_family
+from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations, ScaledWeights, WeightFamily
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections.quantization_sections import (
     FLOAT32,
     SIZE,
     ActivationSettings,
-    AmaxSettings,
     OverrideSettings,
-    Recipe,
     WeightSettings,
 )
 

@@ -19,7 +19,7 @@ from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weights.weight_quantizer import StoredWeight, WeightChoice, storage_bits
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ptq_cli.models.operators.two_levels import BLOCK, DOMAIN, DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, put_in_front
 from ptq_cli.qdq.write.weights.weight_quantizer import StoredWeight, WeightChoice
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 LARGEST = FLOAT4_E2M1.largest * FLOAT8_E4M3FN.largest
 """In steps of the one scale: the largest value times the largest scale of a block."""

@@ -13,7 +13,7 @@ from ptq_cli.core.numbers.granularity import Granularity, PerAxes, PerAxis, PerT
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import release_tensor
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
 

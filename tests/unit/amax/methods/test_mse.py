@@ -9,7 +9,7 @@ from ptq_cli.amax.methods.mse import mse_amax, mse_range, symmetric_errors
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.core.numbers.arithmetic import fake_quantize, parameters_from_range
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 RNG = np.random.default_rng(46)
 NORMAL = RNG.normal(size=60_000).astype(np.float32)

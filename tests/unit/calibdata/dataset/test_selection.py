@@ -15,7 +15,7 @@ from ptq_cli.calibdata.dataset.rebatch import rebatch
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.schema import ImageSettings, TextSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
 from tests.unit.calibdata.conftest import npy, tar_bytes
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 

@@ -4,7 +4,7 @@ import pytest
 
 from ptq_cli.calibdata.images.checked_settings import check_image_settings, crop_box, fixed_size, resized
 from ptq_cli.core.errors import DamagedSampleError, RecipeValueError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 REFUSED = {
     "mode": (ImageSettings(mode="rgb"), r"image\.mode 'rgb' is unknown \(did you mean 'RGB'\?\)"),

@@ -8,7 +8,7 @@ from PIL import Image
 
 from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, RecipeValueError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 NAME = "image 'a.jpg' of 'calib'"
 

@@ -6,7 +6,7 @@ from PIL import Image
 
 from ptq_cli.calibdata.images.image_folder import ImageDataset
 from ptq_cli.core.errors import DamagedSampleError, DataShapeError, RecipeValueError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 RAW = ImageSettings(scale=1.0)
 

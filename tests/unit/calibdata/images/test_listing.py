@@ -8,7 +8,7 @@ from ptq_cli.calibdata.dataset.file_names import SUFFIXES, escaped_name
 from ptq_cli.calibdata.images.image_folder import ImageDataset
 from ptq_cli.calibdata.images.listing import digest_listing, list_images
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.images.normalising import normalise
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 MEAN, STD = [0.49, 0.48, 0.44], [0.24, 0.25, 0.26]
 

@@ -9,7 +9,7 @@ from PIL import Image
 from ptq_cli.calibdata.images.normalising import normalise
 from ptq_cli.calibdata.images.thumbnails import LARGEST, thumbnail
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
 

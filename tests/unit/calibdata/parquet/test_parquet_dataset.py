@@ -26,7 +26,7 @@ from ptq_cli.core.errors import (
     UsageError,
 )
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 from tests.unit.calibdata.conftest import png
 
 RAW = ImageSettings(scale=1.0)

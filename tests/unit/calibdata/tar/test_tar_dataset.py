@@ -23,7 +23,7 @@ from ptq_cli.core.errors import (
     LabelError,
 )
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.recipe.schema import ImageSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 from tests.unit.calibdata.conftest import npy, png
 
 RAW = ImageSettings(scale=1.0)

@@ -27,7 +27,7 @@ from ptq_cli.core.errors import (
     TokenizerError,
 )
 from ptq_cli.core.tensors import IndexSpec, TensorSpec
-from ptq_cli.recipe.schema import ImageSettings, TextSettings
+from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
 from tests.unit.calibdata.text.conftest import WORDS
 
 INT64 = np.dtype(np.int64)

@@ -8,7 +8,7 @@ from ptq_cli.cli.shown.channel_tables import channel_lines, decided_values, meas
 from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 
 def view_of(values):

@@ -12,7 +12,7 @@ from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import run
 

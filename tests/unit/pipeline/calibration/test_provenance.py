@@ -26,7 +26,8 @@ from ptq_cli.pipeline.calibration.provenance import (
 )
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.schema import ModelSettings, Recipe
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 
 RequestWith = Callable[..., Request]
 

@@ -13,7 +13,9 @@ from ptq_cli.pipeline.tuning.budget_checks import (
     needed,
     require_reachable,
 )
-from ptq_cli.recipe.schema import GateSettings, Limit, Recipe, TuneSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings, TuneSettings
+from ptq_cli.recipe.sections.field_kinds import Limit
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval

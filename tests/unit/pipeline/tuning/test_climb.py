@@ -18,7 +18,7 @@ from ptq_cli.pipeline.tuning.climb import (
     Seen,
     TimeIsOverError,
 )
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.intervals.flips import Flips
 

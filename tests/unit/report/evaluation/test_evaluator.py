@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import LabelError, MetricError
-from ptq_cli.recipe.metric import MetricSettings
+from ptq_cli.recipe.sections.evaluation_sections import MetricSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluator

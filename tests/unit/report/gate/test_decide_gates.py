@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ptq_cli.core.errors import BaselineError, GateError
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.hits import hits_to_text
 from ptq_cli.report.document.measurement import Measurement

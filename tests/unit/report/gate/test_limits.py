@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ptq_cli.core.errors import GateError
-from ptq_cli.recipe.schema import GateSettings
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.gate.limits import absolute_limit, check_limits, parse_limits, percentage, size_limit
 
 

@@ -14,7 +14,7 @@ from ptq_cli.core.errors import ModelFormatError, PickleError
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.pytorch.archive_safety import require_safe_archive
 from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 from tests.unit.models.loading.sources import SmallNet, noise
 
 Edit = Callable[[dict[str, bytes]], None]

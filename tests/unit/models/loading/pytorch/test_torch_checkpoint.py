@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from ptq_cli.core.errors import ArchitectureError, EntryPointError, ModelFormatError, PickleError
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.recipe.schema import ModelSettings
+from ptq_cli.recipe.sections.input_sections import ModelSettings
 from tests.unit.models.loading.sources import SmallNet, noise
 
 ARCH = """

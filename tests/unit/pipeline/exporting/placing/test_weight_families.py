@@ -16,7 +16,8 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
 from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
-from ptq_cli.recipe.schema import OverrideSettings, Recipe, WeightSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import OverrideSettings, WeightSettings
 from tests.placements import placed
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, weight_noise

@@ -11,7 +11,7 @@ from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.models.operators.two_levels import four_bit_source
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weights.two_level_blocks import TwoLevelQuantizer, add_two_levels, two_level_scales
-from ptq_cli.recipe.schema import AmaxSettings
+from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.runtime.sessions.session import Session
 
 
