@@ -4,7 +4,6 @@ python -m benchmarks.activation_noise            print the table
 python -m benchmarks.activation_noise --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import run_ptq
 from ptq_cli.core.tensors import Array
 from ptq_cli.recovery.samples.output_error import output_sqnr
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLE = ROOT / "sample_models" / "spoken_digits_transformer"
 FIRST, BATCH = "embedding", 50
 """The layer that reads the features, and how many recordings run together."""
@@ -33,14 +31,9 @@ HEADER = ("integers", "SQNR", "the same with float weights")
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the noise of activations in the speech sample.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    write = is_to_write("Measure the noise of activations in the speech sample.")
     lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |", *rows()]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "activation_noise", text)
+    print_part("activation_noise", lines, write=write)
 
 
 def rows() -> list[str]:

@@ -4,16 +4,15 @@ python -m benchmarks.amax            print the table
 python -m benchmarks.amax --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import platform
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import seconds, take_turns
 from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
@@ -24,9 +23,7 @@ from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 TENSORS = 300
 VALUES = 200_000
 ROUNDS = 3
@@ -43,9 +40,7 @@ SHAPES: dict[str, Shape] = {
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure how long deciding ranges takes.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    write = is_to_write("Measure how long deciding ranges takes.")
     lines = [
         f"`python -m benchmarks.amax --write`, {platform.machine()}, one of {usable_cores()} cores; medians "
         f"of {ROUNDS} rounds in which the methods take turns. {TENSORS} tensors of {VALUES:,} values, a "
@@ -55,10 +50,7 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {what} | {asked} | {found} |" for what, asked, found in rows()),
     ]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "amax", text)
+    print_part("amax", lines, write=write)
 
 
 def rows() -> Iterator[tuple[str, str, str]]:

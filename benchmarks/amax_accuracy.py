@@ -4,13 +4,12 @@ python -m benchmarks.amax_accuracy            print the table
 python -m benchmarks.amax_accuracy --write    also write it to docs/amax.md
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import evaluate_run, run_ptq
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "amax.md"
@@ -29,18 +28,13 @@ SETTINGS = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Compare the amax methods on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/amax.md")
-    write = parser.parse_args().write
+    write = is_to_write("Compare the amax methods on the sample models.", PAGE)
     lines = [
         "| sample | `ptq export …` | SQNR | top-1 | top-1 agreement |",
         "| --- | --- | --- | --- | --- |",
     ]
     lines += [f"| {' | '.join(row)} |" for sample in SAMPLES for row in rows(sample)]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(PAGE, "amax_accuracy", text)
+    print_part("amax_accuracy", lines, write=write, page=PAGE)
 
 
 def rows(sample: str) -> Iterator[list[str]]:

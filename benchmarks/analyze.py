@@ -4,7 +4,6 @@ python -m benchmarks.analyze            print the table
 python -m benchmarks.analyze --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import os
 import platform
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import Work, peak_bytes, run_ptq
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
@@ -26,12 +26,10 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.analysis.analysis_document import read_analysis
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 SPEECH = ROOT / "sample_models" / "spoken_digits_transformer"
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 ROUNDS = 3
 BATCH = 32
 IMAGES = 256
@@ -68,14 +66,9 @@ class Subject:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the time and memory of an analysis.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    write = is_to_write("Measure the time and memory of an analysis.")
     with tempfile.TemporaryDirectory() as scratch:
-        text = "\n".join(page(Path(scratch)))
-    print(text)
-    if write:
-        write_part(RESULTS, "analyze", text)
+        print_part("analyze", page(Path(scratch)), write=write)
 
 
 def page(scratch: Path) -> Iterator[str]:

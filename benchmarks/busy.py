@@ -21,13 +21,12 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.busy_jobs import SPINNING
+from benchmarks.results_page import print_part
 from benchmarks.turns import Contestant
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 ROUNDS = 7
 LIMIT = 2.0
 QUIET_CORES = 0.1
@@ -109,10 +108,7 @@ def main() -> None:
     os.environ.pop("OMP_NUM_THREADS", None)
     names = [arguments.stage] if arguments.stage else list(STAGES)
     stages = [stage for name in names for stage in measure_stage(name, arguments.rounds)]
-    text = "\n".join(_lines(stages, arguments.rounds))
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "busy", text)
+    print_part("busy", _lines(stages, arguments.rounds), write=arguments.write)
 
 
 def measure_stage(name: str, rounds: int) -> list[Stage]:

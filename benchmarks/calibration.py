@@ -20,16 +20,15 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_resnet56, write_sequences
+from benchmarks.results_page import print_part
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant, Marginal
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 ROUNDS = 7
 FEW, MANY, MEMORY_SAMPLES = 500, 5_000, 1_000
 FORWARD = ("forward", "forward without spinning")
@@ -61,6 +60,57 @@ class Case:
     less: int = 0
 
 
+CASES = (
+    Case(
+        name="cnn",
+        title="(a) CNN sample, 2,000 images as arrays",
+        model=CNN / "model.pt",
+        data=Path("cnn.npz"),
+        samples=2_000,
+        samples_of_theirs=2_000,
+        limits=(1.35, 1.80),
+    ),
+    Case(
+        name="jpeg",
+        title="(a) including decoding, in both",
+        model=CNN / "model.pt",
+        data=CNN / "eval",
+        samples=2_000,
+        samples_of_theirs=2_000,
+        limits=(1.35, 1.80),
+    ),
+    Case(
+        name="resnet50",
+        title="(b) ResNet-50's shape, 64 images of 224²",
+        model=Path("resnet50.onnx"),
+        data=Path("images.npz"),
+        samples=64,
+        samples_of_theirs=16,
+        limits=(1.15, 1.30),
+    ),
+    Case(
+        name="bert",
+        title="(c) BERT's shape, 6 layers, 256 x 64 words",
+        model=Path("bert.onnx"),
+        data=Path("sequences.npz"),
+        samples=256,
+        samples_of_theirs=32,
+        limits=(1.15, 1.30),
+    ),
+    Case(
+        name="resnet56",
+        title="(d) ResNet-56's shape, 3,000 images of 32², less 200 of them",
+        model=Path("resnet56.onnx"),
+        data=Path("small.npz"),
+        samples=3_000,
+        samples_of_theirs=256,
+        limits=(1.30, 1.60),
+        less=200,
+    ),
+)
+"""Files that are not absolute are written into a scratch folder."""
+
+
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = argparse.ArgumentParser(description="Measure the cost of calibration.")
@@ -72,15 +122,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["PTQ_BENCHMARK_SCRATCH"] = scratch
         for part, lines in _parts(Path(scratch), arguments):
-            text = "\n".join(_shown(lines))
-            if arguments.write:
-                write_part(RESULTS, f"calibration_{part}", text)
-
-
-def _shown(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        print(line, flush=True)
-        yield line
+            print_part(f"calibration_{part}", lines, write=arguments.write)
 
 
 def _parts(scratch: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, Iterator[str]]]:
@@ -110,81 +152,51 @@ def _memory_table(case: Case) -> Iterator[str]:
 
 def make_cases(scratch: Path, only: str | None) -> list[Case]:
     """Write models and data, and return all cases, or only the named one."""
-    names = ("cnn", "images", "small", "sequences")
-    arrays, images, small, sequences = (scratch / f"{name}.npz" for name in names)
-    resnet50, resnet56, bert = (scratch / f"{name}.onnx" for name in ("resnet50", "resnet56", "bert"))
-    model = CNN / "model.pt"
-    cases = [
-        Case(
-            name="cnn",
-            title="(a) CNN sample, 2,000 images as arrays",
-            model=model,
-            data=arrays,
-            samples=2_000,
-            samples_of_theirs=2_000,
-            limits=(1.35, 1.80),
-        ),
-        Case(
-            name="jpeg",
-            title="(a) including decoding, in both",
-            model=model,
-            data=CNN / "eval",
-            samples=2_000,
-            samples_of_theirs=2_000,
-            limits=(1.35, 1.80),
-        ),
-        Case(
-            name="resnet50",
-            title="(b) ResNet-50's shape, 64 images of 224²",
-            model=resnet50,
-            data=images,
-            samples=64,
-            samples_of_theirs=16,
-            limits=(1.15, 1.30),
-        ),
-        Case(
-            name="bert",
-            title="(c) BERT's shape, 6 layers, 256 x 64 words",
-            model=bert,
-            data=sequences,
-            samples=256,
-            samples_of_theirs=32,
-            limits=(1.15, 1.30),
-        ),
-        Case(
-            name="resnet56",
-            title="(d) ResNet-56's shape, 3,000 images of 32², less 200 of them",
-            model=resnet56,
-            data=small,
-            samples=3_000,
-            samples_of_theirs=256,
-            limits=(1.30, 1.60),
-            less=200,
-        ),
+    chosen = [
+        replace(case, model=scratch / case.model, data=scratch / case.data)
+        for case in CASES
+        if only in (None, case.name)
     ]
-    chosen = [case for case in cases if only in (None, case.name)]
     for case in chosen:
-        if case.name == "cnn":
-            _write_cnn_arrays(arrays)
-        elif case.name == "resnet50":
-            write_resnet50(resnet50)
-            write_images(images, 64)
-        elif case.name == "resnet56":
-            write_resnet56(resnet56)
-            write_images(small, case.samples, side=32)
-        elif case.name == "bert":
-            write_bert(bert)
-            write_sequences(sequences, 256, 64)
+        _WRITERS[case.name](case)
     return chosen
 
 
-def _write_cnn_arrays(path: Path) -> None:
+def _write_jpeg(_: Case) -> None:
+    """Write nothing: the images lie beside the sample."""
+
+
+def _write_resnet50(case: Case) -> None:
+    write_resnet50(case.model)
+    write_images(case.data, case.samples)
+
+
+def _write_bert(case: Case) -> None:
+    write_bert(case.model)
+    write_sequences(case.data, case.samples, 64)
+
+
+def _write_resnet56(case: Case) -> None:
+    write_resnet56(case.model)
+    write_images(case.data, case.samples, side=32)
+
+
+def _write_cnn_arrays(case: Case) -> None:
     """Write the decoded images of the sample, repeated until there are enough."""
     recipe = resolve(Request(settings={"data": str(CNN / "eval")}, folder=CNN)).recipe
     dataset = open_data(recipe.calibration, reading_of(recipe), "calibration", "--data")
     (whole,) = dataset.batches(2_000)
     (images,) = whole.inputs.values()
-    np.savez(path, image=np.concatenate([images] * (MANY // len(images) + 1))[:MANY])
+    np.savez(case.data, image=np.concatenate([images] * (MANY // len(images) + 1))[:MANY])
+
+
+_WRITERS = {
+    "cnn": _write_cnn_arrays,
+    "jpeg": _write_jpeg,
+    "resnet50": _write_resnet50,
+    "bert": _write_bert,
+    "resnet56": _write_resnet56,
+}
 
 
 def _as_onnx(case: Case, scratch: Path) -> Path:

@@ -4,16 +4,15 @@ python -m benchmarks.channels            print the table
 python -m benchmarks.channels --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import platform
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 
 import numpy as np
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import Work, median_ratio
 from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.collector import Collector
@@ -23,9 +22,7 @@ from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_SLOTS
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 ROUNDS = 9
 CASES: tuple[tuple[str, tuple[int, ...], int], ...] = (
     ("convolution, early", (8, 64, 112, 112), 1),
@@ -39,9 +36,7 @@ CASES: tuple[tuple[str, tuple[int, ...], int], ...] = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the cost of counting each channel.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    write = is_to_write("Measure the cost of counting each channel.")
     lines = [
         f"`python -m benchmarks.channels --write`, {platform.machine()}, one of {usable_cores()} cores; "
         f"processor time, medians of {ROUNDS} rounds in which the collectors take turns, on normal values "
@@ -53,10 +48,7 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows()),
     ]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "channels", text)
+    print_part("channels", lines, write=write)
 
 
 def rows() -> Iterator[tuple[str, ...]]:

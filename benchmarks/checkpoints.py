@@ -4,7 +4,6 @@ python -m benchmarks.checkpoints            print the table
 python -m benchmarks.checkpoints --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import platform
 import tempfile
 import time
@@ -16,6 +15,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
+from benchmarks.results_page import is_to_write, print_part
 from ptq_cli.collectors.artifact.calibration_file import Provenance, save_calibration
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -27,12 +27,10 @@ from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, op
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
-RESULTS = Path(__file__).parent / "RESULTS.md"
 INTERVAL = CalibrationSettings().checkpoint_every
 MANY_TENSORS, VALUES = 2_000, 20_000
 OFTEN = 1.0
@@ -68,9 +66,7 @@ class Timed:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the cost of checkpoints.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    write = is_to_write("Measure the cost of checkpoints.")
     with tempfile.TemporaryDirectory() as scratch:
         lines = [
             f"`python -m benchmarks.checkpoints --write`, {platform.machine()}, {usable_cores()} cores. The "
@@ -81,10 +77,7 @@ def main() -> None:
             "|---|---|---|---|---|",
             *rows(Path(scratch)),
         ]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "checkpoints", text)
+    print_part("checkpoints", lines, write=write)
 
 
 def rows(scratch: Path) -> Iterator[str]:

@@ -7,11 +7,11 @@ The forms take turns: pairs of uint8 and of uint16 around a Conv with int8 weigh
 input's range is found at each run.
 """
 
-import argparse
 import platform
 import tempfile
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from string import Template
 
@@ -21,12 +21,11 @@ import onnxruntime
 from onnx import numpy_helper
 
 from benchmarks.each_network import table_line
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
 from ptq_cli.runtime.rounds import take_rounds
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SECONDS = 3.0
 SHAPES = ((32, 32, 56, 3), (64, 128, 28, 3), (128, 256, 14, 1), (256, 256, 7, 3))
 """Channels in and out, height and width, size of the filter."""
@@ -51,23 +50,16 @@ FORMS = {
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the table."""
-    parser = argparse.ArgumentParser(description="Measure the forms of a Conv.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    arguments = parser.parse_args()
-    lines = [
+    write = is_to_write("Measure the forms of a Conv.")
+    head = (
         f"`python -m benchmarks.conv_forms --write`, {platform.machine()}, onnxruntime "
         f"{onnxruntime.__version__}, one thread; the processor time of each form over that of float, with "
         "its interval of 95 %, and the same by the clock in italics.",
         "",
         table_line("Conv", *list(FORMS)[1:]),
         f"|{'---|' * len(FORMS)}",
-    ]
-    print(*lines, sep="\n", flush=True)
-    for shape in SHAPES:
-        lines.append(table_line(*cells(*shape)))
-        print(lines[-1], flush=True)
-    if arguments.write:
-        write_part(RESULTS, "conv_forms", "\n".join(lines))
+    )
+    print_part("conv_forms", chain(head, (table_line(*cells(*shape)) for shape in SHAPES)), write=write)
 
 
 def cells(channels: int, outputs: int, side: int, size: int) -> Iterator[str]:

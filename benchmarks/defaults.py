@@ -18,15 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.each_network import merged, table_line
+from benchmarks.each_network import table_line
+from benchmarks.results_page import print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge, feeds_of
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer", "shapes_detector")
 WAYS = ("none", "auto", "weighed")
 COLUMNS = ("model", "forward pass", *(f"`{way}`" for way in WAYS), *(f"cost of `{way}`" for way in WAYS[1:]))
@@ -42,15 +41,16 @@ def main() -> None:
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
     folders = find_networks(arguments.folder, only) if arguments.folder is not None else []
-    lines = [table_line(*COLUMNS), f"|{'---|' * len(COLUMNS)}"]
-    samples = [ROOT / "sample_models" / name for name in SAMPLES] if not folders else []
-    for folder in [*samples, *folders]:
+    folders = folders or [ROOT / "sample_models" / name for name in SAMPLES]
+    print_part("defaults", _table(folders, arguments.samples), write=arguments.write, keep_rows=True)
+
+
+def _table(folders: Sequence[Path], samples: int) -> Iterator[str]:
+    yield table_line(*COLUMNS)
+    yield f"|{'---|' * len(COLUMNS)}"
+    for folder in folders:
         with tempfile.TemporaryDirectory() as scratch:
-            line = _row(folder, Path(scratch), arguments.samples)
-        print(line, flush=True)
-        lines.append(line)
-    if arguments.write:
-        write_part(RESULTS, "defaults", "\n".join(merged(lines, RESULTS.read_text("utf-8"), "defaults")))
+            yield _row(folder, Path(scratch), samples)
 
 
 def _row(folder: Path, scratch: Path, samples: int) -> str:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +47,3 @@ def table_line(*cells: str, columns: int = 0) -> str:
     """
     padded = [*cells, *[""] * (columns - len(cells))]
     return f"| {' | '.join(cell.replace('|', '/') for cell in padded)} |"
-
-
-def merged(lines: Sequence[str], page: str, part: str) -> list[str]:
-    r"""Return the lines of a table, with the rows of an earlier one that are not measured now.
-
-    Args:
-        lines: head, rule and rows, each of which begins with its name.
-        page: the text that holds the earlier table.
-        part: the name of its markers.
-
-    Example:
-        >>> page = "<!-- t:begin -->\n| x |\n|---|\n| a | 1 |\n| b | 2 |\n<!-- t:end -->"
-        >>> merged(["| x |", "|---|", "| b | 3 |"], page, "t")
-        ['| x |', '|---|', '| a | 1 |', '| b | 3 |']
-    """
-    text = page.partition(f"<!-- {part}:begin -->")[2].partition(f"<!-- {part}:end -->")[0]
-    earlier = text.strip().splitlines()
-    rows = {line.split("|")[1].strip(): line for line in (*earlier[2:], *lines[2:])}
-    return [*lines[:2], *(rows[name] for name in sorted(rows))]

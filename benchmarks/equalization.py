@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from benchmarks.results_page import print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import scale_spaces
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 WAYS = ("none", "auto", "equalize,smooth")
 OCTAVES = 4.0
@@ -47,10 +46,7 @@ def main() -> None:
     if arguments.zoo:
         found += [row for folder in sorted(arguments.zoo.iterdir()) for row in _zoo_rows(folder)]
     lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
-    text = "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in found)])
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "equalization", text)
+    print_part("equalization", [*lines, *(f"| {' | '.join(row)} |" for row in found)], write=arguments.write)
 
 
 def _sample_rows(folder: Path) -> Iterator[Sequence[str]]:

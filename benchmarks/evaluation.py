@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.main_job import CNN, RESULTS, SAMPLES
+from benchmarks.main_job import CNN, SAMPLES
+from benchmarks.results_page import print_part
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
@@ -32,7 +33,6 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
 ROUNDS = 5
 PARTS = 2
@@ -124,10 +124,7 @@ def _tell_parts(*, write: bool) -> None:
         "|---|---|---|---|---|---|",
         *rows,
     ]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "evaluation_parts", text)
+    print_part("evaluation_parts", lines, write=write)
 
 
 def _part_rows() -> Iterator[str]:
@@ -158,10 +155,7 @@ def _tell_costs(*, write: bool) -> None:
         "|---|---|---|---|---|---|---|",
         *rows,
     ]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "evaluation", text)
+    print_part("evaluation", lines, write=write)
 
 
 def _rows() -> Iterator[str]:

@@ -23,16 +23,15 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.each_network import table_line
+from benchmarks.results_page import between, print_part
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation.latency import measure_latency
 from ptq_cli.report.metrics.language.perplexity import Perplexity
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLE = ROOT / "sample_models" / "shakespeare_language_model"
 SAMPLES, SECONDS, PROMPT = 48, 10.0, 128
 NEAREST, ROUND = ("--recover", "none"), ("--recover", "round")
@@ -90,10 +89,9 @@ def main() -> None:
         found = find_networks(arguments.folder, only)
         subjects = [of_folder(folder, arguments.samples) for folder in found]
     forms = forms_with(arguments.form or [""])
-    text = "\n\n".join("\n".join(table(subject, forms, arguments.seconds)) for subject in subjects)
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "language_folder" if arguments.folder else "language", text)
+    tables = ("\n".join(table(subject, forms, arguments.seconds)) for subject in subjects)
+    part = "language_folder" if arguments.folder else "language"
+    print_part(part, between(tables), write=arguments.write)
 
 
 def forms_with(words: Sequence[str]) -> dict[str, Sequence[str]]:

@@ -4,18 +4,16 @@ python -m benchmarks.large_model            print the table
 python -m benchmarks.large_model --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import platform
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import peak_anonymous_bytes, peak_bytes
 from tests.large_models import write_large
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 WIDTH, LAYERS = 8192, 10
 DECODER_LAYERS = 15
 """Of as many parameters as a language model of 1 billion."""
@@ -39,17 +37,9 @@ WEIGHTS = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the peak memory on a model of 2.7 GB.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
-    lines = measure()
-    print("\n".join(lines))
-    if write:
-        write_part(RESULTS, "large_model", "\n".join(lines))
-    lines = measure_weights()
-    print("\n".join(lines))
-    if write:
-        write_part(RESULTS, "large_weights", "\n".join(lines))
+    write = is_to_write("Measure the peak memory on a model of 2.7 GB.")
+    print_part("large_model", measure(), write=write)
+    print_part("large_weights", measure_weights(), write=write)
 
 
 def measure() -> list[str]:

@@ -5,37 +5,37 @@ python -m benchmarks.layer_norm --write    also write it to benchmarks/RESULTS.m
 """
 
 import platform
-import sys
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.results_page import is_to_write, print_part
 from ptq_cli.report.evaluation.latency import measure_latency
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SHAPES = ((1, 64, 256), (8, 64, 256), (1, 64, 768), (8, 64, 768), (8, 256, 768))
 RUNS = 60
 
 
 def main() -> None:
     """Measure each shape with one thread and with two, and print or write the table."""
-    lines = [
+    write = is_to_write("Measure Add before LayerNormalization against Sum.")
+    print_part("layer_norm", _table(), write=write)
+
+
+def _table() -> Iterator[str]:
+    yield from (
         f"`python -m benchmarks.layer_norm --write`, {platform.machine()}, onnxruntime "
         f"{onnxruntime.__version__}: the time of Add and LayerNormalization, which are merged into one "
         "kernel, over that of Sum and LayerNormalization, which are not.",
         "",
         "| batch, length, width | one thread | two threads |",
         "| --- | --- | --- |",
-    ]
+    )
     for shape in SHAPES:
         ratios = [f"{_ratio(shape, threads):.1f}" for threads in (1, 2)]
-        lines.append(f"| {', '.join(map(str, shape))} | {' | '.join(ratios)} |")
-        print(lines[-1], flush=True)
-    if "--write" in sys.argv[1:]:
-        write_part(RESULTS, "layer_norm", "\n".join(lines))
+        yield f"| {', '.join(map(str, shape))} | {' | '.join(ratios)} |"
 
 
 def _ratio(shape: tuple[int, int, int], threads: int) -> float:

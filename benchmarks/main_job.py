@@ -4,7 +4,6 @@ python -m benchmarks.main_job            print the table
 python -m benchmarks.main_job --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import platform
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram_collector import compile_kernel
@@ -25,12 +25,10 @@ from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.taps import tap
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_models"
 CNN = SAMPLES / "cifar10_cnn"
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 ROUNDS = 7
 BATCH = 32
 MANY = 5_000
@@ -47,9 +45,7 @@ class Row:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the main job on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
+    write = is_to_write("Measure the main job on the sample models.")
     rows = [*calibration_rows(), *latency_rows(), *memory_rows(), *command_rows()]
     lines = [
         f"`python -m benchmarks.main_job --write`, {platform.machine()}, {usable_cores()} cores; medians of "
@@ -59,10 +55,7 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {row.what} | {row.asked} | {row.measured} |" for row in rows),
     ]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(RESULTS, "main_job", text)
+    print_part("main_job", lines, write=write)
 
 
 def calibration_rows() -> Iterator[Row]:

@@ -15,13 +15,12 @@ import numpy as np
 
 import ptq_cli
 from benchmarks.models import write_images, write_resnet50
+from benchmarks.results_page import print_part
 from benchmarks.timing import peak_bytes
 from ptq_cli.core.work.progress import Progress
 from ptq_cli.pipeline.moments.collect_moments import STAGE
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SETS, BATCH = (64, 256), 8
 FORWARD = 64
 """Images of the forward passes, before and after: each image takes as long as any other."""
@@ -43,10 +42,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=SETS, help="sizes of the sets")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        text = "\n".join(table(Path(scratch), arguments.images))
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "moments", text)
+        print_part("moments", table(Path(scratch), arguments.images), write=arguments.write)
 
 
 def table(scratch: Path, sets: Sequence[int]) -> list[str]:

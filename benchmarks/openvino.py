@@ -26,11 +26,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.each_network import measure_apart, table_line
+from benchmarks.results_page import print_part
 from benchmarks.speed import decibels, write_cnn
 from benchmarks.zoo import find_networks
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SAMPLES, SECONDS, BATCHES = 32, 4.0, "1,8"
 LONGEST_NETWORK = 900
 """Seconds after which a network is given up."""
@@ -60,13 +59,12 @@ def main() -> None:
         sys.exit(f"this benchmark needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     options = {name: str(getattr(arguments, name)) for name in ("samples", "seconds", "batches")}
     only = arguments.only.split(",") if arguments.only else None
-    lines = []
     with tempfile.TemporaryDirectory() as scratch:
-        for line in report(list(_folders(arguments.folder, only, Path(scratch))), options):
-            print(line, flush=True)
-            lines.append(line)
-    if arguments.write:
-        write_part(RESULTS, "openvino", "\n".join(lines))
+        print_part(
+            "openvino",
+            report(list(_folders(arguments.folder, only, Path(scratch))), options),
+            write=arguments.write,
+        )
 
 
 def _folders(folder: Path, only: Sequence[str] | None, scratch: Path) -> Iterator[Path]:

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.calibration import RESULTS
 from benchmarks.models import write_images, write_resnet56
+from benchmarks.results_page import print_part
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.histogram_collector import compile_kernel
@@ -32,7 +32,6 @@ from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.blocked import open_tapped
 from ptq_cli.runtime.tapping.buffers import Buffers
 from ptq_cli.runtime.tapping.taps import tap
-from tools.marked import write_part
 
 SIZES = (1, 2, 4, 8, 16, 32)
 METHODS = (None, "max", "histogram")
@@ -49,10 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        text = "\n".join(_lines(Path(scratch), arguments.rounds))
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "pieces", text)
+        print_part("pieces", _lines(Path(scratch), arguments.rounds), write=arguments.write)
 
 
 def _lines(scratch: Path, rounds: int) -> Iterator[str]:

@@ -4,7 +4,6 @@ python -m benchmarks.placement            print the table
 python -m benchmarks.placement --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import os
 import platform
 import subprocess
@@ -22,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.first_export import WORK
 from benchmarks.models import write_images, write_resnet50
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
@@ -30,9 +30,7 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 NODES, ROUNDS = 5_000, 5
 WIDTH, LAYERS, DEPTH = 4096, 4, 3
 """For the model with large weights: width and number of its layers, and samples of its calibration."""
@@ -41,16 +39,9 @@ MOST_SECONDS, MOST_RATIO = 5.0, 1.5
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure placement and export.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
-    write = parser.parse_args().write
-    lines = []
+    write = is_to_write("Measure placement and export.")
     with tempfile.TemporaryDirectory() as scratch:
-        for line in page(Path(scratch)):
-            print(line, flush=True)
-            lines.append(line)
-    if write:
-        write_part(RESULTS, "placement", "\n".join(lines))
+        print_part("placement", page(Path(scratch)), write=write)
 
 
 def page(scratch: Path) -> Iterator[str]:

@@ -6,16 +6,15 @@ python -m benchmarks.presets            print the table
 python -m benchmarks.presets --write    also write it to docs/quantizers.md
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from ptq_cli.recipe.activation_modes import STATIC
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_layer, preset_names
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "quantizers.md"
@@ -25,15 +24,10 @@ HEADER = ("sample", "preset", "top-1, float", "top-1", "SQNR", "file", "of float
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Compare the presets on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the table to docs/quantizers.md")
-    write = parser.parse_args().write
+    write = is_to_write("Compare the presets on the sample models.", PAGE)
     lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |"]
     lines += [f"| {' | '.join(row)} |" for sample in SAMPLES for row in rows(sample)]
-    text = "\n".join(lines)
-    print(text)
-    if write:
-        write_part(PAGE, "presets", text)
+    print_part("presets", lines, write=write, page=PAGE)
 
 
 def rows(sample: str) -> Iterator[tuple[str, ...]]:

@@ -16,13 +16,12 @@ from statistics import median
 
 import torch
 
+from benchmarks.results_page import print_part
 from benchmarks.timing import Work, median_ratio, take_turns
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant
 from ptq_cli.runtime.machine import usable_cores
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 ROWS = COLUMNS = 4096
 """16 M floats."""
 ROUNDS = 9
@@ -51,10 +50,7 @@ def main() -> None:
         "|---|---|---|",
         *(f"| {what} | {asked} | {found} |" for what, asked, found in rows()),
     ]
-    text = "\n".join(lines)
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "quantizers", text)
+    print_part("quantizers", lines, write=arguments.write)
 
 
 def rows() -> Iterator[Row]:

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results_page import between, print_part
 from benchmarks.timing import evaluate_run, run_ptq, seconds
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 BITS = ((8, 8), (4, 8), (3, 8), (4, 4))
 """Of weights and of activations."""
@@ -54,10 +53,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     folders = [arguments.folder] if arguments.folder else [ROOT / "sample_models" / name for name in SAMPLES]
-    text = "\n\n".join(table(folder.resolve()) for folder in folders)
-    print(text)
-    if arguments.write:
-        write_part(RESULTS, "recovery_resnet" if arguments.folder else "recovery", text)
+    part = "recovery_resnet" if arguments.folder else "recovery"
+    print_part(part, between(table(folder.resolve()) for folder in folders), write=arguments.write)
 
 
 def table(folder: Path) -> str:

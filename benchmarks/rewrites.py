@@ -11,13 +11,14 @@ finds nothing in a network has no row.
 import argparse
 import platform
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
 import onnxruntime
 
+from benchmarks.results_page import print_part
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import REWRITES, Maker, opened, ratio_of
 from benchmarks.zoo import find_networks
@@ -26,9 +27,7 @@ from ptq_cli.models.preparing.passes.merged.hard_sigmoid import HARD_SIGMOID
 from ptq_cli.models.preparing.passes.pass_registry import REST
 from ptq_cli.plan.target.target_file import TARGETS
 from ptq_cli.runtime.rounds import take_rounds
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SAMPLES, SECONDS = 48, 4.0
 NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16", "axes of Softmax joined")
 """Of the parts of ``REWRITES``, after the first, which is the target's name."""
@@ -45,25 +44,25 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
-    shown = f" --only {arguments.only}" if arguments.only else ""
-    lines = [
-        f"`python -m benchmarks.rewrites DIR --batch {arguments.batch}{shown} --write`, "
+    shown = f"--batch {arguments.batch}" + (f" --only {arguments.only}" if arguments.only else "")
+    part = "rewrites" if arguments.batch == 1 else f"rewrites_batch_{arguments.batch}"
+    table = _table(find_networks(arguments.folder, only), arguments.batch, shown)
+    print_part(part, table, write=arguments.write)
+
+
+def _table(folders: Sequence[Path], batch: int, shown: str) -> Iterator[str]:
+    yield from (
+        f"`python -m benchmarks.rewrites DIR {shown} --write`, "
         f"{platform.machine()}, onnxruntime {onnxruntime.__version__}, one thread; processor time of the "
         "file without a rewrite over that of the file with it, with the interval of 95 %, and the same by "
         "the clock in italics.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
-    ]
-    print(*lines, sep="\n", flush=True)
-    for folder in find_networks(arguments.folder, only):
+    )
+    for folder in folders:
         with tempfile.TemporaryDirectory() as scratch:
-            for line in rows(folder, Path(scratch), arguments.batch):
-                print(line, flush=True)
-                lines.append(line)
-    if arguments.write:
-        part = "rewrites" if arguments.batch == 1 else f"rewrites_batch_{arguments.batch}"
-        write_part(RESULTS, part, "\n".join(lines))
+            yield from rows(folder, Path(scratch), batch)
 
 
 def rows(folder: Path, scratch: Path, batch: int) -> Iterator[str]:

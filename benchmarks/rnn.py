@@ -5,18 +5,17 @@ python -m benchmarks.rnn --write    also write them to benchmarks/RESULTS.md
 """
 
 import platform
-import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import median_ratio
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
@@ -31,9 +30,7 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 GATES = {"LSTM": 4, "GRU": 3}
 ROUNDS = 25
 LEAST_SECONDS = 2e-3
@@ -68,7 +65,12 @@ VARIED = [shape for shape in SHAPES if shape.batch == 1 and shape.steps == 20 an
 
 def main() -> None:
     """Measure each shape with one thread, and print or write the tables."""
-    lines = [
+    write = is_to_write("Measure weights of recurrent layers in integers.")
+    print_part("rnn", _tables(), write=write)
+
+
+def _tables() -> Iterator[str]:
+    yield from (
         f"`python -m benchmarks.rnn --write`, {platform.machine()}, onnxruntime {onnxruntime.__version__}, "
         "one thread: processor time over that of the float layer, and SQNR of all steps against it, on "
         "normal noise. Integers: DynamicQuantizeLSTM. Product: int8 behind a Cast and a Mul, which are "
@@ -77,27 +79,17 @@ def main() -> None:
         "| layer | directions, inputs, hidden, steps, batch | weights in a direction | integers | product "
         "| dequantized |",
         "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for shape in SHAPES:
-        lines.append(_row("LSTM", shape))
-        print(lines[-1], flush=True)
-    for shape in VARIED:
-        lines.append(_row("GRU", shape))
-        print(lines[-1], flush=True)
-    lines += [
+    )
+    yield from (_row("LSTM", shape) for shape in SHAPES)
+    yield from (_row("GRU", shape) for shape in VARIED)
+    yield from (
         "",
         "DynamicQuantizeLSTM with other scales and weights, one direction, 64 inputs, 20 steps:",
         "",
-    ]
-    lines += [
         "| hidden | int8, per channel | int8, one scale | uint8, per channel |",
         "| --- | --- | --- | --- |",
-    ]
-    for shape in (item for item in VARIED if item.directions == 1):
-        lines.append(_variants(shape))
-        print(lines[-1], flush=True)
-    if "--write" in sys.argv[1:]:
-        write_part(RESULTS, "rnn", "\n".join(lines))
+    )
+    yield from (_variants(shape) for shape in VARIED if shape.directions == 1)
 
 
 def _row(op: str, shape: Shape) -> str:

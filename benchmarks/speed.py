@@ -27,6 +27,7 @@ import onnxruntime
 
 from benchmarks.each_network import measure_apart, table_line
 from benchmarks.models import write_images, write_resnet50
+from benchmarks.results_page import print_part
 from benchmarks.speed_network import (
     DEFAULT,
     FLOAT,
@@ -39,9 +40,7 @@ from benchmarks.speed_network import (
 from benchmarks.static_quantization import CNN, write_decoded
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SAMPLES, SECONDS = 48, 3.0
 LONGEST_NETWORK = 600
 """Seconds after which a network is given up."""
@@ -75,16 +74,11 @@ def main() -> None:
     arguments = parser.parse_args()
     options = {name: str(getattr(arguments, name)) for name in ("samples", "seconds", "batches", "threads")}
     only = arguments.only.split(",") if arguments.only else None
-    lines = []
+    part = "speed" if "1" in arguments.threads.split(",") else "speed_threads"
     with tempfile.TemporaryDirectory() as scratch:
         folders = list(_folders(arguments.folder, only, Path(scratch)))
         asked = options | ({"only": arguments.only} if arguments.only else {})
-        for line in report(folders, options, asked):
-            print(line, flush=True)
-            lines.append(line)
-    if arguments.write:
-        part = "speed" if "1" in arguments.threads.split(",") else "speed_threads"
-        write_part(RESULTS, part, "\n".join(lines))
+        print_part(part, report(folders, options, asked), write=arguments.write)
 
 
 def _folders(folder: Path, only: Sequence[str] | None, scratch: Path) -> Iterator[Path]:

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
+from benchmarks.results_page import print_part
 from benchmarks.timing import run_ptq
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
@@ -32,11 +33,9 @@ from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, m
 from ptq_cli.report.metrics.values.sqnr import Sqnr
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.sessions.session import Session
-from tools.marked import write_part
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
-RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 BATCH = 8
 OURS = ("--amax", "mse", "--weight-amax", "mse")
 Feed = dict[str, np.ndarray]
@@ -87,13 +86,12 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)  # quantize_static recommends the preprocessing that was already done.
     with tempfile.TemporaryDirectory() as scratch:
-        lines = list(_report(Path(scratch), arguments.case, arguments.seconds))
-    if arguments.write:
-        write_part(RESULTS, "static_quantization", "\n".join(lines))
+        report = _report(Path(scratch), arguments.case, arguments.seconds)
+        print_part("static_quantization", report, write=arguments.write)
 
 
 def _report(scratch: Path, only: str | None, seconds: float) -> Iterator[str]:
-    lines = (
+    yield from (
         f"`python -m benchmarks.static_quantization --write`, {platform.machine()}, {usable_cores()} threads,"
         f" batches of {BATCH}, `{' '.join(OURS)}`. Above 1, ours is faster.",
         "",
@@ -101,14 +99,9 @@ def _report(scratch: Path, only: str | None, seconds: float) -> Iterator[str]:
         "| integer multiply-accumulates |",
         "| --- | --- | --- | --- | --- | --- |",
     )
-    for line in lines:
-        print(line, flush=True)
-        yield line
     for case in _cases(scratch):
         if only in (None, case.name):
-            line = _row(case, _contest(case, scratch / case.name, seconds))
-            print(line, flush=True)
-            yield line
+            yield _row(case, _contest(case, scratch / case.name, seconds))
 
 
 def _row(case: Case, contest: Contest) -> str:

@@ -12,17 +12,15 @@ defaults are tuned to 6 dB more; ``benchmarks/zoo.py`` says what is in DIR.
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.each_network import measure_apart, merged, table_line
+from benchmarks.each_network import measure_apart, table_line
+from benchmarks.results_page import print_part
 from benchmarks.tune_trials import SAMPLES, sample_lines, synthetic_lines
 from benchmarks.zoo import find_networks
-from tools.marked import write_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 LONGEST_NETWORK = 3600
 """Seconds after which a network is given up."""
 NAMED = 4
@@ -55,20 +53,12 @@ def main() -> None:
     only = arguments.only.split(",") if arguments.only else None
     if arguments.folder is not None:
         folders = find_networks(arguments.folder, only)
-        lines = list(_networks(folders, arguments.samples, arguments.rungs, arguments.time_budget))
-        if arguments.write:
-            write_part(
-                RESULTS,
-                "tune_networks",
-                "\n".join(merged(lines, RESULTS.read_text("utf-8"), "tune_networks")),
-            )
+        lines = _networks(folders, arguments.samples, arguments.rungs, arguments.time_budget)
+        print_part("tune_networks", lines, write=arguments.write, keep_rows=True)
         return
     tables = {"tune_samples": sample_lines(only or SAMPLES)}
     for part, table in {**({} if only else {"tuning": synthetic_lines()}), **tables}.items():
-        text = "\n".join(table)
-        print(text)
-        if arguments.write:
-            write_part(RESULTS, part, text)
+        print_part(part, table, write=arguments.write)
 
 
 def _networks(folders: Sequence[Path], samples: int, rungs: str, time_budget: str) -> Iterator[str]:
@@ -76,9 +66,7 @@ def _networks(folders: Sequence[Path], samples: int, rungs: str, time_budget: st
     yield f"|{'---|' * len(COLUMNS)}"
     for folder in folders:
         options = {"samples": samples, "gain": GAIN, "rungs": rungs, "time-budget": time_budget}
-        line = network_line(folder.name, measure_apart("tune_network", folder, options, LONGEST_NETWORK))
-        print(line, file=sys.stderr, flush=True)
-        yield line
+        yield network_line(folder.name, measure_apart("tune_network", folder, options, LONGEST_NETWORK))
 
 
 def network_line(network: str, found: Mapping[str, Any] | str) -> str:

@@ -28,9 +28,8 @@ from typing import Any
 import onnxruntime
 
 from benchmarks.each_network import measure_apart, table_line
-from tools.marked import write_part
+from benchmarks.results_page import print_part
 
-RESULTS = Path(__file__).parent / "RESULTS.md"
 SAMPLES, SECONDS = 48, 10.0
 LONGEST_NETWORK = 600
 """Seconds after which a network is given up."""
@@ -49,9 +48,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     folders = find_networks(arguments.folder, arguments.only.split(",") if arguments.only else None)
-    lines = list(_report(folders, arguments.samples, arguments.seconds))
-    if arguments.write:
-        write_part(RESULTS, "zoo", "\n".join(lines))
+    print_part("zoo", _report(folders, arguments.samples, arguments.seconds), write=arguments.write)
 
 
 def find_networks(folder: Path, only: Sequence[str] | None) -> list[Path]:
@@ -69,7 +66,7 @@ def find_networks(folder: Path, only: Sequence[str] | None) -> list[Path]:
 
 
 def _report(folders: Sequence[Path], samples: int, seconds: float) -> Iterator[str]:
-    lines = (
+    yield from (
         f"`python -m benchmarks.zoo DIR --write`, {platform.machine()}, one thread, onnxruntime "
         f"{onnxruntime.__version__}; at most {samples} samples to calibrate with and as many others to "
         "evaluate on, one at a time. *SQNR* is that of the worst output; *file* is the share of the float "
@@ -79,14 +76,9 @@ def _report(folders: Sequence[Path], samples: int, seconds: float) -> Iterator[s
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
     )
-    for line in lines:
-        print(line, flush=True)
-        yield line
     for folder in folders:
         limits = {"samples": samples, "seconds": seconds}
-        for line in rows(folder.name, measure_apart("zoo_network", folder, limits, LONGEST_NETWORK)):
-            print(line, flush=True)
-            yield line
+        yield from rows(folder.name, measure_apart("zoo_network", folder, limits, LONGEST_NETWORK))
 
 
 def rows(network: str, found: Mapping[str, Any] | str) -> Iterator[str]:

@@ -65,16 +65,7 @@ def load_onnx(path: Path) -> ir.Model:
         ModelFormatError: it is no ONNX, or damaged, or its external data is missing or outside its folder.
         InvalidOnnxError: it fails the checker, or its opset is older than 7.
     """
-    try:
-        proto = onnx.load(path, load_external_data=False)
-    except (DecodeError, ValueError, RuntimeError) as error:
-        raise ModelFormatError(
-            f"model '{path.name}' is not an ONNX file, or is damaged", hint="copy or export it again"
-        ) from error
-    if not proto.HasField("graph"):
-        raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
-    if not proto.graph.output:
-        raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
+    proto = _read_proto(path)
     require_text(proto, path.name)
     require_external_data(proto, path)
     _require_ranks(proto, path)
@@ -92,6 +83,27 @@ def load_onnx(path: Path) -> ir.Model:
         edits = (forget_negative_sizes(proto), shorten_default_domain(proto), give_outputs_types(proto))
         is_edited |= any(edits)
     require_possible_sizes(proto, path.name)
+    model = _checked(proto, path, files, is_edited=is_edited)
+    _require_values(model, path.name)
+    return model
+
+
+def _read_proto(path: Path) -> onnx.ModelProto:
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except (DecodeError, ValueError, RuntimeError) as error:
+        raise ModelFormatError(
+            f"model '{path.name}' is not an ONNX file, or is damaged", hint="copy or export it again"
+        ) from error
+    if not proto.HasField("graph"):
+        raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
+    if not proto.graph.output:
+        raise InvalidOnnxError(f"the graph of model '{path.name}' has no output", hint="export it again")
+    return proto
+
+
+def _checked(proto: onnx.ModelProto, path: Path, files: Sequence[Path], *, is_edited: bool) -> ir.Model:
+    """Return the model as ONNX's checker and its inference accept it."""
     try:
         onnx.checker.check_model(proto if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)
@@ -106,7 +118,6 @@ def load_onnx(path: Path) -> ir.Model:
         raise InvalidOnnxError(
             f"model '{path.name}' fails the ONNX checker: {first_line(error)}", hint="export it again"
         ) from error
-    _require_values(model, path.name)
     return model
 
 

@@ -50,13 +50,8 @@ class ScaleSpace:
 
 def scale_spaces(trace: ScaleTrace) -> list[ScaleSpace]:
     """Return the spaces with at least two channels, one maker and one reader, in graph order."""
-    groups = ChannelIds()
-    groups.fresh(len(trace.channels))
     given = [trace.channels.roots(layer.given) for layer in trace.layers]
-    for roots in given:
-        free = roots[roots != FIXED]
-        if len(free):
-            groups.join(free[:1], free)
+    groups = _given_together(given, len(trace.channels))
     tops = [groups.roots(roots).max(initial=FIXED) for roots in given]
     order = list(dict.fromkeys(top for top in tops if top != FIXED))
     values = [
@@ -75,14 +70,8 @@ def scale_spaces(trace: ScaleTrace) -> list[ScaleSpace]:
     for top in order:
         makers = makers_of[top]
         found = np.unique(np.concatenate([roots[groups.roots(roots) == top] for _, roots in makers]))
-        readers = [
-            HeldChannels(name=layer.node.name or "", axis=0, channels=_places(roots, found))
-            for layer, roots in readers_of.get(top, ())
-        ]
-        held = [
-            HeldChannels(name=value.name or "", axis=axis, channels=_places(roots, found))
-            for value, axis, _, roots in values_of.get(top, ())
-        ]
+        readers = [_held(layer.node.name, 0, roots, found) for layer, roots in readers_of.get(top, ())]
+        held = [_held(value.name, axis, roots, found) for value, axis, _, roots in values_of.get(top, ())]
         if len(found) > 1 and readers:
             spaces.append(
                 ScaleSpace(
@@ -94,6 +83,21 @@ def scale_spaces(trace: ScaleTrace) -> list[ScaleSpace]:
                 )
             )
     return spaces
+
+
+def _given_together(given: Sequence[Ids], channels: int) -> ChannelIds:
+    """Return which of so many channels are in one group, because a layer makes them together."""
+    groups = ChannelIds()
+    groups.fresh(channels)
+    for roots in given:
+        free = roots[roots != FIXED]
+        if len(free):
+            groups.join(free[:1], free)
+    return groups
+
+
+def _held(name: str | None, axis: int, roots: Ids, found: Ids) -> HeldChannels:
+    return HeldChannels(name=name or "", axis=axis, channels=_places(roots, found))
 
 
 def _by_top(items: Iterable[tuple[int, Item]]) -> dict[int, list[Item]]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
@@ -113,30 +115,21 @@ def _joined(ranks: Ranks | None) -> Iterator["Group | None"]:
 def _collect(
     loaded: LoadedRun, run: RunDirectory, shard: Shard, progress: ProgressCallback, group: "Group | None"
 ) -> MomentsResult:
-    resolved, calibration = loaded.resolved, loaded.calibration
     inputs = input_specs(loaded.float_model.load())
-    dataset = calibrated_data(resolved, calibration, inputs, OPTION)
+    dataset = calibrated_data(loaded.resolved, loaded.calibration, inputs, OPTION)
     sites, refused = _sites(loaded, run, progress)
-    size = fixed_batch_size(inputs) or resolved.recipe.calibration.batch_size
-    subject = MomentSubject(
-        model=loaded.float_model.load(),
-        stored=loaded.float_model,
-        inputs=inputs,
-        dataset=bind_inputs(dataset, inputs),
-        batch_size=size,
-        allow_nonfinite=resolved.recipe.calibration.allow_nonfinite,
-    )
-    machine = resolved.machine
+    subject = _subject(loaded, inputs, dataset)
+    machine, settings = loaded.resolved.machine, loaded.resolved.recipe.calibration
     if group is not None:
         machine = replace(machine, threads=group.ranks.threads(machine.threads))
     moments = measure_blocks(
         subject,
         sites,
         machine,
-        moments_provenance(calibration, sites, shard, size),
+        moments_provenance(loaded.calibration, sites, shard, subject.batch_size),
         progress,
         folder=run.path,
-        every=resolved.recipe.calibration.checkpoint_every if group is None else None,
+        every=settings.checkpoint_every if group is None else None,
         after_batch=group.after_batch if group is not None else None,
         join=_join(group),
     )
@@ -152,6 +145,18 @@ def _collect(
         tensors=len(sites),
         shards=share.describe() if share is not None else "",
         refused=refused,
+    )
+
+
+def _subject(loaded: LoadedRun, inputs: tuple[TensorSpec, ...], dataset: Dataset) -> MomentSubject:
+    settings = loaded.resolved.recipe.calibration
+    return MomentSubject(
+        model=loaded.float_model.load(),
+        stored=loaded.float_model,
+        inputs=inputs,
+        dataset=bind_inputs(dataset, inputs),
+        batch_size=fixed_batch_size(inputs) or settings.batch_size,
+        allow_nonfinite=settings.allow_nonfinite,
     )
 
 

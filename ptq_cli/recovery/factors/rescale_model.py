@@ -91,22 +91,14 @@ def rescale_model(
     chosen = find_factors(spaces, found, bits) if found is not None else []
     if not chosen:
         return RescaledModel(model=model, spaces=len(spaces), chosen=())
-    factors = {
-        int(root): float(factor)
-        for item in chosen
-        for root, factor in zip(item.space.roots, item.factors, strict=True)
-    }
-    rescale(rescaled.graph, trace, factors)
+    rescale(rescaled.graph, trace, _by_root(chosen))
     floats = [_outputs(item, samples, threads) for item in (model, rescaled)]
     difference = _difference(*floats)
     integers = [
         _outputs_in_integers(item, judged or plan, samples, bits, threads) for item in (model, rescaled)
     ]
     before, after = (output_sqnr(floats[0], item) for item in integers)
-    gains = [
-        output_sqnr([wanted], [new]) - output_sqnr([wanted], [old])
-        for wanted, old, new in zip(floats[0], *integers, strict=True)
-    ]
+    gains = _gains(floats[0], *integers)
     kept = after > before + least_gain and is_clear(gains, least_gain) and difference <= SAME
     return RescaledModel(
         model=rescaled if kept else model,
@@ -137,7 +129,24 @@ def is_clear(gains: Sequence[float], least: float) -> bool:
     return float(np.mean(finite) - 2.0 * np.std(finite, ddof=1) / math.sqrt(len(finite))) > least
 
 
+def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
+    """Return the factor of each channel, by its number in the trace."""
+    return {
+        int(root): float(factor)
+        for item in chosen
+        for root, factor in zip(item.space.roots, item.factors, strict=True)
+    }
+
+
 Outputs = list[list[Array]]
+
+
+def _gains(wanted: Outputs, before: Outputs, after: Outputs) -> list[float]:
+    """Return by how many dB the SQNR of each piece of the samples rose."""
+    return [
+        output_sqnr([one], [new]) - output_sqnr([one], [old])
+        for one, old, new in zip(wanted, before, after, strict=True)
+    ]
 
 
 def _outputs(model: ir.Model, samples: RecoverySamples, threads: int) -> Outputs:

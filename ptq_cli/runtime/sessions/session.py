@@ -14,27 +14,17 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.work.own_process import is_own_process
 from ptq_cli.models.files.constants_file import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.inputs.index_range import INDEX_HINT, is_index_out_of_range
 from ptq_cli.runtime.device import HOST, Device
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.sessions.block_levels import OPTION
 from ptq_cli.runtime.sessions.decoded_floats import decoded, has_four_bits
 from ptq_cli.runtime.sessions.narrow_types import LeftOut, left_out
+from ptq_cli.runtime.sessions.session_failure import failed_load, failed_run
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
-SAID_LIMIT = 400
-"""Characters of ONNX Runtime's message that are passed on."""
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
-NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
-OTHER_SIZE = (
-    "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter --window"
-)
-NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
-LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
-NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
-UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -145,7 +135,7 @@ class Session:
         try:
             found = self._session.run(list(outputs) if outputs is not None else None, dict(inputs))
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
-            raise _failed(error) from error
+            raise failed_run(error) from error
         # A tensor of rank 0 comes as a number, which cannot be fed again.
         return [np.asarray(array) if isinstance(array, np.generic) else array for array in found]
 
@@ -176,7 +166,7 @@ class Session:
                 outputs.binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
             self._session.run_with_iobinding(outputs.binding)
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
-            raise _failed(error) from error
+            raise failed_run(error) from error
 
     def run_on_device(self, inputs: Mapping[str, Array]) -> list[Any]:
         """Return the outputs for one batch, left in the memory of the session's device.
@@ -202,7 +192,7 @@ class Session:
             values = binding.get_outputs_as_ortvaluevector()
             return [values[index] for index in range(len(values))]  # An iterator would not own them.
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
-            raise _failed(error) from error
+            raise failed_run(error) from error
 
 
 @dataclass(frozen=True)
@@ -256,10 +246,7 @@ def _opened(
             disabled_optimizers=list(leave.optimizers),
         )
     except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
-        raise RuntimeFailedError(
-            f"ONNX Runtime cannot load the model: {_said(error)}",
-            hint=NO_KERNEL if "NOT_IMPLEMENTED" in str(error) else UNKNOWN_OPERATOR,
-        ) from error
+        raise failed_load(error) from error
     if device.provider not in session.get_providers():
         raise DeviceError(
             f"ONNX Runtime cannot load its {device.provider}, and would run on the host instead",
@@ -277,29 +264,6 @@ def _silence_default_logger() -> None:
     """
     if is_own_process():
         onnxruntime.set_default_logger_severity(SILENT)
-
-
-def _failed(error: Exception) -> RuntimeFailedError:
-    said = _said(error)
-    return RuntimeFailedError(
-        f"ONNX Runtime failed on a batch: {said}",
-        hint=_hint(str(error)),
-    )
-
-
-def _hint(said: str) -> str:
-    if "Numpy type" in said:
-        return NO_ARRAY
-    if is_index_out_of_range(said):
-        return INDEX_HINT
-    if any(words in said for words in NO_MEMORY):
-        return LESS_MEMORY
-    return OTHER_SIZE
-
-
-def _said(error: Exception) -> str:
-    # Its messages have several lines, and which sizes did not fit stands on a later one.
-    return " ".join(str(error).split())[:SAID_LIMIT]
 
 
 def _spec(item: onnxruntime.NodeArg) -> TensorSpec:

@@ -1,0 +1,79 @@
+"""The page of results: a benchmark prints what it measures, and writes it there if that is asked for."""
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tools.marked import write_part
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def is_to_write(description: str, page: Path = RESULTS) -> bool:
+    """Return whether the command line of a benchmark without other options asks for ``--write``.
+
+    Args:
+        description: what ``--help`` says of the benchmark.
+        page: where the table is written to.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "--write", action="store_true", help=f"write the table to {page.parent.name}/{page.name}"
+    )
+    return bool(parser.parse_args().write)
+
+
+def print_part(
+    name: str, lines: Iterable[str], *, write: bool, page: Path = RESULTS, keep_rows: bool = False
+) -> None:
+    """Print lines as they are measured, and write them to the page of results if that is asked for.
+
+    Args:
+        name: of the part's markers in the page.
+        lines: of Markdown.
+        write: put them into the page.
+        page: that has the part.
+        keep_rows: of the table that is there, keep the rows that are not measured now.
+
+    Raises:
+        ValueError: the page has no such part.
+    """
+    found = []
+    for line in lines:
+        print(line, flush=True)
+        found.append(line)
+    if write:
+        found = merged(found, page.read_text("utf-8"), name) if keep_rows else found
+        write_part(page, name, "\n".join(found))
+
+
+def between(tables: Iterable[str]) -> Iterator[str]:
+    """Yield tables with an empty line before each but the first.
+
+    Example:
+        >>> list(between(["| a |", "| b |"]))
+        ['| a |', '', '| b |']
+    """
+    for index, table in enumerate(tables):
+        if index:
+            yield ""
+        yield table
+
+
+def merged(lines: Sequence[str], page: str, part: str) -> list[str]:
+    r"""Return the lines of a table, with the rows of an earlier one that are not measured now.
+
+    Args:
+        lines: head, rule and rows, each of which begins with its name.
+        page: the text that holds the earlier table.
+        part: the name of its markers.
+
+    Example:
+        >>> page = "<!-- t:begin -->\n| x |\n|---|\n| a | 1 |\n| b | 2 |\n<!-- t:end -->"
+        >>> merged(["| x |", "|---|", "| b | 3 |"], page, "t")
+        ['| x |', '|---|', '| a | 1 |', '| b | 3 |']
+    """
+    text = page.partition(f"<!-- {part}:begin -->")[2].partition(f"<!-- {part}:end -->")[0]
+    earlier = text.strip().splitlines()
+    rows = {line.split("|")[1].strip(): line for line in (*earlier[2:], *lines[2:])}
+    return [*lines[:2], *(rows[name] for name in sorted(rows))]

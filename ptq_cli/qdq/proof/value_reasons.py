@@ -1,0 +1,125 @@
+"""Why a value of a quantized graph is not one that an integer kernel reads or returns."""
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.plan.questions.graph_questions import is_constant
+from ptq_cli.plan.questions.neighbours import Rules, clamp_behind
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
+from ptq_cli.qdq.read.pair_grids import Grid, grid_of
+from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
+
+
+def input_reason(value: ir.Value, what: str, target: Target) -> str:
+    """Return why an input is not quantized as a kernel reads it, or an empty string; ``what`` names it."""
+    source = restored_by(value, target)
+    if source is not None:
+        computed = stored_integers(source) is None and not is_constant_pair(source)
+        several = "has one scale per index of an axis, and no integer kernel supports that"
+        return f"its {what} '{value.name}' {several}" if computed and grid_of(source).per_axis else ""
+    if is_constant(value):
+        return f"its {what} '{value.name}' is a float constant"
+    producer = value.producer()
+    origin = (
+        f"it comes from {producer.op_type} '{producer.name}'"
+        if producer is not None
+        else "it is a model input"
+    )
+    return f"its {what} '{value.name}' is not quantized: {origin}"
+
+
+def types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
+    """Return why a target has no kernel for the types of a node's integers, or an empty string."""
+    grids = grids_of(node, indices, target)
+    for grid in grids:
+        if grid.block_size:
+            return "it has one scale per block, and no integer kernel supports that"
+        if grid.scale is None or grid.zero_point is None:
+            return "its scale is computed at run time"
+        if type_name(grid.dtype) not in _read_formats(target):
+            # All that ONNX Runtime computes has 8 bits; of another runtime the activations tell.
+            computed = "8 bits" if target.runtime == ONNXRUNTIME else target.activation.format
+            return f"it reads {type_name(grid.dtype)}, but target {target.name} computes {computed}"
+    names = [type_name(grid.dtype) for grid in grids]
+    if target.runtime == ONNXRUNTIME and names[:2] == ["int8", "uint8"]:
+        return "it reads int8 and uint8 in this order, and there is no integer kernel for that"
+    results = [type_name(grid_of(item).dtype) for item in quantizers_behind(node.outputs[0], target)]
+    if names and results and results[0] != names[0]:
+        return f"it reads {names[0]} and returns {results[0]}"
+    return ""
+
+
+def _read_formats(target: Target) -> set[str]:
+    """Return the integer formats that a target's kernels read, of activations and weights."""
+    if target.runtime == ONNXRUNTIME:
+        return {"uint8", "int8"}
+    results = {rule.result.format for rule in target.op.values() if rule.result is not None}
+    return {target.activation.format, *target.activation.formats, *results, target.weight.format}
+
+
+def grids_of(node: ir.Node, indices: Sequence[int], target: Target) -> list[Grid]:
+    """Return the grids of those of a node's inputs that are quantized."""
+    sources = (restored_by(input_at(node, index), target) for index in indices)
+    return [grid_of(source) for source in sources if source is not None]
+
+
+def output_reason(node: ir.Node, target: Target) -> str:
+    """Return why a node's result is not quantized directly."""
+    output = node.outputs[0]
+    clamp = clamp_behind(node, Rules(target))
+    if clamp is not None:
+        result = clamp.outputs[0]
+        for quantizer in quantizers_behind(result, target):
+            if reason := cut_reason(clamp, grid_of(quantizer), target):
+                return reason
+        output = result
+    return result_reason(output, target)
+
+
+def result_reason(output: ir.Value, target: Target) -> str:
+    """Return why a value is not quantized for all its readers, or an empty string."""
+    reader = float_reader(output, target)
+    if not any(quantizers_behind(output, target)):
+        return f"its result is not quantized: {reader or 'nothing reads it'}"
+    return f"its result is also read as floats: {reader}" if reader else ""
+
+
+def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
+    """Return why a Relu or Clip is not redundant before a grid, or an empty string if it is.
+
+    A bound within half a step of the grid's end clips nothing that the grid could represent.
+    """
+    ends = grid.ends
+    # Other runtimes have kernels that include the clamp.
+    if ends is None or grid.scale is None or target.runtime != ONNXRUNTIME:
+        return ""
+    low, high = (0.0, math.inf) if clamp.op_type == "Relu" else _bounds(clamp)
+    half = float(grid.scale.reshape(-1)[0]) / 2
+    for bound, end, beyond in ((low, ends[0], ends[0] < low - half), (high, ends[1], ends[1] > high + half)):
+        if beyond:
+            return (
+                f"{clamp.op_type} '{clamp.name}' is needed: it clips at {bound:.4g}, but the grid "
+                f"after it reaches {end:.4g}"
+            )
+    return ""
+
+
+def _bounds(clip: ir.Node) -> tuple[float, float]:
+    values = [input_at(clip, index) for index in (1, 2)]
+    constants = [value.const_value if value is not None else None for value in values]
+    low, high = (constant.numpy().item() if constant is not None else None for constant in constants)
+    return (-math.inf if low is None else float(low), math.inf if high is None else float(high))
+
+
+def type_name(dtype: ir.DataType) -> str:
+    """Return the name of a type as messages have it.
+
+    Example:
+        >>> type_name(ir.DataType.INT8)
+        'int8'
+    """
+    return dtype.name.lower()
