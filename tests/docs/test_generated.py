@@ -29,7 +29,7 @@ CODES = [
 
 WITH_EXAMPLES = (
     *("tools.tables", "tools.marked", "benchmarks.zoo_metrics", "benchmarks.zoo"),
-    *("tools.pages.page_blocks", "tools.pages.page_faults", "tools.pages.shown"),
+    *("tools.pages.page_blocks", "tools.pages.page_commands", "tools.pages.page_faults", "tools.pages.shown"),
 )
 
 

@@ -1,18 +1,15 @@
 """What the pages say is what happens: each command and each block of code runs, or says why not."""
 
-import re
-import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 
-from ptq_cli.cli.main import cli
 from tools.pages.page_blocks import blocks, is_ptq
+from tools.pages.page_commands import command_faults
 from tools.pages.page_faults import faults
 from tools.pages.page_list import NIGHTLY, NOT_YET, ROOT, page_names
 from tools.pages.run_page import run_page
@@ -21,8 +18,6 @@ from tools.pages.shown import missing
 
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in page_names()}
 WRITTEN = [name for name in TEXTS if name not in NOT_YET]
-COMMAND = re.compile(r"^(?:\$ )?(?:\w+=\S+ )*(?:ptq|torchrun .* -m ptq_cli --) ([a-z].*)$")
-
 ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
 
 SHORTER = ("--seconds 2", "--seconds 0.2")
@@ -77,36 +72,48 @@ def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("name", page_names())
 def test_every_command_of_a_page_has_options_that_exist(name: str) -> None:
-    for line in commands_of(TEXTS[name]):
-        require_options(line)
+    assert list(command_faults(TEXTS[name])) == []
 
 
-def commands_of(text: str) -> list[str]:
-    """Return the commands that call ptq: in blocks of code, and those indented by four spaces."""
-    joined = re.sub(r"\\\n\s*", "", text)
-    fenced = "\n".join(
-        re.findall(r"^ *```(?:console|bash|text)\n(.*?)^ *```$", joined, re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Run `ptq quantise`.",
+        "Run `ptq quantize … --weigth-bits 4`.",
+        "Run `ptq\nexport --batch-size few`.",
+        "`--amx max` is an option.",
+        "```bash\nptq inspect model.onnx && ptq verify --min-integer-shar 1\n```",
+        "```console\n$ RUN=1 ptq calibrate \\\n    --shart 1/2\n```",
+        "```text\ntorchrun --nproc-per-node=4 -m ptq_cli -- calibrat model.onnx\n```",
+    ],
+)
+def test_what_is_misspelt_is_found(text: str) -> None:
+    assert list(command_faults(text))
+
+
+def test_what_is_left_out_is_not_misspelt() -> None:
+    text = (
+        "`ptq gate`, `ptq export …`, `ptq export --recover`, `ptq merge a … --run all`, `ptq COMMAND --help`"
     )
-    indented = "\n".join(re.findall(r"^    (.*)$", joined, re.MULTILINE))
-    lines = [*fenced.splitlines(), *indented.splitlines()]
-    found = [match[1] for line in lines if (match := COMMAND.match(line.strip()))]
-    return [re.split(r" \|\|? | && | ?; | > | # ", re.sub(r"\s{2,}.*", "", line))[0] for line in found]
+    assert (
+        list(command_faults(f"{text}\n\n```bash\nptq bench a.onnx --batch 8 > times.txt  # two\n```")) == []
+    )
 
 
-def require_options(line: str) -> None:
-    """Let click parse a command without running it; usage such as ``[OPTIONS]`` is none."""
-    words = shlex.split(line)
-    if "[OPTIONS]" in words or "…" in words or words[0] == "COMMAND":
-        return
-    command: click.Command | None = cli
-    context = click.Context(cli, info_name="ptq")
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        name, *words = words
-        found = command.get_command(context, name)
-        assert found is not None, line
-        command, context = found, click.Context(found, context, info_name=name)
-    assert command is not None
-    try:
-        command.make_parser(context).parse_args(list(words))
-    except click.UsageError as error:
-        raise AssertionError(f"{line}: {error.message}") from error
+@pytest.mark.parametrize(
+    "page",
+    [
+        "```bash\nptq verify\n```",
+        "<!-- folder: nowhere -->\n```bash\nptq verify\n```",
+        "<!-- folder: digits -->\n```toml\na = 1\n```",
+        "<!-- not run: so -->\n```python\nx = = 1\n```",
+        "<!-- not run: so -->\n```bash\nfor i in 1 2; do\n```",
+        "<!-- folders: digits -->\n",
+        "```text\nptq verify model.onnx\n```",
+        "```\nptq verify model.onnx\n```",
+        "Type\n\n    ptq verify model.onnx\n",
+        "```python title=own.py\nx = 1\n```",
+    ],
+)
+def test_a_block_that_says_too_little_is_found(page: str) -> None:
+    assert list(faults(page))

@@ -20,8 +20,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-COMMENT = re.compile(r"<!-- ([a-z ]+): (.+) -->")
-KINDS = ("folder", "before", "file", "not run")
+COMMENT = re.compile(r"<!-- (folder|before|file|not run): (.+) -->")
 FENCE = re.compile(r"( *)```(\w*)$")
 SHELL = re.compile(r"[|&;<>$`*?\n]|^(for|if|while) ")
 """What only a shell understands."""
@@ -63,7 +62,7 @@ def blocks(page: str) -> list[PageBlock]:
     r"""Return the blocks of a page in their order.
 
     Raises:
-        ValueError: a comment or a fence is none that a page may have.
+        ValueError: a fence says more than its language.
 
     Example:
         >>> page = "<!-- folder: ocr -->\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
@@ -76,7 +75,7 @@ def blocks(page: str) -> list[PageBlock]:
     for number, line in lines:
         comment, fence = COMMENT.fullmatch(line.strip()), FENCE.fullmatch(line)
         if comment:
-            now = _said(now, comment[1], comment[2], number)
+            now = _said(now, comment[1], comment[2])
         elif fence:
             start, text = _rest(lines, fence[1])
             found.append(replace(now, language=fence[2], text=text, line=start))
@@ -86,10 +85,8 @@ def blocks(page: str) -> list[PageBlock]:
     return found
 
 
-def _said(now: PageBlock, kind: str, value: str, number: int) -> PageBlock:
+def _said(now: PageBlock, kind: str, value: str) -> PageBlock:
     """Return what holds for the next block behind a comment."""
-    if kind not in KINDS:
-        raise ValueError(f"line {number}: no comment is called '{kind}'")
     if kind == "folder":
         return replace(now, folder=value, run=now.run + 1)
     if kind == "before":
@@ -122,7 +119,8 @@ def steps(block: PageBlock) -> list[Step]:
         return []
     lines = [line for line in _joined(block.text).splitlines() if line and not line.startswith("#")]
     if all(line.startswith("ptq ") for line in lines):
-        return [Step(re.sub(r"\s+# .*", "", line)) for line in lines]
+        # A step that fails ends the block anyway.
+        return [Step(re.sub(r"\s+# .*", "", line).removesuffix(" || exit $?")) for line in lines]
     return [Step(block.text)]
 
 

@@ -8,10 +8,11 @@ import tomllib
 from collections.abc import Iterator
 
 from tools.pages.folders import folder_names
-from tools.pages.page_blocks import PageBlock, blocks, steps
+from tools.pages.page_blocks import COMMENT, PageBlock, blocks, steps
 
 PROGRAMS = r"(?:ptq|python3?|pip|torchrun|make|git|cd|uv)"
 INDENTED = re.compile(rf"^ {{4,}}(?:\$ )?{PROGRAMS} ")
+SAID = re.compile(r"<!-- [a-z ]+: .* -->")
 TYPED = re.compile(rf"^(?:\$ )?{PROGRAMS} (?!.*(?:\[OPTIONS\]|\[ARGS\]|…))")
 """What a reader would type; a line of usage is not that."""
 
@@ -34,6 +35,8 @@ def faults(page: str) -> Iterator[str]:
     for number, line in enumerate(page.splitlines(), start=1):
         if number not in inside and INDENTED.match(line):
             yield f"line {number}: put the command between fences"
+        if SAID.fullmatch(line) and not COMMENT.fullmatch(line):
+            yield f"line {number}: no comment is called so: {line}"
     for block in found:
         fault = _fault(block)
         if fault:
