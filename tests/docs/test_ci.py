@@ -28,6 +28,7 @@ PYTHONS = (
     "docs/ci/github-actions.yml",
     "docs/ci/gitlab-ci.yml",
     ".github/workflows/release.yml",
+    ".github/workflows/nightly.yml",
 )
 
 MakeSample = Callable[[str], Path]

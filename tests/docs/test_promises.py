@@ -16,7 +16,8 @@ from ptq_cli.report.document import details, report_document
 ROOT = Path(__file__).parents[2]
 STABILITY = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+WORKFLOWS = ROOT / ".github" / "workflows"
+WORKFLOW = (WORKFLOWS / "ci.yml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -52,6 +53,14 @@ def test_the_workflow_runs_what_make_runs() -> None:
     commands = [line.strip().removeprefix("$(BIN)/") for part in rules for line in part.splitlines()[1:]]
     assert len(commands) == 7
     assert set(commands) <= set(re.findall(r"- run: (.+)$", WORKFLOW, re.MULTILINE))
+
+
+def test_what_make_test_leaves_out_runs_each_night() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (rule,) = re.findall(r"^test-nightly: .*\n\t(.+)$", makefile, re.MULTILINE)
+    assert "pytest" in rule and "-m" not in rule.split()
+    nightly = (WORKFLOWS / "nightly.yml").read_text(encoding="utf-8")
+    assert "- run: make test-nightly\n" in nightly and "- cron: " in nightly
 
 
 def test_the_workflow_covers_every_supported_python_and_system() -> None:
