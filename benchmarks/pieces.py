@@ -25,7 +25,7 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.core.work.progress import silent
-from ptq_cli.pipeline.calibration.feeding import Feeding
+from ptq_cli.pipeline.calibration.counting.feeding import Feeding
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.runtime.sessions.session import Session

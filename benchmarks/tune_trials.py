@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 import ptq_cli
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.pipeline.tuning.climb import Candidate, Climb, Seen, Subject
+from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
+from ptq_cli.pipeline.tuning.climb import Climb, Subject
 from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.recipe.sections.input_sections import ImageSettings
 from ptq_cli.report.document.measurement import Measurement

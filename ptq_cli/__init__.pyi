@@ -1,12 +1,12 @@
+from .api.evaluations import evaluate as evaluate
+from .api.evaluations import evaluate_shard as evaluate_shard
+from .api.evaluations import merge_evaluation as merge_evaluation
 from .api.proofs import bench as bench
 from .api.proofs import verify as verify
 from .api.stages import calibrate as calibrate
 from .api.stages import collect_moments as collect_moments
-from .api.stages import evaluate as evaluate
-from .api.stages import evaluate_shard as evaluate_shard
 from .api.stages import export as export
 from .api.stages import merge as merge
-from .api.stages import merge_evaluation as merge_evaluation
 from .api.stages import prepare as prepare
 from .api.stages import quantize as quantize
 from .api.stages import quantize_folder as quantize_folder

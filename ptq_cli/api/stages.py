@@ -1,17 +1,13 @@
-"""The stages from Python: calibrate, collect moments, merge, export, evaluate, quantize, prepare."""
+"""The stages from Python: calibrate, collect moments, merge, export, quantize, prepare."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.request import ModelLike, PathLike, as_model_path, as_path, evaluation_request, request_of
+from ptq_cli.api.request import ModelLike, PathLike, as_path, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
-from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
+from ptq_cli.pipeline.calibration.calibration_result import CalibrationResult
+from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
-from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
-from ptq_cli.pipeline.evaluation.run_evaluation_shard import EvaluationShardResult, run_evaluation_shard
-from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
-from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.export_result import ExportResult
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.exporting.run_moments import MomentsResult, run_moments
@@ -142,94 +138,6 @@ def export(
     """
     request = request_of(settings, None, recipe, preset)
     return run_export(request, RunDirectory(Path(run)), as_path(output), reset=reset, progress=progress)
-
-
-def evaluate(
-    quantized_model: ModelLike | None = None,
-    *,
-    run: PathLike = DEFAULT_RUN,
-    recipe: PathLike | None = None,
-    preset: str | None = None,
-    restart: bool = False,
-    thumbnails: bool = False,
-    progress: ProgressCallback = silent,
-    **settings: Unpack[Settings],
-) -> EvaluationResult:
-    """Compare the float and the quantized model on the evaluation set, and write the report.
-
-    A failed gate raises nothing: see ``result.report.verdict``.
-
-    Args:
-        quantized_model: the model to evaluate; None for the one in the run directory.
-        run: the run directory.
-        recipe: a recipe file.
-        preset: a preset, which the recipe file overrides.
-        restart: start from the beginning even if an earlier evaluation could be continued.
-        thumbnails: show images whose class changes in ``report.html``.
-        progress: is called after each batch.
-        settings: ``eval_data`` (or ``data``), ``eval_samples`` (or ``samples``), ``metric``, ``max_drop``,
-            ``min`` and others.
-
-    Raises:
-        PtqError: nothing was exported, or data or metrics do not fit.
-    """
-    request = evaluation_request(settings, recipe, preset)
-    path = as_model_path(quantized_model)
-    return run_evaluate(
-        request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails
-    )
-
-
-def evaluate_shard(
-    shard: str,
-    quantized_model: ModelLike | None = None,
-    *,
-    run: PathLike = DEFAULT_RUN,
-    recipe: PathLike | None = None,
-    preset: str | None = None,
-    restart: bool = False,
-    thumbnails: bool = False,
-    progress: ProgressCallback = silent,
-    **settings: Unpack[Settings],
-) -> EvaluationShardResult:
-    """Compare the models on one share of the evaluation set; ``merge_evaluation`` makes the report.
-
-    Args:
-        shard: ``2/8`` is the second of eight.
-        quantized_model: as for ``evaluate``.
-        run: the run directory, where the file of the shard goes.
-        recipe: a recipe file.
-        preset: a preset, which the recipe file overrides.
-        restart: start from the beginning even if earlier work on the shard could be continued.
-        thumbnails: as for ``evaluate``.
-        progress: is called after each batch.
-        settings: as for ``evaluate``; they must be the same for all shards.
-
-    Raises:
-        PtqError: as ``evaluate`` does, or a metric cannot be measured in parts.
-    """
-    request = evaluation_request(settings, recipe, preset)
-    path = as_model_path(quantized_model)
-    models = [path] if path is not None else []
-    return run_evaluation_shard(
-        request, RunDirectory(Path(run)), models, shard, progress, restart=restart, thumbnails=thumbnails
-    )
-
-
-def merge_evaluation(
-    shards: Sequence[PathLike], run: PathLike = DEFAULT_RUN, progress: ProgressCallback = silent
-) -> tuple[EvaluationResult, ...]:
-    """Join the shards of an evaluation, and write the report that ``evaluate`` would have written.
-
-    Args:
-        shards: run directories that hold files of ``evaluate_shard``, or the files, in any order.
-        run: the run directory with the models, where the report goes.
-        progress: is told about the latency.
-
-    Raises:
-        PtqError: the shards are not of one evaluation, overlap, or one is missing.
-    """
-    return run_merge_evaluation([Path(path) for path in shards], RunDirectory(Path(run)), progress)
 
 
 def quantize(

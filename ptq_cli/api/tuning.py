@@ -7,7 +7,8 @@ from ptq_cli.api.request import ModelLike, PathLike, as_path, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.run_quantize import asks_for_evaluation
-from ptq_cli.pipeline.tuning.run_tune import TuneResult, run_tune
+from ptq_cli.pipeline.tuning.finished_tuning import TuneResult
+from ptq_cli.pipeline.tuning.run_tune import run_tune
 from ptq_cli.recipe.flags import Settings
 
 

@@ -9,20 +9,21 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
+from ptq_cli.pipeline.calibration.calibration_result import Calibrated, CalibrationResult
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
-from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, make_calibration
+from ptq_cli.pipeline.calibration.run_calibrate import make_calibration
 from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.measuring.evaluation_data import fit_evaluation
+from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.measuring.served_latency import (
     QuantizedFile,
     require_served_batch,
     served_latency,
 )
 from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
-from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.written.made_reports import Evaluated, EvaluationResult
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
-from ptq_cli.pipeline.exporting.export_result import ExportResult
+from ptq_cli.pipeline.exporting.export_result import Exported, ExportResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.file_metadata import report_layers
 from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
@@ -32,6 +33,7 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.document.times import Times
 from ptq_cli.runtime.cuda import require_device
@@ -202,16 +204,34 @@ def make_quantization(
         decided=decided,
         progress=progress,
     )
-    files = {**calibrated.files, **exported.files}
-    if fitted is None:
-        quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
-        (times,) = served_latency(resolved, stored, [quantized], run, progress)
-        result = QuantizationResult(calibrated.result, exported.result, None, times)
-        return MadeQuantization(result, stored, exported.model, files)
+    evaluated = (
+        _evaluated(resolved, calibrated, exported, fitted, plan, run, progress, thumbnails=thumbnails)
+        if fitted is not None
+        else None
+    )
+    evaluation = evaluated.result if evaluated is not None else None
+    times = evaluation.report.times if evaluation else _served(resolved, stored, exported, run, progress)
+    files = {**calibrated.files, **exported.files, **(evaluated.files if evaluated is not None else {})}
+    result = QuantizationResult(calibrated.result, exported.result, evaluation, times)
+    return MadeQuantization(result, stored, exported.model, files)
+
+
+def _evaluated(
+    resolved: Resolved,
+    calibrated: Calibrated,
+    exported: Exported,
+    fitted: EvaluationSet,
+    plan: Plan,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    *,
+    thumbnails: bool,
+) -> Evaluated:
+    """Evaluate what was just calibrated and exported."""
     (evaluated,) = make_evaluations(
         resolved,
         calibrated.calibration,
-        [Pair(stored, exported.model, exported.result.output.name)],
+        [Pair(calibrated.model, exported.model, exported.result.output.name)],
         fitted,
         run,
         [run],
@@ -219,6 +239,13 @@ def make_quantization(
         thumbnails=thumbnails,
         plan=plan,
     )
-    times = evaluated.result.report.times
-    result = QuantizationResult(calibrated.result, exported.result, evaluated.result, times)
-    return MadeQuantization(result, stored, exported.model, {**files, **evaluated.files})
+    return evaluated
+
+
+def _served(
+    resolved: Resolved, stored: StoredModel, exported: Exported, run: RunDirectory, progress: ProgressCallback
+) -> Times:
+    """Measure how fast a model is that is not evaluated."""
+    quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
+    (times,) = served_latency(resolved, stored, [quantized], run, progress)
+    return times

@@ -17,7 +17,7 @@ from ptq_cli.collectors.kernels import torch_kernels
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
 from ptq_cli.core.errors import RuntimeFailedError, UnknownNameError
-from ptq_cli.pipeline.calibration.device_counting import make_torch_collector
+from ptq_cli.pipeline.calibration.counting.device_collectors import make_torch_collector
 from tests.devices import require_or_skip
 
 RNG = np.random.default_rng(29)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         RescalingDocument,
     )
     from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
-    from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
+    from ptq_cli.pipeline.calibration.calibration_result import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
     from ptq_cli.pipeline.exporting.run_moments import MomentsResult
 

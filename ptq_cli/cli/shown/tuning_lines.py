@@ -18,7 +18,7 @@ from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
 from ptq_cli.report.text.summary import share_of_float
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.tuning.run_tune import TuneResult
+    from ptq_cli.pipeline.tuning.finished_tuning import TuneResult
 
 INTERRUPTED = 130
 MOST_NAMES = 8

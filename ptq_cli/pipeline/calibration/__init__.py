@@ -1,4 +1,5 @@
-"""``calibrate`` and what it leads to: shares of it put together, and its file looked into.
+"""``calibrate`` and what it leads to: its statistics, their checkpoints, and shares of them put together.
 
-What may enter: how a model is run and counted, by one process or several, and where its statistics came from.
+What may enter: how a model is opened and run for its statistics, by one process or several, and where they
+came from. ``counting`` runs the batches; ``torchrun`` lets several processes share them.
 """

@@ -21,9 +21,9 @@ from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.graph.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
-from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints, collect
-from ptq_cli.pipeline.calibration.count_batches import AfterBatch
-from ptq_cli.pipeline.calibration.counting import counting_on
+from ptq_cli.pipeline.calibration.counting.collect import CalibrationCheckpoints, collect
+from ptq_cli.pipeline.calibration.counting.count_batches import AfterBatch
+from ptq_cli.pipeline.calibration.counting.counting_on import counting_on
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.pipeline.run.reading import no_data, open_data

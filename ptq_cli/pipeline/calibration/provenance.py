@@ -1,34 +1,25 @@
-"""Does a calibration still fit the recipe and the model? What it depends on is written into it."""
+"""What a calibration depends on, which is written into it: settings, files, and the kind of device."""
 
-import ast
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ptq_cli.collectors.artifact.calibration_file import Calibration, load_calibration
-from ptq_cli.collectors.artifact.share import Share
-from ptq_cli.core.errors import IncompleteCalibrationError, InputFileError, StaleCalibrationError
+from ptq_cli.core.errors import InputFileError
 from ptq_cli.core.files import sha256_file
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.run.output_checks import arch_file
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table
-from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
-from ptq_cli.recipe.recipe_layers import RecipeLayer, file_layer, table_layer
-from ptq_cli.recipe.recovery_rungs import REWRITING, rewriting_rungs
+from ptq_cli.recipe.locations import map_locations, relative_location
+from ptq_cli.recipe.recovery_rungs import rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.device import Device
 
 if TYPE_CHECKING:
-    import onnx_ir as ir
-
-    from ptq_cli.models.files.stored import StoredModel
+    pass
 
 TARGET = "quantization.target"
 RECOVERY = "recovery.rungs"
@@ -72,14 +63,11 @@ DEPENDS_ON = (
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
 
-HASHING_THREADS = 2
-"""One for the float model, one for the file that it was made from; a third core works meanwhile."""
 
 DEVICE_KIND = "runtime.device"
 """Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
 What is decided from a whole one holds for both, so a later stage may have another setting."""
 
-LOCATIONS = ("model.path", "model.arch", "text.tokenizer", "calibration.data", TARGET)
 HASH_PREFIX = "sha256 of "
 """Begins the key of a file that the model was made from; the rest is its path from the run directory."""
 
@@ -162,159 +150,3 @@ def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
         if name in table.get(section, {}):
             kept.setdefault(section, {})[name] = table[section][name]
     return kept
-
-
-class LoadedRun(NamedTuple):
-    """What a calibrated run holds.
-
-    Attributes:
-        resolved: the run's recipe with this request's flags, and what it names.
-        calibration: the statistics and where they come from.
-        float_model: that was calibrated.
-        graph: of the float model.
-    """
-
-    resolved: Resolved
-    calibration: Calibration
-    float_model: "StoredModel"
-    graph: "ir.Model"
-
-
-EXPORTED = ("amax", "weights", "activations", "override", "recovery", "export")
-"""Sections of a recipe that an export's flags set, besides the target."""
-
-
-def load_run(request: Request, run: RunDirectory) -> LoadedRun:
-    """Return what a run holds, if its parts still fit each other.
-
-    The flags of the calibration are repeated below this request's own, so that ``ptq export`` needs none
-    of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
-
-    Raises:
-        MissingStageError: nothing was calibrated in the run directory.
-        CalibrationFileError: the calibration is damaged.
-        ModelFormatError: a file that holds constants of the float model is missing or too short.
-        IncompleteCalibrationError: it has seen a part of the calibration set only.
-        StaleCalibrationError: the model or a setting has changed since; the message says which.
-    """
-    with loaded_run(request, run) as found:
-        return found
-
-
-@contextmanager
-def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> Iterator[LoadedRun]:
-    """Yield what ``load_run`` returns, while other threads hash the files that it comes from.
-
-    With ``reset``, what earlier exports set in the run's own recipe is left out.
-
-    The block may work with it, and must write nothing that stays: only at its end is it known to fit. Where a
-    file has changed, that is the error, whatever the block made of the file.
-
-    Raises:
-        PtqError: as ``load_run`` does.
-    """
-    from ptq_cli.models.files.stored import read_parsed
-
-    calibration = load_calibration(run.require_stage(run.calibration, "ptq calibrate"))
-    run.require_stage(run.float_model, "ptq calibrate")
-    stored = calibration.provenance
-    if stored.share is not None:
-        raise incomplete(run, stored.share)
-    with ThreadPoolExecutor(HASHING_THREADS, "hash") as pool:
-        files = pool.submit(_require_same_files, stored.settings, run)
-        float_model, message = read_parsed(run.float_model)
-        digest = pool.submit(lambda: float_model.sha256)
-
-        def require_same() -> None:
-            if digest.result() != stored.model:
-                raise _stale(f"'{run.float_model}' is not the model that was calibrated")
-            files.result()
-
-        try:
-            own = file_layer(run.recipe) if run.recipe.is_file() else None
-            if own is not None and reset:
-                own = _before_exports(own, stored.settings, run)
-            flags = table_layer(stored.flags, run.path, "the calibration's flags")
-            resolved = resolve(request, earlier=flags, otherwise=own)
-            _require_same_settings(settings_of(resolved.recipe, run), stored.settings, run)
-            _require_rungs(resolved.recipe.recovery.rungs, stored.settings)
-            graph = float_model.load(message)
-            del message  # The constants in it are let go with the graph's.
-            yield LoadedRun(resolved, calibration, float_model, graph)
-        except Exception:
-            require_same()
-            raise
-        require_same()
-
-
-def _before_exports(own: RecipeLayer, stored: dict[str, str], run: RunDirectory) -> RecipeLayer:
-    """Return a run's own recipe with the calibration's target, and without what exports set."""
-    table = {name: section for name, section in own.table.items() if name not in EXPORTED}
-    target = ast.literal_eval(stored[TARGET])
-    calibrated = map_locations(
-        {"quantization": {"target": target}}, lambda text: resolve_location(text, run.path.absolute())
-    )
-    return replace(own, table={**table, **calibrated})
-
-
-def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
-    """Return the error that says what a calibration has seen, and what is missing."""
-    if not share.finished:
-        return IncompleteCalibrationError(
-            f"'{run.calibration}' is a checkpoint of {share.describe()}, which is not finished",
-            hint="run ptq calibrate for it again; it continues from calibration.partial.safetensors",
-        )
-    return IncompleteCalibrationError(
-        f"'{run.calibration}' holds {share.describe()}, missing: {share.describe_missing()}",
-        hint="run ptq merge to combine the shards",
-    )
-
-
-def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run: RunDirectory) -> None:
-    defaults = settings_of(Recipe(), run)
-    for key, text in settings.items():
-        # A target decides which tensors are measured, and nothing of what is kept of one. Where those of
-        # another were measured too, that can be exported for; ``require_ranges`` says which were not.
-        # Names are those of the data that is read now, which is another one, and so are texts.
-        if (
-            key not in (TARGET, RECOVERY)
-            and key not in READING
-            and text != (before := stored.get(key, defaults.get(key)))
-        ):
-            was, now = _shown(key, before, run), _shown(key, text, run)
-            raise _stale(f"'{key}' was {was} when it was calibrated, and is {now} now")
-
-
-def _require_rungs(asked: Sequence[str], stored: dict[str, str]) -> None:
-    """Require that rungs which are named were climbed before the calibration; ``all`` names none of them."""
-    for name in asked:
-        if name in REWRITING and repr(name) not in stored.get(RECOVERY, ""):
-            raise StaleCalibrationError(
-                f"--recover {name} changes the model before it is calibrated, and it was calibrated without",
-                hint=f"run ptq calibrate --recover {name}, or leave {name} out",
-            )
-
-
-def _require_same_files(stored: dict[str, str], run: RunDirectory) -> None:
-    for key, digest in stored.items():
-        if not key.startswith(HASH_PREFIX):
-            continue
-        path = Path(resolve_location(key.removeprefix(HASH_PREFIX), run.path.absolute()))
-        # It may be gone by now (a CI job may keep the run directory alone); if it is there, it must fit.
-        if path.is_file() and sha256_file(path) != digest:
-            raise _stale(f"'{path}' has changed since it was calibrated")
-
-
-def _shown(key: str, text: str | None, run: RunDirectory) -> str:
-    if text in (None, "None"):
-        return "not set"
-    is_name = key == TARGET and not is_target_file(str(ast.literal_eval(str(text))))
-    if key not in LOCATIONS or is_name:
-        return str(text)
-    # A path reads as the user would type it, not as it looks from the run directory.
-    location = resolve_location(str(ast.literal_eval(str(text))), run.path.absolute())
-    return repr(relative_location(location, Path.cwd()))
-
-
-def _stale(message: str) -> StaleCalibrationError:
-    return StaleCalibrationError(message, hint="run ptq calibrate again, or undo the change")

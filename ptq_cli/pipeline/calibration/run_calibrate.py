@@ -1,112 +1,38 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.bind import is_step
-from ptq_cli.calibdata.dataset.selection import WHOLE, Selection, Shard, parse_shard
+from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
 from ptq_cli.collectors.artifact.calibration_file import (
     Calibration,
-    Provenance,
     calibration_bytes,
     load_calibration,
     parse_calibration,
     save_calibration,
 )
-from ptq_cli.collectors.artifact.share import Share
-from ptq_cli.collectors.statistics.tensor_statistics import NonFinite, TensorStatistics
-from ptq_cli.core.errors import EmptyDataError
-from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
+from ptq_cli.core.files import write_together
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     NO_CHECKPOINTS,
     CheckpointWriter,
-    advance,
     discard_checkpoint,
     load_checkpoint,
 )
-from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints
-from ptq_cli.pipeline.calibration.count_batches import AfterBatch
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
-from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.calibration.calibration_result import Calibrated, CalibrationResult, assemble
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
+from ptq_cli.pipeline.calibration.measured_part import measure_part, provenance_of, require_samples_seen
 from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.torchrun.distributed import Group
-
-NO_DATA = ""
-"""Stands for the digest of the data where no activation has to be measured, and none were given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationResult:
-    """The result of ``calibrate``.
-
-    Attributes:
-        run: where the files are.
-        source: the data, as it was named.
-        samples: how many samples were seen.
-        unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
-        method: the collector.
-        tensors: how many tensors were measured.
-        parity: largest relative difference of the float ONNX model to its source, or None if it was not
-            compared: ONNX that no pass rewrote.
-        dead: names of tensors that were always 0.
-        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
-        nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
-        channels: tensors of which each channel was measured, with the number of channels.
-        faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
-        compared_with: whose outputs ``parity`` compares with.
-        notes: what was done to the model and the data that a user should know.
-        rescaled: what was done to the channels of the model.
-    """
-
-    run: RunDirectory
-    source: str
-    samples: int
-    method: str
-    tensors: int
-    parity: float | None
-    dead: tuple[str, ...]
-    shards: str = ""
-    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
-    channels: Mapping[str, int] = field(default_factory=dict)
-    faint: tuple[str, ...] = ()
-    compared_with: str = "PyTorch's"
-    notes: tuple[str, ...] = ()
-    unit: str = "sample"
-    rescaled: tuple[Rescaling, ...] = ()
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """A calibration that is not written yet.
-
-    Attributes:
-        result: what was done.
-        model: the float model, serialized.
-        calibration: the statistics.
-        files: the content of each file to write.
-    """
-
-    result: CalibrationResult
-    model: StoredModel
-    calibration: Calibration
-    files: Mapping[Path, Content]
 
 
 def run_calibrate(
@@ -260,126 +186,3 @@ def make_calibration(
         subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial
     )
     return assemble(subject, calibration, resolved.recipe, run, changed)
-
-
-def provenance_of(
-    subject: CalibrationSubject, request: Request, resolved: Resolved, run: RunDirectory, shard: Shard
-) -> Provenance:
-    """Return what a calibration of a shard is made from, before its first batch."""
-    model, recipe = subject.model, resolved.recipe
-    settings = settings_of(recipe, run) | device_kind(resolved.machine.device)
-    return Provenance(
-        model=model.stored.sha256,
-        source=model.file.sha256,
-        data=subject.data.digest() if subject.data is not None else NO_DATA,
-        settings=settings | source_hashes(recipe.model.arch, model.file, run),
-        flags=flags_to_store(request, run),
-        method=recipe.calibration.method,
-        samples=0,
-        share=Share(shard.count, {shard.number: 0}, subject.batch_size, finished=False),
-    )
-
-
-def measure_part(
-    subject: CalibrationSubject,
-    settings: CalibrationSettings,
-    machine: Machine,
-    begun: Provenance,
-    progress: ProgressCallback,
-    *,
-    after_batch: AfterBatch | None = None,
-    checkpoints: CalibrationCheckpoints | None = None,
-    initial: Mapping[str, TensorStatistics] | None = None,
-) -> Calibration:
-    """Run what is left of a shard through the model.
-
-    Args:
-        subject: the model and the data.
-        settings: of the calibration.
-        machine: where it runs.
-        begun: which shard, and how much of it was seen before.
-        progress: is called after each batch.
-        after_batch: is called after each batch.
-        checkpoints: is given the statistics after a batch where it wants them.
-        initial: the statistics of what was seen before.
-
-    Raises:
-        EmptyDataError: the whole set, which is but one shard, has no samples.
-        PtqError: as ``measure`` does.
-    """
-    if begun.share is None:
-        raise ValueError("a part is of a shard")
-    ((number, done),) = begun.share.batches.items()
-    batches = 0
-
-    def count_batch(count: int, samples: int) -> None:
-        nonlocal batches
-        batches = count
-        if after_batch is not None:
-            after_batch(count, samples)
-
-    def shift(step: Progress) -> None:
-        total = begun.samples + step.total if step.total is not None else None
-        progress(replace(step, done=begun.samples + step.done, total=total))
-
-    selection = Selection(Shard(number, begun.share.count), done)
-    statistics, samples = measure(
-        subject,
-        settings,
-        machine,
-        shift,
-        selection,
-        after_batch=count_batch,
-        checkpoints=checkpoints,
-        initial=initial,
-    )
-    provenance = advance(begun, batches, samples, finished=True)
-    require_samples_seen(provenance)
-    return Calibration(provenance, statistics)
-
-
-def require_samples_seen(provenance: Provenance) -> None:
-    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none.
-
-    Raises:
-        EmptyDataError: there was no sample.
-    """
-    if provenance.share is None and not provenance.samples:
-        raise EmptyDataError(
-            "the calibration set has no samples", hint="pass a set that has samples with --data"
-        )
-
-
-def assemble(
-    subject: CalibrationSubject,
-    calibration: Calibration,
-    recipe: Recipe,
-    run: RunDirectory,
-    changed: tuple[Rescaling, ...] = (),
-) -> Calibrated:
-    """Return the files of a calibration, and what to tell of it."""
-    model, provenance = subject.model, calibration.provenance
-    files: dict[Path, Content] = {
-        **model.stored.files(run.float_model),
-        run.calibration: calibration_bytes(calibration),
-        run.recipe: recipe_to_toml(recipe, run.path).encode(),
-    }
-    seen = calibration.statistics
-    result = CalibrationResult(
-        run=run,
-        source=str(recipe.calibration.data),
-        samples=provenance.samples,
-        method=provenance.method,
-        tensors=len(seen),
-        parity=model.parity,
-        dead=tuple(name for name, item in seen.items() if item.dead),
-        shards=provenance.share.describe() if provenance.share is not None else "",
-        nonfinite={name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
-        channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
-        faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
-        compared_with=model.compared_with,
-        notes=(*model.notes, *subject.notes),
-        unit="step" if is_step(model.inputs) else "sample",
-        rescaled=changed,
-    )
-    return Calibrated(result, model.stored, calibration, files)

@@ -20,8 +20,9 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import CalibrationFileError, RecipeSyntaxError, StaleCalibrationError, UsageError
 from ptq_cli.core.files import Content, require_file, write_together
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX, LOCATIONS
-from ptq_cli.pipeline.calibration.run_calibrate import require_samples_seen
+from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS
+from ptq_cli.pipeline.calibration.measured_part import require_samples_seen
+from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml

@@ -17,7 +17,7 @@ from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.files.checker import check_stored
 from ptq_cli.models.files.stored import StoredModel, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
-from ptq_cli.pipeline.calibration.provenance import loaded_run
+from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.source_size import source_bytes
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
 from ptq_cli.pipeline.exporting.export_result import Exported, ExportResult

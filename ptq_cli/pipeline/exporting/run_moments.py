@@ -16,7 +16,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
-from ptq_cli.pipeline.calibration.provenance import LoadedRun, loaded_run
+from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.exporting.quantized_graph import quantized_graph
 from ptq_cli.pipeline.exporting.recovered_model import free_scales, largest_values

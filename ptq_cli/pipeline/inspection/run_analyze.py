@@ -4,46 +4,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
-from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.bind import fixed_batch_size, is_step
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.core.tensors import TensorSpec, sizes_of
+from ptq_cli.core.tensors import sizes_of
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.graph.graph_reading import nested_graphs
-from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
-from ptq_cli.pipeline.calibration.provenance import load_run
-from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
 from ptq_cli.pipeline.evaluation.written.run_page import page_with
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
-    as_exported,
     evaluated_layers,
     model_summary,
     plan_of,
-    quantized_metadata,
-    quantized_path,
-    require_origin,
 )
-from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of, yardstick_of
+from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of
+from ptq_cli.pipeline.inspection.opened_analysis import OpenedAnalysis, open_analysis
 from ptq_cli.pipeline.inspection.overlay_files import overlay_files
 from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs, require_outputs
-from ptq_cli.pipeline.run.reading import open_data
-from ptq_cli.pipeline.run.resolve import Request, Resolved
+from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs
+from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
-from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.quantized_file import with_types
-from ptq_cli.qdq.read.spelled_out import spelled_out
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
+from ptq_cli.report.analysis.activation_rows import activation_rows
 from ptq_cli.report.analysis.analysis_document import (
     Analysis,
     AnalyzedModels,
@@ -52,17 +40,16 @@ from ptq_cli.report.analysis.analysis_document import (
     Samples,
     analysis_to_json,
 )
-from ptq_cli.report.analysis.assemble import activation_rows, constant_rows, layer_rows
 from ptq_cli.report.analysis.better_ranges import better_activation_method, better_weight_method
+from ptq_cli.report.analysis.constant_rows import constant_rows
 from ptq_cli.report.analysis.judge import Yardstick
+from ptq_cli.report.analysis.layer_rows import layer_rows
 from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measure
 from ptq_cli.report.analysis.node_overlays import QUANTITIES, overlay_path
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.times import current_time
 from ptq_cli.runtime.engines.engine_registry import engine_of
-
-DEFAULT_SAMPLES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +104,7 @@ def run_analyze(
         MetricError: an output of the float model holds NaN or Inf, or one does not fit the metric.
     """
     question = question or Question()
-    opened = _open(request, run, quantized_model)
+    opened = open_analysis(request, run, quantized_model)
     if overlay is not None:
         require_free_outputs(
             [overlay_path(overlay, item) for item in QUANTITIES], input_files(opened.resolved.recipe)
@@ -155,7 +142,7 @@ def run_analyze(
     )
 
 
-def _overlays(file: Path, analysis: Analysis, opened: "_Opened") -> dict[Path, Content]:
+def _overlays(file: Path, analysis: Analysis, opened: OpenedAnalysis) -> dict[Path, Content]:
     return overlay_files(
         file,
         analysis,
@@ -166,63 +153,8 @@ def _overlays(file: Path, analysis: Analysis, opened: "_Opened") -> dict[Path, C
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Opened:
-    """What is looked at, found to belong together."""
-
-    resolved: Resolved
-    settings: EvaluationSettings
-    is_last_evaluation: bool
-    calibration: Calibration
-    pair: Pair
-    origin: Mapping[str, str]
-    twins: TwinGraphs
-    inputs: Sequence[TensorSpec]
-    dataset: Dataset
-    yardstick: Yardstick
-
-
-def _open(request: Request, run: RunDirectory, quantized_model: Path | None) -> _Opened:
-    resolved, calibration, float_model, graph = load_run(request, run)
-    recipe = resolved.recipe
-    require_outputs(run, input_files(recipe))
-    path = quantized_path(run, quantized_model)
-    pair = Pair(float_model, read_model(path), path.name)
-    origin = quantized_metadata(pair.quantized_model, path)
-    require_origin(origin, calibration, path)
-    resolved = as_exported(resolved, origin, path)
-    twins = TwinGraphs(graph, with_types(spelled_out(without_padding(load_onnx(path)), graph)))
-    inputs = input_specs(twins.float_model)
-    last = last_evaluation(request, run, quantized_model)
-    settings = _with_data_of(last, recipe.evaluation, request)
-    dataset = bind_inputs(open_data(settings, resolved.reading, "evaluation", "--eval-data"), inputs)
-    yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
-    return _Opened(
-        resolved=resolved,
-        settings=settings,
-        is_last_evaluation=last is not None,
-        calibration=calibration,
-        pair=pair,
-        origin=origin,
-        twins=twins,
-        inputs=inputs,
-        dataset=dataset,
-        yardstick=yardstick,
-    )
-
-
-def _with_data_of(
-    last: EvaluationSettings | None, settings: EvaluationSettings, request: Request
-) -> EvaluationSettings:
-    """Return the settings with the data of the last evaluation, where those are used, and few samples."""
-    if last is not None:
-        samples = settings.samples if "eval_samples" in request.settings else last.samples
-        settings = replace(settings, data=last.data, samples=samples)
-    return settings if settings.samples is not None else replace(settings, samples=DEFAULT_SAMPLES)
-
-
 def _assembled(
-    opened: _Opened,
+    opened: OpenedAnalysis,
     run: RunDirectory,
     question: Question,
     subject: LayerSubject,
@@ -256,7 +188,7 @@ def _assembled(
     )
 
 
-def _tensors(opened: _Opened, measured: Measured) -> tuple[TensorAnalysis, ...]:
+def _tensors(opened: OpenedAnalysis, measured: Measured) -> tuple[TensorAnalysis, ...]:
     settings, calibration = opened.resolved.recipe.amax, opened.calibration
 
     def better(name: str, parameters: QuantParameters) -> str:

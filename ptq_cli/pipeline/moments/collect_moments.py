@@ -13,15 +13,15 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
-from ptq_cli.pipeline.calibration.count_batches import (
+from ptq_cli.pipeline.calibration.counting.count_batches import (
     AfterBatch,
     BatchReports,
     count_batches,
     non_finite_error,
 )
+from ptq_cli.pipeline.calibration.counting.pieces_ahead import Piece
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece
 from ptq_cli.recovery.moments.tensor_moments import (
     MomentSite,
     TensorMomentCollector,

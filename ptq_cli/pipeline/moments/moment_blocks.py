@@ -11,7 +11,7 @@ from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import InputFileError, MomentsFileError, StaleMomentsError
 from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
-from ptq_cli.pipeline.calibration.count_batches import AfterBatch
+from ptq_cli.pipeline.calibration.counting.count_batches import AfterBatch
 from ptq_cli.pipeline.moments.collect_moments import STAGE, MomentSubject, collect_moments
 from ptq_cli.recovery.moments.moments_file import METHOD, Moments, load_moments, save_moments
 from ptq_cli.recovery.moments.tensor_moments import MomentSite, TensorMoments, total_bytes

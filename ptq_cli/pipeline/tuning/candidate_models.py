@@ -17,11 +17,11 @@ from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import make_export
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
 from ptq_cli.pipeline.tuning.candidate_calibrations import (
     CandidateCalibration,
     CandidateCalibrations,
 )
-from ptq_cli.pipeline.tuning.climb import Candidate, Seen
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.pipeline.tuning.layer_modes import BLOCK, dynamic_candidates, weight_only_candidates
 from ptq_cli.pipeline.tuning.layer_noise import layer_noise

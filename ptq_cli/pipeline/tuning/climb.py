@@ -1,77 +1,24 @@
 """Which candidate is tried next, and when one has shown enough. It knows neither models nor data."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.pipeline.tuning.budget_checks import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
+from ptq_cli.pipeline.tuning.budgets.budget_checks import LEVEL, advice_for, all_hold, budget_checks
+from ptq_cli.pipeline.tuning.budgets.budget_reach import could_be_shown
+from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
 from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.ladder import LadderStep
 from ptq_cli.report.document.measurement import Measurement
 
 DEFAULT = "default"
-SQNR = "sqnr_db"
 NO_MORE_RUNGS = "no further rung is left"
 NO_MORE_TIME = "the time budget was over"
 NO_MORE_LOOKS = "the samples set aside are too few for another look"
 INTERRUPTED = "it was interrupted"
 SHARE_OF_RUNGS = 0.5
 """Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """What a model is made with.
-
-    Attributes:
-        rungs: of recovery, in the order in which they run.
-        in_float: layers that stay in float.
-        in_16_bits: activations that have 16 bits.
-        dynamic: layers whose activations become integers in ranges that are found at each run.
-        weights_alone: layers of which only the weights are integers.
-    """
-
-    rungs: tuple[str, ...] = ()
-    in_float: tuple[str, ...] = ()
-    in_16_bits: tuple[str, ...] = ()
-    dynamic: tuple[str, ...] = ()
-    weights_alone: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, step: LadderStep) -> "Candidate":
-        """Return the candidate that a step of a ladder tells of."""
-        return cls(**{item.name: getattr(step, item.name) for item in fields(cls)})
-
-    @property
-    def key(self) -> str:
-        """A text that identifies it."""
-        names = self.rungs, self.in_float, self.in_16_bits, self.dynamic, self.weights_alone
-        return "|".join(",".join(part) for part in names)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What was measured of a candidate, and on how many samples."""
-
-    samples: int
-    measurements: tuple[Measurement, ...]
-
-    @property
-    def sqnr_db(self) -> float:
-        """SQNR of all outputs: the noise of each counts as a share of its signal.
-
-        Edge case:
-            Infinite if no output differs.
-        """
-        shares = [
-            10 ** (-item.quantized_value / 10)
-            for item in self.measurements
-            if item.name == SQNR or item.name.startswith(f"{SQNR}[")
-        ]
-        noise = sum(shares) / len(shares) if shares else math.nan
-        return -10 * math.log10(noise) if noise else math.inf
 
 
 class Subject(Protocol):

@@ -14,12 +14,8 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.pipeline.tuning.budget_checks import (
-    budget_gate,
-    decision_recipe,
-    of_first_output,
-    require_reachable,
-)
+from ptq_cli.pipeline.tuning.budgets.budget_gate import budget_gate, decision_recipe, of_first_output
+from ptq_cli.pipeline.tuning.budgets.budget_reach import require_reachable
 from ptq_cli.pipeline.tuning.candidate_models import first_samples
 from ptq_cli.pipeline.tuning.climbing_party import Party
 from ptq_cli.recipe.encode import recipe_to_toml

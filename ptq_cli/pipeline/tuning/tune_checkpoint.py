@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.core.documents.json_values import decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
-from ptq_cli.pipeline.tuning.climb import Seen
+from ptq_cli.pipeline.tuning.candidate import Seen
 from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking
 from ptq_cli.report.document.measurement import Measurement
 

@@ -14,7 +14,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.pipeline.calibration.provenance import load_run
+from ptq_cli.pipeline.calibration.loaded_run import load_run
 from ptq_cli.pipeline.exporting.placing.activation_formats import with_formats
 from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.exporting.ranges.tensor_ranges import decide_activations, statistics_of

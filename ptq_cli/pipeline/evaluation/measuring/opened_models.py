@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.pipeline.calibration.provenance import LoadedRun, load_run
+from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.measuring.exported_recipe import with_exported
 from ptq_cli.pipeline.evaluation.measuring.served_latency import require_served_batch

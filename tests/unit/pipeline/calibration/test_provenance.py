@@ -11,16 +11,14 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration, calibratio
 from ptq_cli.core.errors import CalibrationFileError, MissingStageError, StaleCalibrationError
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS, load_run, loaded_run
 from ptq_cli.pipeline.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
-    LOCATIONS,
     READING,
     RECOVERY,
     TARGET,
     flags_to_store,
-    load_run,
-    loaded_run,
     settings_of,
     source_hashes,
 )

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.pipeline.tuning.budget_checks import LEVEL
+from ptq_cli.pipeline.tuning.budgets.budget_checks import LEVEL
+from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
 from ptq_cli.pipeline.tuning.climb import (
     INTERRUPTED,
     NO_MORE_LOOKS,
     NO_MORE_RUNGS,
     NO_MORE_TIME,
-    Candidate,
     Climb,
-    Seen,
     TimeIsOverError,
 )
 from ptq_cli.recipe.sections.evaluation_sections import GateSettings

@@ -8,7 +8,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
-from ptq_cli.pipeline.calibration.collect import collect
+from ptq_cli.pipeline.calibration.counting.collect import collect
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 
 RNG = np.random.default_rng(23)

@@ -10,16 +10,16 @@ from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.work.progress import ProgressCallback, silent
-from ptq_cli.pipeline.calibration.count_batches import (
+from ptq_cli.pipeline.calibration.counting.count_batches import (
     AfterBatch,
     BatchReports,
     Checkpoints,
     count_batches,
     non_finite_error,
 )
-from ptq_cli.pipeline.calibration.counting import MakeCollector
-from ptq_cli.pipeline.calibration.feeding import Feeding
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece
+from ptq_cli.pipeline.calibration.counting.counting_on import MakeCollector
+from ptq_cli.pipeline.calibration.counting.feeding import Feeding
+from ptq_cli.pipeline.calibration.counting.pieces_ahead import Piece
 from ptq_cli.runtime.tapping.buffers import Arrays
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass, Run, Tensor
 

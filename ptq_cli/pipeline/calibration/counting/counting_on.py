@@ -1,7 +1,7 @@
 """What counts: numba on the host's arrays, PyTorch on the tensors of a device.
 
-Both make collectors of the same kinds (``registry.Collector``), whose statistics have the same bytes for the
-same values. Whoever feeds them does not know which of the two they are.
+Both make collectors of the same kinds (``collectors.collector.Collector``), whose statistics have the same
+bytes for the same values. Whoever feeds them does not know which of the two they are.
 """
 
 from typing import Protocol
@@ -29,6 +29,6 @@ def counting_on(device: Device) -> MakeCollector:
     """
     if device.is_host:
         return make_collector
-    from ptq_cli.pipeline.calibration.device_counting import make_torch_collector
+    from ptq_cli.pipeline.calibration.counting.device_collectors import make_torch_collector
 
     return make_torch_collector

@@ -18,7 +18,7 @@ from ptq_cli.collectors.artifact.calibration_file import Item
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
+from ptq_cli.pipeline.calibration.counting.pieces_ahead import Piece, pieces, work_ahead
 from ptq_cli.runtime.tapping.forward import Forward
 
 AfterBatch = Callable[[int, int], None]

@@ -14,7 +14,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.work.progress import Progress
-from ptq_cli.pipeline.calibration.collect import collect
+from ptq_cli.pipeline.calibration.counting.collect import collect
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from ptq_cli.runtime.tapping.tapped import TappedModel
