@@ -19,8 +19,8 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo_network import Feed, feeds_of, sqnr_db
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.latency import LatencyRatio, Scenario, opener
-from ptq_cli.report.evaluation.latency_turns import LatencyTurns
+from ptq_cli.report.evaluation.speed.latency import LatencyRatio, Scenario, opener
+from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns
 from ptq_cli.runtime.engines.openvino_engine import OPEN_VINO
 from ptq_cli.runtime.rounds import take_rounds
 

@@ -29,7 +29,7 @@ from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.plan.target.target_file import TARGETS
-from ptq_cli.report.evaluation.latency import latency_ratio
+from ptq_cli.report.evaluation.speed.latency import latency_ratio
 from ptq_cli.runtime.rounds import take_rounds
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.turns import Turns

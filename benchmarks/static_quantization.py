@@ -29,7 +29,7 @@ from benchmarks.results_page import print_part
 from benchmarks.timing import run_ptq
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
+from ptq_cli.report.evaluation.speed.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.report.metrics.values.sqnr import Sqnr
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.sessions.session import Session

@@ -24,7 +24,7 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo_metrics import Labels, task_of
 from ptq_cli.core.errors.error_text import first_line
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.latency import measure_latency
+from ptq_cli.report.evaluation.speed.latency import measure_latency
 from ptq_cli.report.metrics.values.sqnr import Sqnr
 from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
 from ptq_cli.runtime.sessions.session import Session

@@ -15,8 +15,8 @@ from hypothesis import settings
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 SHORT_LATENCY = {
-    "ptq_cli.report.evaluation.latency_turns.SECONDS": 0.1,
-    "ptq_cli.report.evaluation.latency_turns.LIMITED_SECONDS": 0.5,
+    "ptq_cli.report.evaluation.speed.latency_turns.SECONDS": 0.1,
+    "ptq_cli.report.evaluation.speed.latency_turns.LIMITED_SECONDS": 0.5,
     "ptq_cli.pipeline.evaluation.measuring.served_latency.PROFILED_SECONDS": 0.1,
 }
 """Seconds."""

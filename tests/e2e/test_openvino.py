@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.report.evaluation.latency_turns import LatencyTurns
+from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns
 from ptq_cli.runtime.engines.engine import Model
 from ptq_cli.runtime.engines.openvino_engine import CompiledModel, OpenVino
 from ptq_cli.runtime.turns import Turns

@@ -11,7 +11,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.report.evaluation.latency_turns import LatencyTurns
+from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns
 from ptq_cli.runtime.engines.engine import Model
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.sessions.session import Session

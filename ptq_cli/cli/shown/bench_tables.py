@@ -11,8 +11,8 @@ from ptq_cli.latency.operator_summary import OperatorSummary, by_operator, growt
 from ptq_cli.latency.operator_times import NodeTime
 from ptq_cli.pipeline.inspection.benched_models import shown_names
 from ptq_cli.pipeline.inspection.run_bench import BenchResult, BenchScenario
-from ptq_cli.report.evaluation.bench_document import Bench, bench_values, timed_scenario
-from ptq_cli.report.evaluation.latency import LatencyComparison
+from ptq_cli.report.evaluation.speed.bench_document import Bench, bench_values, timed_scenario
+from ptq_cli.report.evaluation.speed.latency import LatencyComparison
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.text.latency_doubts import described, latency_doubts
 from ptq_cli.report.text.numbers import format_latency

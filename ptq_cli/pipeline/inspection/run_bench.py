@@ -20,7 +20,7 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.report.evaluation.latency import LatencyComparison, Scenario, measure_latencies
+from ptq_cli.report.evaluation.speed.latency import LatencyComparison, Scenario, measure_latencies
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts

@@ -1,16 +1,19 @@
 """Every metric of every model, fed batch by batch; what a checkpoint holds of an evaluation."""
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Protocol, cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.locations import relative_location
 from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.evaluation.judged_measurements import (
+    FLOAT,
+    PYTORCH,
+    compared_measurement,
+    judged_measurement,
+)
 from ptq_cli.report.evaluation.judged_metrics import Judged
 from ptq_cli.report.evaluation.label_checks import fitting_targets
 from ptq_cli.report.evaluation.model_outputs import (
@@ -20,13 +23,9 @@ from ptq_cli.report.evaluation.model_outputs import (
     require_same_shapes,
 )
 from ptq_cli.report.evaluation.output_comparisons import Comparisons
-from ptq_cli.report.evaluation.uncertainty import with_interval, with_paired_intervals
 from ptq_cli.report.metrics.base import COMPARED, LabelMetric
-from ptq_cli.report.metrics.classes.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.recorder import State, below
 
-FLOAT, PYTORCH = "float model", "PyTorch model"
-CLASS_ACCURACY = "class_accuracy"
 SEPARATOR = "/"
 """Between the parts of a key of the state; metrics' own keys hold none."""
 
@@ -187,7 +186,7 @@ class Evaluator:
         if self.is_refused:
             raise self.refusal(self.samples)
         return tuple(
-            Evaluation(self.samples, (*self._label_measurements(model), *compared.measurements(self.samples)))
+            Evaluation(self.samples, (*self._judged(model), *compared.measurements(self.samples)))
             for model, compared in zip(self._quantized, self._comparisons, strict=True)
         )
 
@@ -265,48 +264,16 @@ class Evaluator:
             require_same_shapes(outputs.of_float, arrays, self._outputs, model, place)
         return found
 
-    def _label_measurements(self, model: str) -> Iterable[Measurement]:
+    def _judged(self, model: str) -> Iterator[Measurement]:
         for judged, metrics in zip(self._metrics, self._labelled, strict=True):
-            spec, of_quantized = judged.spec, metrics[model]
-            code = spec.code
-            if FLOAT not in metrics:
-                yield _compared(judged, of_quantized, self.samples)
-                continue
-            of_float = metrics[FLOAT]
-            plain = Measurement(
-                name=spec.name,
-                unit=of_quantized.unit,
-                needs_labels=spec.needs_labels,
-                higher_is_better=of_quantized.higher_is_better,
-                quantized_value=of_quantized.compute(),
-                float_value=of_float.compute(),
-                output=judged.output_name,
-                pytorch_value=metrics[PYTORCH].compute() if PYTORCH in metrics else None,
-                computed_by=relative_location(code, Path.cwd()) if code is not None else None,
-                arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
-            )
-            measured = with_paired_intervals(plain, of_float.resampling(), of_quantized.resampling())
-            if spec.metric == CLASS_ACCURACY:
-                pair = cast(ClassAccuracy, of_float), cast(ClassAccuracy, of_quantized)
-                measured = replace(measured, by_class=ClassAccuracy.by_class(*pair, self._class_names))
-            yield measured
+            if FLOAT in metrics:
+                yield judged_measurement(judged, metrics, model, self._class_names)
+            else:
+                yield compared_measurement(judged, metrics[model], self.samples)
 
 
 def _compares(metric: LabelMetric) -> bool:
     return metric.targets in COMPARED
-
-
-def _compared(judged: Judged, metric: LabelMetric, samples: int) -> Measurement:
-    """Return what a metric measured of which the float model gives the labels: it has one value."""
-    plain = Measurement(
-        name=judged.spec.name,
-        unit=metric.unit,
-        needs_labels=False,
-        higher_is_better=metric.higher_is_better,
-        quantized_value=metric.compute(),
-        output=judged.output_name,
-    )
-    return with_interval(plain, metric.resampling(), samples)
 
 
 def _feed(

@@ -5,7 +5,7 @@ from typing import Annotated
 from ptq_cli.core.documents.json_schema import FileFormat
 from ptq_cli.report.analysis import analysis_document
 from ptq_cli.report.document import details, ladder, report_document
-from ptq_cli.report.evaluation import bench_document
+from ptq_cli.report.evaluation.speed import bench_document
 
 ReportFile = Annotated[
     report_document.Report, FileFormat(report_document.FORMAT, report_document.FORMAT_VERSION)

@@ -32,7 +32,7 @@ from ptq_cli.report.document.times import (
     Times,
     current_time,
 )
-from ptq_cli.report.evaluation.latency_turns import LatencyTurns, take_latency_turns
+from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns, take_latency_turns
 from ptq_cli.report.text.result_warnings import BY_LATENCY
 from ptq_cli.report.text.speed_lines import slower_warning
 from ptq_cli.runtime.engines.engine import Engine

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.report.evaluation.latency import LatencyComparison, ModelLatency
+from ptq_cli.report.evaluation.speed.latency import LatencyComparison, ModelLatency
 from ptq_cli.report.text import latency_doubts as doubts
 
 QUIET = ModelLatency(

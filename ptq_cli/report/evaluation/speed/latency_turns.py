@@ -9,7 +9,7 @@ from time import perf_counter
 from ptq_cli.core.telling_times import SHORTEST_RUN
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.report.document.times import latency_verdict
-from ptq_cli.report.evaluation.latency import LatencyRatio, Scenario, latency_ratio, opener
+from ptq_cli.report.evaluation.speed.latency import LatencyRatio, Scenario, latency_ratio, opener
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.rounds import take_rounds

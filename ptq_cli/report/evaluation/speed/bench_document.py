@@ -12,7 +12,7 @@ from ptq_cli.core.documents.json_values import AtLeast, encode
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.latency.operator_summary import by_operator
 from ptq_cli.latency.operator_times import NodeTime
-from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, ModelLatency
+from ptq_cli.report.evaluation.speed.latency import LatencyComparison, LatencyRatio, ModelLatency
 from ptq_cli.report.intervals.interval import Interval
 
 FORMAT = "ptq.bench"
