@@ -1,7 +1,9 @@
 """What the pages say is what happens: each command and each block of code runs, or says why not."""
 
+import re
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tools.pages.shown import missing
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in page_names()}
 WRITTEN = [name for name in TEXTS if name not in NOT_YET]
 ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
+MODULE = re.compile(r"python -m\s+((?:benchmarks|tests|tools)\.[\w.]*\w)")
 
 SHORTER = ("--seconds 2", "--seconds 0.2")
 """What is measured needs no certainty here."""
@@ -73,6 +76,12 @@ def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("name", page_names())
 def test_every_command_of_a_page_has_options_that_exist(name: str) -> None:
     assert list(command_faults(TEXTS[name])) == []
+
+
+def test_every_module_that_a_page_runs_exists() -> None:
+    named = [(name, module) for name, text in TEXTS.items() for module in MODULE.findall(text)]
+    assert len(named) > 20
+    assert [item for item in named if find_spec(item[1]) is None] == []
 
 
 @pytest.mark.parametrize(
