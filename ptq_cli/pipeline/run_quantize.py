@@ -48,12 +48,14 @@ class QuantizationResult:
         export: what was written.
         evaluation: None if none was asked for.
         times: how fast the quantized model is; those of the evaluation, if there is one.
+        has_evaluation_data: whether the recipe names data to evaluate it on.
     """
 
     calibration: CalibrationResult
     export: ExportResult
     evaluation: EvaluationResult | None
     times: Times
+    has_evaluation_data: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,8 @@ def make_quantization(
     evaluation = evaluated.result if evaluated is not None else None
     times = evaluation.report.times if evaluation else _served(resolved, stored, exported, run, progress)
     files = {**calibrated.files, **exported.files, **(evaluated.files if evaluated is not None else {})}
-    result = QuantizationResult(calibrated.result, exported.result, evaluation, times)
+    has_data = recipe.evaluation.data is not None
+    result = QuantizationResult(calibrated.result, exported.result, evaluation, times, has_data)
     return MadeQuantization(result, stored, exported.model, files)
 
 

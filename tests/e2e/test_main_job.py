@@ -101,6 +101,7 @@ def test_the_max_method_works_on_its_own_statistics(digits: Path, ptq: Any) -> N
 
 def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(digits: Path, ptq: Any) -> None:
     outcome = ptq("quantize model.onnx --data calib.npz --output out.onnx --samples 64 --run arrays")
+    assert outcome.err.splitlines()[-1] == "next: ptq evaluate out.onnx --run arrays"
     assert outcome.status == 0, outcome
     assert (digits / "out.onnx").stat().st_size < 800_000
     assert sorted(path.name for path in (digits / "arrays").iterdir()) == [

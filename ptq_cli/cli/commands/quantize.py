@@ -72,7 +72,8 @@ def command(
     """Calibrate MODEL, export it and, if asked to, evaluate it.
 
     It is evaluated if --evaluate or another option of the evaluation is given, such as --eval-data or
-    --metric, or if a limit is set here or in a recipe.
+    --metric, or if a limit is set here or in a recipe. Evaluation data in a recipe alone wait for ptq
+    evaluate.
 
     Does the same as ptq calibrate, ptq export and ptq evaluate with the same options, but writes all files at
     the end: if a step fails or is interrupted, the files of earlier runs stay as they were.

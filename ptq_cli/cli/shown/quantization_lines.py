@@ -12,7 +12,8 @@ from ptq_cli.cli.shown.report_lines import (
     print_speed,
     report_values,
 )
-from ptq_cli.cli.shown.terminal.output import print_json
+from ptq_cli.cli.shown.terminal.output import print_json, tell
+from ptq_cli.cli.shown.terminal.phrases import next_step
 from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
 from ptq_cli.core.documents.json_values import encode
 
@@ -34,12 +35,14 @@ def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
 
 
 def print_judgement(result: "QuantizationResult") -> None:
-    """Print the report, or how fast the model is if it was not evaluated, and the warnings."""
+    """Print the report, or how fast the model is and what evaluates it, and the warnings."""
     if result.evaluation is not None:
         print_evaluation(result.evaluation)
         return
     print_speed(result.times)
     warn_of_result((*result.export.warnings, *result.times.warnings))
+    command = "ptq evaluate" if result.has_evaluation_data else "ptq evaluate --eval-data PATH"
+    tell(next_step(command, result.calibration.run, result.export.output))
 
 
 def quantization_values(result: "QuantizationResult") -> dict[str, Any]:

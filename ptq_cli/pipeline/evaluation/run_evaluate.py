@@ -98,7 +98,7 @@ def run_evaluations(
     ranks = find_ranks(os.environ)
     with joined_ranks(ranks) as group:
         opened = open_models(request, run, quantized_models)
-        evaluation_set = open_evaluation_set(opened)
+        evaluation_set = open_evaluation_set(opened, progress)
         is_first = ranks is None or ranks.is_first
         if restart and is_first:
             discard_evaluation_checkpoint(run.evaluation_checkpoint)

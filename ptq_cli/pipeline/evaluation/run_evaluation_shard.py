@@ -78,7 +78,7 @@ def run_evaluation_shard(
     part = parse_shard(shard)
     require_single(find_ranks(os.environ), "one shard")
     opened = open_models(request, run, quantized_models)
-    evaluation_set = open_evaluation_set(opened)
+    evaluation_set = open_evaluation_set(opened, progress)
     file = run.evaluation_shard(str(part))
     require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
     resolved, measured = opened.resolved(run), MeasuredSet.of(evaluation_set)

@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.pipeline.calibration.loaded_run import load_run
-from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation
+from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     as_exported,
@@ -63,7 +63,9 @@ def open_analysis(request: Request, run: RunDirectory, quantized_model: Path | N
     twins = TwinGraphs(graph, with_types(spelled_out(without_padding(load_onnx(path)), graph)))
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
-    settings = _with_data_of(last, recipe.evaluation, request)
+    if last is None:
+        resolved, _ = with_remembered_evaluation(resolved, request, run, quantized_model)
+    settings = _with_data_of(last, resolved.recipe.evaluation, request)
     dataset = bind_inputs(open_data(settings, resolved.reading, "evaluation", "--eval-data"), inputs)
     yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
     return OpenedAnalysis(

@@ -16,6 +16,7 @@ from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.inspection.benched_models import BenchedModels, open_models
 from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.preparing.served_inputs import ServedInputs, batches_of, inputs_of_recipe
+from ptq_cli.pipeline.run.remembered_data import with_run_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.check import check_recipe
@@ -132,6 +133,7 @@ def run_bench(
     )
     beside = next((file for path in paths if (file := RunDirectory(path.parent).recipe).is_file()), None)
     resolved = resolve(request, otherwise=file_layer(beside) if beside is not None else None)
+    resolved = with_run_data(resolved, request, beside)
     threads = _threads(options.threads, resolved)
     for path in paths:
         progress(Progress(f"reading {path.name}", 0, None))

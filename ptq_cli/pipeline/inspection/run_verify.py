@@ -15,6 +15,7 @@ from ptq_cli.models.operators.pair_operators import QUANTIZE
 from ptq_cli.pipeline.inspection.compared_outputs import compare_each_kernel, compare_outputs
 from ptq_cli.pipeline.inspection.compared_samples import compared_samples, sample_work
 from ptq_cli.pipeline.inspection.target_of import target_of
+from ptq_cli.pipeline.run.remembered_data import with_run_data
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.target.rules import Target
@@ -72,7 +73,9 @@ def run_verify(
     _require_limits(options)
     path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
     beside = RunDirectory(path.parent).recipe
-    resolved = resolve(request, otherwise=file_layer(beside) if beside.is_file() else None)
+    kept = beside if beside.is_file() else None
+    resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
+    resolved = with_run_data(resolved, request, kept)
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
     fix_inputs(graph, resolved.recipe.model.inputs, path.name)

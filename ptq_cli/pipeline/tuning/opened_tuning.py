@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset
-from ptq_cli.core.work.progress import ProgressCallback
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, fit_evaluation
@@ -12,6 +12,7 @@ from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe, t
 from ptq_cli.pipeline.run.library_versions import library_versions
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.reading import open_data
+from ptq_cli.pipeline.run.remembered_data import with_calibration_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budgets.budget_gate import budget_gate, decision_recipe, of_first_output
@@ -74,6 +75,9 @@ def open_tuning(
     """
     if not resolve(request).recipe.calibration.set_aside:
         request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
+    request, note = with_calibration_data(request, resolve(request).recipe, run)
+    if note:
+        progress(Progress("tune", 0, None, note))
     resolved = resolve(request)
     recipe = resolved.recipe
     gate = budget_gate(recipe)

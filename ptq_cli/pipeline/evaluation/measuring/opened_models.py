@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptq_cli.core.errors import UsageError
+from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
+from ptq_cli.pipeline.evaluation.last_evaluation import with_remembered_evaluation
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.measuring.exported_recipe import with_exported
 from ptq_cli.pipeline.evaluation.measuring.served_latency import require_served_batch
@@ -38,12 +40,14 @@ class OpenedModels:
         paths: files of the quantized models.
         pairs: the float model, the same in each, and a quantized one.
         runs: where the report of each quantized model goes.
+        note: what data the run remembers, if it is evaluated on those; otherwise empty.
     """
 
     loaded: LoadedRun
     paths: tuple[Path, ...]
     pairs: tuple[Pair, ...]
     runs: tuple[RunDirectory, ...]
+    note: str = ""
 
     def resolved(self, run: RunDirectory) -> Resolved:
         """Return the recipe of the evaluation, with what the run's model was exported with."""
@@ -60,6 +64,9 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
         UsageError: two models have the same name.
     """
     loaded = load_run(request, run)
+    asked = quantized_models[0] if len(quantized_models) == 1 else None
+    resolved, note = with_remembered_evaluation(loaded.resolved, request, run, asked)
+    loaded = loaded._replace(resolved=resolved)
     inputs = input_files(loaded.resolved.recipe)
     require_outputs(run, inputs)
     paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
@@ -71,16 +78,22 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
         exported = as_exported(loaded.resolved, origin, path)
         with_ranges_of(exported.recipe, origin, loaded.calibration, path.name)
     require_served_batch(loaded.resolved, loaded.graph)
-    return OpenedModels(loaded=loaded, paths=tuple(paths), pairs=pairs, runs=tuple(runs))
+    return OpenedModels(loaded=loaded, paths=tuple(paths), pairs=pairs, runs=tuple(runs), note=note)
 
 
-def open_evaluation_set(opened: OpenedModels) -> EvaluationSet:
+def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> EvaluationSet:
     """Return the evaluation data, fitted to the models.
+
+    Args:
+        opened: the models.
+        progress: is told which data the run remembers, if it is evaluated on those.
 
     Raises:
         PtqError: the data cannot be used, or a metric does not fit.
     """
     resolved = opened.loaded.resolved
+    if opened.note:
+        progress(Progress("evaluate", 0, None, opened.note))
     dataset = open_data(resolved.recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
     return fit_evaluation(dataset, resolved.recipe, opened.loaded.graph)
 
