@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 import ptq_cli
 from ptq_cli.core.errors import PtqError, RecipeValueError, TargetOverrideError
 
-TOKENS, WIDTH, HIDDEN, BLOCK = 40, 64, 100, 32
-"""The hidden layer has no whole number of blocks."""
+TOKENS, WIDTH, HIDDEN, BLOCK = 40, 64, 99, 32
+"""The hidden layer has an odd number of values, which is no whole number of blocks: MatMulNBits takes
+ceil(K / block_size) blocks (com.microsoft, version 1), the last of them filled up."""
 OWN_ARITHMETIC = 2e-6
 """Of the largest logit: ONNX Runtime adds the products of blocks in another order."""
 
