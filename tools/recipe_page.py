@@ -49,13 +49,13 @@ is relative to the recipe's folder; a path in a flag is relative to the current 
 `ptq calibrate`, `ptq export` and `ptq quantize` write the resolved recipe to `recipe.toml` in the run
 directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`.
 
-If there is one of these, and neither it nor a flag names data, the run directory's are used: `ptq evaluate` takes those of the
-last evaluation, or those that the model was quantized with, and says so in a note; `ptq analyze`, `verify` and `bench` name
-the data with their results; `ptq tune` of the same model takes those of the calibration
-([0058](decisions/0058-data-that-a-run-remembers.md)).
+If there is one of these, and neither it nor a flag names data, the run directory's are used: `ptq evaluate`
+takes those of the last evaluation, or those that the model was quantized with, and says so in a note; `ptq
+analyze`, `verify` and `bench` name the data with their results; `ptq tune` of the same model takes those of
+the calibration ([0058](decisions/0058-data-that-a-run-remembers.md)).
 
-`ptq quantize` evaluates if there is a limit, or with `--evaluate` or another option of the evaluation. Data under `[evaluation]`
-alone are for `ptq evaluate`, which it names in its last line.
+`ptq quantize` evaluates if there is a limit, or with `--evaluate` or another option of the evaluation. Data
+under `[evaluation]` alone are for `ptq evaluate`, which it names in its last line.
 
 `ptq export` writes it together with the run's own `model.int8.onnx`, so the flags of such an export hold for
 later ones. `ptq export --output FILE` writes only FILE, and its flags hold for that file alone. `ptq export

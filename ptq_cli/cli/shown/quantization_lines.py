@@ -31,18 +31,19 @@ def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
         print_calibration(result.calibration)
         print_export(result.export)
         print_judgement(result)
+        if result.evaluation is None:
+            command = "ptq evaluate" if result.has_evaluation_data else "ptq evaluate --eval-data PATH"
+            tell(next_step(command, result.calibration.run, result.export.output))
     return exit_status(result.evaluation)
 
 
 def print_judgement(result: "QuantizationResult") -> None:
-    """Print the report, or how fast the model is and what evaluates it, and the warnings."""
+    """Print the report, or how fast the model is if it was not evaluated, and the warnings."""
     if result.evaluation is not None:
         print_evaluation(result.evaluation)
         return
     print_speed(result.times)
     warn_of_result((*result.export.warnings, *result.times.warnings))
-    command = "ptq evaluate" if result.has_evaluation_data else "ptq evaluate --eval-data PATH"
-    tell(next_step(command, result.calibration.run, result.export.output))
 
 
 def quantization_values(result: "QuantizationResult") -> dict[str, Any]:
