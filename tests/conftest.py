@@ -45,13 +45,14 @@ def one_table_of_operators() -> Iterator[None]:
 def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Many tests start with the checkpoint of a sample model, and PyTorch takes seconds to export it.
 
-    Its export is kept for all tests of this run, those in other workers included. Models of tests' own are
-    exported each time.
+    Its export is kept for all tests of this run, those in other workers included; so is that of the project
+    in which the examples of the commands run. Models of tests' own are exported each time.
     """
     if "torch" not in sys.modules:
         yield
         return
     from ptq_cli.models.loading.pytorch.module_source import ModuleSource
+    from tools.pages.project_folder import CHECKPOINTS
 
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -59,7 +60,7 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
     export = ModuleSource._to_onnx
 
     def kept(source: ModuleSource, arguments: dict[str, Any], axes: Any) -> ir.Model:
-        if source.file.sha256 not in samples:
+        if source.file.sha256 not in samples | CHECKPOINTS:
             return export(source, arguments, axes)
         inputs = {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in arguments.items()}
         asked = repr((source.file.sha256, inputs, axes, sorted(source.values.items())))

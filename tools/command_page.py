@@ -1,6 +1,8 @@
 """``docs/commands.md``: every command and option, as click knows them."""
 
 import inspect
+from collections.abc import Sequence
+from itertools import groupby
 
 import click
 
@@ -27,6 +29,8 @@ Results go to stdout, everything else to stderr: progress, notes, warnings, the 
 
 `--quiet` and `--debug` can be given before or after the command.
 
+The examples are for a folder with a model, its data and a `ptq.toml` that names them; flags override it.
+
 Tables fit the terminal, or the width in `COLUMNS`. On a narrow terminal, a table has fewer columns, or each
 name has a line of its own; numbers and words are never split. Lines in a pipe are not wrapped.
 
@@ -40,6 +44,11 @@ name has a line of its own; numbers and words are never split. Lines in a pipe a
 | 3 | a limit failed |
 | 130 | interrupted; earlier outputs are unchanged |
 """
+FOLDER = "project"
+FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project without recipe"}
+"""Where the examples run, and where those of some commands do; ``tools.pages.folders`` makes them."""
+NOT_RUN = {"torchrun": "it starts four processes; the tests of torchrun start two"}
+"""Why examples that begin with a program are not run."""
 PARAMETER_NAMES = {"minimum": "min"}
 """Parameters whose name in click differs from the setting's: ``min`` is a Python function."""
 
@@ -67,8 +76,10 @@ def _sections(command: click.Command, context: click.Context) -> list[str]:
 
 def _group_section(context: click.Context) -> str:
     names = ", ".join(f"[`{name}`](#ptq-{name})" for name in COMMANDS)
+    change, *lines = _examples(cli.epilog or "")
+    example = [f"In `{change.removeprefix('cd ')}`:", _block(None, lines, change.rpartition("/")[2])]
     parts = ["## ptq", inspect.cleandoc(cli.help or ""), f"Commands: {names}.", _options(cli, context)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *example]) + "\n"
 
 
 def _section(command: click.Command, context: click.Context) -> str:
@@ -78,7 +89,7 @@ def _section(command: click.Command, context: click.Context) -> str:
         f"```text\n{usage}\n```",
         inspect.cleandoc(command.help or ""),
         _options(command, context),
-        *_epilog(command.epilog or ""),
+        *_epilog(command.epilog or "", FOLDERS.get(context.command_path, FOLDER)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -115,9 +126,20 @@ def _keys(option: click.Option) -> str:
     return ", ".join(f"[`{key}`](recipe.md#{key.partition('.')[0]})" for key in keys)
 
 
-def _epilog(text: str) -> list[str]:
-    lines = inspect.cleandoc(text.replace("\b", "")).splitlines()
-    examples = [line.strip() for line in lines if line.startswith("  ")]
+def _epilog(text: str, folder: str) -> list[str]:
+    lines, examples = inspect.cleandoc(text.replace("\b", "")).splitlines(), _examples(text)
     rest = [line for line in lines if line and not line.startswith(("  ", "Example"))]
-    parts = ["Examples:\n\n```bash\n" + "\n".join(examples) + "\n```"] if examples else []
-    return parts + ["\n".join(rest)] * bool(rest)
+    by_reason = groupby(examples, key=lambda line: NOT_RUN.get(line.partition(" ")[0]))
+    blocks = [_block(reason, list(group), folder) for reason, group in by_reason]
+    return ["Examples:", *blocks] * bool(blocks) + ["\n".join(rest)] * bool(rest)
+
+
+def _examples(epilog: str) -> list[str]:
+    lines = inspect.cleandoc(epilog.replace("\b", "")).splitlines()
+    return [line.strip() for line in lines if line.startswith("  ")]
+
+
+def _block(reason: str | None, lines: Sequence[str], folder: str) -> str:
+    """Return examples between fences, with the comment that says where they run or why not."""
+    comment = f"<!-- not run: {reason} -->" if reason else f"<!-- folder: {folder} -->"
+    return "\n".join([comment, "```bash", *lines, "```"])

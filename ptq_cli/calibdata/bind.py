@@ -224,7 +224,7 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str, *, sizes: bo
         if size is not None and fixed is not None and size != fixed:
             raise DataShapeError(
                 f"dimension {axis} of input '{wanted.name}' differs: {shapes}",
-                hint="reshape the array; for images set image.resize, image.mode or image.layout",
+                hint=_size_hint(found, wanted),
             )
     if found.dtype != wanted.dtype:
         raise DataTypeError(
@@ -241,6 +241,21 @@ def _rank_hint(found: TensorSpec, wanted: TensorSpec) -> str:
     if len(found.shape) == len(wanted.shape) - 1:
         return f"axis {axis} is the sample; reshape the array: numpy.stack(samples, {axis}) joins several"
     return f"axis {axis} is the sample; reshape the array"
+
+
+def _size_hint(found: TensorSpec, wanted: TensorSpec) -> str:
+    """Return the hint about sizes that differ: the order of the axes, if nothing else does."""
+    left = list(range(1, len(found.shape)))
+    order: dict[int, int] = {}
+    for axis, size in enumerate(wanted.shape):
+        if axis and size is not None:
+            same = next((other for other in left if found.shape[other] == size), None)
+            if same is None or wanted.samples_axis != 0:
+                return "reshape the array; for images set image.resize, image.mode or image.layout"
+            order[axis] = same
+            left.remove(same)
+    axes = [0, *(order[axis] if axis in order else left.pop(0) for axis in range(1, len(wanted.shape)))]
+    return f"transpose the array: array.transpose({', '.join(map(str, axes))}); for images set image.layout"
 
 
 def _hint_of(dtype: np.dtype[np.generic]) -> str:

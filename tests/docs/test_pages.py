@@ -13,13 +13,12 @@ import yaml
 from tools.pages.page_blocks import blocks, is_ptq
 from tools.pages.page_commands import command_faults
 from tools.pages.page_faults import faults
-from tools.pages.page_list import NIGHTLY, NOT_YET, ROOT, page_names
+from tools.pages.page_list import NIGHTLY, ROOT, page_names
 from tools.pages.run_page import run_page
 from tools.pages.sample_folders import sample_names
 from tools.pages.shown import missing
 
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in page_names()}
-WRITTEN = [name for name in TEXTS if name not in NOT_YET]
 ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
 MODULE = re.compile(r"python -m\s+((?:benchmarks|tests|tools)\.[\w.]*\w)")
 
@@ -33,7 +32,7 @@ RunShell = Callable[..., subprocess.CompletedProcess[str]]
     "name",
     [
         pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else [])
-        for name in WRITTEN
+        for name in TEXTS
         if any(not block.not_run and block.language != "text" for block in blocks(TEXTS[name]))
     ],
 )
@@ -53,7 +52,7 @@ def test_what_a_page_says_runs(name: str, tmp_path: Path, ptq: RunShell, shell: 
         assert not lost, f"{place}\n{lost}\nrun: python -m tools.pages.write_sessions {name}"
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", TEXTS)
 def test_every_block_runs_or_says_why_not(name: str) -> None:
     assert list(faults(TEXTS[name])) == []
     for block in blocks(TEXTS[name]):
@@ -61,10 +60,8 @@ def test_every_block_runs_or_says_why_not(name: str) -> None:
             assert names_of_inputs(yaml.safe_load(block.text)) <= ACTION_INPUTS
 
 
-def test_pages_that_are_not_written_yet_are_pages() -> None:
-    assert set(page_names()) >= NOT_YET | NIGHTLY
-    for name in NOT_YET:
-        assert list(faults(TEXTS[name])), f"take {name} from NOT_YET: it is written"
+def test_pages_that_run_at_night_are_pages() -> None:
+    assert set(page_names()) >= NIGHTLY
 
 
 def names_of_inputs(workflow: dict[str, Any]) -> set[str]:

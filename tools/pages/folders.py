@@ -5,7 +5,8 @@ python -m tools.pages.folders NAME FOLDER
 The name of a sample stands for its folder, with few of its data. ``images``, ``digits`` and ``plays`` are
 three of them without a recipe; ``exported`` is the language sample as a folder of two graphs. The others are
 networks that are made here, from a seed, in less than a second: ``detector``, ``reader``, ``listener``,
-``encoder``, ``classifier``. ``empty`` has no files.
+``encoder``, ``classifier``. ``project`` is one that has been quantized, with all that the examples of the
+commands name. ``empty`` has no files.
 """
 
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from tools.pages import networks, scenes
+from tools.pages.project_folder import make_project, make_project_without_recipe
 from tools.pages.sample_folders import copy_sample, sample_names
 
 CALIBRATION, EVALUATION, TRAINING = 64, 96, 256
@@ -244,6 +246,8 @@ MAKERS: Mapping[str, Callable[[Path], None]] = {
     "encoder": make_encoder,
     "classifier": make_classifier,
     "exported": make_exported,
+    "project": make_project,
+    "project without recipe": make_project_without_recipe,
 }
 
 

@@ -5,10 +5,13 @@ Records of decisions and the changelog are not among them: they say what was so 
 
 from pathlib import Path
 
+from tools.pages.sample_folders import sample_names
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
 NIGHTLY = {
     "docs/amax.md",
+    "docs/commands.md",
     "docs/dynamic.md",
     "docs/folders.md",
     "docs/guides/accuracy.md",
@@ -25,22 +28,9 @@ NIGHTLY = {
     "docs/text.md",
     "docs/tune.md",
     "docs/weight_only.md",
+    *(f"sample_models/{name}/README.md" for name in sample_names()),
 }
 """Pages that take long: `make test-nightly` runs them; `make test` checks their blocks and options."""
-NOT_YET = {
-    "CONTRIBUTING.md",
-    "docs/commands.md",
-    *(
-        f"sample_models/{name}/README.md"
-        for name in (
-            "cifar10_cnn",
-            "shakespeare_language_model",
-            "shapes_detector",
-            "spoken_digits_transformer",
-        )
-    ),
-}
-"""Pages whose blocks do not say yet where they run."""
 
 
 def page_names() -> list[str]:

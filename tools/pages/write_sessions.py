@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ptq_cli.cli.main import run
 from tools.pages.page_blocks import is_ptq
-from tools.pages.page_list import NOT_YET, ROOT, page_names
+from tools.pages.page_list import ROOT, page_names
 from tools.pages.run_page import Ran, run_page
 from tools.pages.shown import refreshed
 
@@ -27,7 +27,7 @@ def main() -> None:
     failed = []
     pages = [Path(name) for name in sys.argv[1:]]
     os.environ["COLUMNS"] = "80"
-    for page in pages or [ROOT / name for name in page_names() if name not in NOT_YET]:
+    for page in pages or [ROOT / name for name in page_names()]:
         with tempfile.TemporaryDirectory() as place:
             ran = run_page(page, Path(place), call, whole=True)
         text, problems = rewritten(page.read_text(encoding="utf-8"), ran)

@@ -20,7 +20,7 @@ from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, sett
 Examples:
   ptq analyze
   ptq analyze --layers 'stages.3.*' --samples 1000 --metric top1
-  ptq analyze --skip-layers '*/attention/*' --top 20
+  ptq analyze --skip-layers 'stages.0.*' --top 20
   ptq analyze --no-sensitivity
   ptq analyze --model-explorer sqnr.json
 """,

@@ -38,7 +38,7 @@ def command() -> None:
 Examples:
   ptq calibration show
   ptq calibration show --sort clipped --amax percentile --percentile 99.9
-  ptq calibration show --run run-1 --json
+  ptq calibration show --run runs/resnet --json
 """,
 )
 @option(

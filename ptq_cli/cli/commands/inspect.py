@@ -21,7 +21,7 @@ Examples:
   ptq inspect model.pt
   ptq inspect model.onnx --target ort-cpu --depth 2
   ptq inspect ptq-run/model.int8.onnx --all
-  ptq inspect model.pt --arch model.py:build --input-shape x=1,3,224,224
+  ptq inspect model.pt --arch model.py:build --input-shape image=1,3,224,224
 """,
 )
 @option(

@@ -41,7 +41,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   ptq recipe init model.onnx
-  ptq recipe init model.onnx --data calib --eval-data eval
+  ptq recipe init model.onnx --data calib.npz --eval-data eval.npz --force
   ptq recipe init model.pt --arch model.py:build -o recipes/cpu.toml
 """,
 )

@@ -19,8 +19,8 @@ from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
     epilog="""\b
 Examples:
   ptq tune model.pt --budget top1=1%
-  ptq tune model.pt --budget sqnr_db=30 --time-budget 10m
-  ptq tune model.pt --budget top1=0.01 --budget top1_agreement=0.97 --prefer latency
+  ptq tune model.onnx --budget sqnr_db=30 --time-budget 10m
+  ptq tune model.onnx --budget top1=0.01 --budget top1_agreement=0.97 --prefer latency
   torchrun --nproc-per-node=4 -m ptq_cli -- tune model.onnx --budget sqnr_db=30
 
 Exits with status 3 if the budget is not kept; the best candidate is written all the same.

@@ -95,6 +95,21 @@ def test_fixed_dimension(images):
         bind_inputs(images, [spec("x", None, None, 5)])
 
 
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ((None, 4, 3), "transpose the array: array.transpose(0, 2, 1); "),
+        ((None, 4, None), "transpose the array: array.transpose(0, 2, 1); "),
+        ((None, 4, 4), "reshape the array; "),
+        ((None, None, 5), "reshape the array; "),
+    ],
+)
+def test_axes_in_another_order_are_told_from_other_sizes(images, wanted, hint):
+    with pytest.raises(DataShapeError) as error:
+        bind_inputs(images, [spec("x", *wanted)])
+    assert error.value.hint.startswith(hint)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int64"])
 def test_dtype_is_never_converted(images, dtype):
     message = rf"the dtype of input 'x' differs: found float32, expected {dtype}, in '.*x\.npy'"
