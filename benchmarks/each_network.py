@@ -1,5 +1,6 @@
 """Each network is measured by a process of its own, so that none changes another's memory or threads."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -36,6 +37,19 @@ def measure_apart(
         return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
     found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def network_parser(description: str) -> argparse.ArgumentParser:
+    """Return the parser of a process that ``measure_apart`` starts, which may take more options.
+
+    Args:
+        description: what ``--help`` says of it.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--samples", type=int, required=True)
+    return parser
 
 
 def table_line(*cells: str, columns: int = 0) -> str:

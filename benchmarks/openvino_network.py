@@ -5,7 +5,6 @@ python -m benchmarks.openvino_network FOLDER SCRATCH --samples 32 --seconds 4 --
 It prints a line of JSON: a ``Network``.
 """
 
-import argparse
 import contextlib
 import json
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.each_network import network_parser
 from benchmarks.speed_network import BATCHES, numbers
 from benchmarks.timing import run_ptq
 from benchmarks.zoo_network import Feed, feeds_of, sqnr_db
@@ -77,10 +77,7 @@ class Network:
 
 def main() -> None:
     """Parse the arguments, quantize, measure, and print the result."""
-    parser = argparse.ArgumentParser(description="Measure one network's files on OpenVINO.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("scratch", type=Path)
-    parser.add_argument("--samples", type=int, required=True)
+    parser = network_parser("Measure one network's files on OpenVINO.")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--batches", type=numbers, required=True)
     print(json.dumps(asdict(measure_network(**vars(parser.parse_args())))), flush=True)

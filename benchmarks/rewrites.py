@@ -18,9 +18,10 @@ from unittest.mock import patch
 
 import onnxruntime
 
+from benchmarks.network_files import REWRITES, Maker
 from benchmarks.results_page import print_part
 from benchmarks.speed import ratio_cell
-from benchmarks.speed_network import REWRITES, Maker, opened, ratio_of
+from benchmarks.speed_network import opened, ratio_of
 from benchmarks.zoo import find_networks
 from ptq_cli.models.preparing import prepare_graph
 from ptq_cli.models.preparing.passes.merged.hard_sigmoid import HARD_SIGMOID

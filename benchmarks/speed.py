@@ -27,16 +27,9 @@ import onnxruntime
 
 from benchmarks.each_network import measure_apart, table_line
 from benchmarks.models import write_images, write_resnet50
+from benchmarks.network_files import RUNTIME
 from benchmarks.results_page import print_part
-from benchmarks.speed_network import (
-    DEFAULT,
-    FLOAT,
-    LATENCY,
-    PLAIN,
-    RUNTIME,
-    THEIRS,
-    USER,
-)
+from benchmarks.speed_network import DEFAULT, FLOAT, LATENCY, PLAIN, THEIRS, USER
 from benchmarks.static_quantization import CNN, write_decoded
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks

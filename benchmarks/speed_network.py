@@ -5,45 +5,29 @@ python -m benchmarks.speed_network FOLDER SCRATCH --samples 32 --seconds 4 --bat
 It prints a line of JSON: a ``Network``. If a way of quantizing fails, the network has the reason.
 """
 
-import argparse
 import contextlib
 import json
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
-from benchmarks.zoo_network import Feed, quantize_with_script, reason_of, sqnr_db
+from benchmarks.each_network import network_parser
+from benchmarks.network_files import RUNTIME, Maker, without_rewrites
+from benchmarks.zoo_network import quantize_with_script, reason_of
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.work.progress import silent
-from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.export_result import ExportResult
-from ptq_cli.pipeline.exporting.run_export import run_export
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.plan.target.rules import QUICK_GELU
-from ptq_cli.plan.target.target_file import TARGETS
 from ptq_cli.report.evaluation.speed.latency import latency_ratio
 from ptq_cli.runtime.rounds import take_rounds
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.turns import Turns
 
 USER, FLOAT, DEFAULT, LATENCY = "user's file", "prepared float", "default", "prefer latency"
-PLAIN, THEIRS, RUNTIME = "without rewrites", "quantize_static", "runtime operators"
-REWRITES = {
-    'name = "ort-cpu"\n': 'name = "without-rewrites"\n',
-    '[op.HardSwish]\nkind = "join"\ninteger_form = "clamped_sum"\n': "",
-    "\nchannel_multiple = 4\n": "\n",
-    "\nchannel_multiple = 16\n": "\n",
-    "\njoin_axes = true\n": "\n",
-}
-"""Parts of the table of ``ort-cpu`` that rewrite a model for speed, and what stands there without them."""
+PLAIN, THEIRS = "without rewrites", "quantize_static"
 FAST = 0.1
 """The quantile of the runs that is compared with what was expected: that is what a profile measures, too."""
 BATCHES = 4
@@ -117,65 +101,9 @@ class Network:
     measured: list[Measured]
 
 
-class Maker:
-    """Makes the files of a network, which is calibrated once.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate and to evaluate with, at most.
-    """
-
-    def __init__(self, folder: Path, scratch: Path, samples: int) -> None:
-        self.user, self._scratch, self._run = folder / "model.onnx", scratch, RunDirectory(scratch / "run")
-        settings: dict[str, object] = {"data": str(folder / "calib.npz"), "samples": samples}
-        run_calibrate(Request(settings=settings, model=self.user, folder=scratch), self._run, silent)
-        with np.load(folder / "eval.npz") as arrays:
-            self._arrays = {name: array[:samples] for name, array in arrays.items()}
-        self._expected = self._outputs(self.user)
-
-    @property
-    def prepared(self) -> Path:
-        """The float model as ptq prepares it."""
-        return self._run.float_model
-
-    def export(self, name: str, **settings: object) -> tuple[ExportResult, float]:
-        """Write a file, and return the result and how many seconds that took."""
-        began = time.perf_counter()
-        request = Request(settings=settings, folder=self._scratch)
-        result = run_export(request, self._run, self._scratch / f"{name}.onnx", reset=True)
-        return result, time.perf_counter() - began
-
-    @cached_property
-    def has_runtime_operators(self) -> bool:
-        """Whether ``--runtime-operators`` changes something."""
-        result, _ = self.export(RUNTIME, runtime_operators=True)
-        return any(layer.written_as == QUICK_GELU for layer in result.plan.layers)
-
-    def feeds(self, batch: int) -> list[Feed]:
-        """Return some batches of the evaluation data."""
-        count = min(map(len, self._arrays.values())) // batch
-        return [
-            {name: array[index * batch : (index + 1) * batch] for name, array in self._arrays.items()}
-            for index in range(count)
-        ]
-
-    def sqnr(self, file: Path) -> float:
-        """Return the SQNR of a file's worst output, in dB."""
-        pairs = zip(zip(*self._expected, strict=True), zip(*self._outputs(file), strict=True), strict=True)
-        return min(sqnr_db(*pair) for pair in pairs)
-
-    def _outputs(self, file: Path) -> list[list[np.ndarray]]:
-        session = Session(file, threads=1)
-        return [session.run(feed) for feed in self.feeds(1)]
-
-
 def main() -> None:
     """Parse the arguments, quantize, measure, and print the result."""
-    parser = argparse.ArgumentParser(description="Measure the speed of one network's files.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("scratch", type=Path)
-    parser.add_argument("--samples", type=int, required=True)
+    parser = network_parser("Measure the speed of one network's files.")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--batches", type=numbers, required=True)
     parser.add_argument("--threads", type=numbers, required=True)
@@ -192,20 +120,6 @@ def numbers(text: str) -> list[int]:
         [1, 8]
     """
     return [int(part) for part in text.split(",")]
-
-
-def without_rewrites() -> str:
-    """Return the table of ``ort-cpu`` as it would be without any rewrite for speed.
-
-    Raises:
-        ValueError: the table has no such part any more.
-    """
-    text = (TARGETS / "ort-cpu.toml").read_text(encoding="utf-8")
-    for part, other in REWRITES.items():
-        if part not in text:
-            raise ValueError(f"ort-cpu.toml has no part {part!r}")
-        text = text.replace(part, other)
-    return text
 
 
 def measure_network(

@@ -5,7 +5,6 @@ python -m benchmarks.tune_network FOLDER SCRATCH --samples 48 --gain 6 --rungs e
 It prints a line of JSON: a ``TunedRow`` of the table.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from benchmarks.each_network import network_parser
 from benchmarks.zoo_network import Judge, quantize_with_ptq
 from ptq_cli.models.files.stored import read_model
 
@@ -59,10 +59,7 @@ class TunedRow:
 
 def main() -> None:
     """Parse the arguments, quantize, tune, and print the row."""
-    parser = argparse.ArgumentParser(description="Tune one network, and measure what that brings.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("scratch", type=Path)
-    parser.add_argument("--samples", type=int, required=True)
+    parser = network_parser("Tune one network, and measure what that brings.")
     parser.add_argument("--gain", type=float, required=True)
     parser.add_argument("--rungs", required=True)
     parser.add_argument("--time-budget", default="")

@@ -5,7 +5,6 @@ python -m benchmarks.zoo_network FOLDER SCRATCH --samples 64 --seconds 10
 It prints a line of JSON: a ``Row`` of the table. If a way of quantizing fails, the row has the reason.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -20,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from benchmarks.each_network import network_parser
 from benchmarks.timing import run_ptq
 from benchmarks.zoo_metrics import Labels, task_of
 from ptq_cli.core.errors.error_text import first_line
@@ -124,10 +124,7 @@ class Judge:
 
 def main() -> None:
     """Parse the arguments, quantize, measure, and print the row."""
-    parser = argparse.ArgumentParser(description="Quantize one network, and measure the result.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("scratch", type=Path)
-    parser.add_argument("--samples", type=int, required=True)
+    parser = network_parser("Quantize one network, and measure the result.")
     parser.add_argument("--seconds", type=float, required=True)
     onnxruntime.set_default_logger_severity(3)  # Its optimizer warns of much in old files.
     logging.disable(logging.WARNING)  # quantize_static recommends the preprocessing that was already done.
