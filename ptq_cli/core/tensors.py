@@ -42,16 +42,6 @@ class TensorSpec:
             return None
         return self.batch_axis % len(self.shape)
 
-    def of_samples(self, count: int) -> tuple[int | None, ...]:
-        """Return the shape for so many samples.
-
-        Example:
-            >>> TensorSpec("x", np.dtype("f4"), (2, None, 3), 1).of_samples(5)
-            (2, 5, 3)
-        """
-        axis = self.samples_axis
-        return tuple(count if index == axis else size for index, size in enumerate(self.shape))
-
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}{format_shape(self.shape)}"
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.plan.questions.graph_questions import clip_bound
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.write.forms.channel_padding import pad_channels
@@ -48,14 +48,7 @@ def _range(producer: ir.Node | None) -> tuple[float, float]:
     """Return a range that makes a Relu or Clip before it redundant, as a calibrated one does."""
     if producer is None or producer.op_type not in ("Relu", "Clip"):
         return RANGE
-    low, high = (0.0, None) if producer.op_type == "Relu" else (_bound(producer, 1), _bound(producer, 2))
-    return (RANGE[0] if low is None else low, RANGE[1] if high is None else high)
-
-
-def _bound(clip: ir.Node, index: int) -> float | None:
-    value = input_at(clip, index)
-    return (
-        float(value.const_value.numpy().item())
-        if value is not None and value.const_value is not None
-        else None
+    low, high = (
+        (0.0, None) if producer.op_type == "Relu" else (clip_bound(producer, 1), clip_bound(producer, 2))
     )
+    return (RANGE[0] if low is None else low, RANGE[1] if high is None else high)

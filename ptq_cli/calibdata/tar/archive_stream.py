@@ -26,7 +26,7 @@ from ptq_cli.calibdata.tar.tar_header import (
     parse_records,
     refused_kind,
 )
-from ptq_cli.core.errors import DataFormatError, InputFileError
+from ptq_cli.core.errors import DataFormatError, InputFileError, PtqError
 
 MAX_NAME_BYTES = 1 << 16
 """Of an extended header; names are a few hundred bytes."""
@@ -200,14 +200,8 @@ def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = Fa
         while left and (part := stream.read(min(left, _CHUNK_BYTES))):
             parts.append(part)
             left -= len(part)
-    except _DAMAGED as error:
-        raise DataFormatError(
-            f"{where} is damaged or truncated: {error}", hint="download it again"
-        ) from error
-    except OSError as error:
-        raise InputFileError(
-            f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
-        ) from error
+    except (*_DAMAGED, OSError) as error:
+        raise _unreadable(error, where) from error
     if left and not or_end:
         raise DataFormatError(
             f"{where} is truncated: {count - left} of {count} bytes are there",
@@ -225,11 +219,14 @@ def skip(stream: IO[bytes], count: int, where: str) -> None:
     """
     try:
         stream.seek(count, os.SEEK_CUR)
-    except _DAMAGED as error:
-        raise DataFormatError(
-            f"{where} is damaged or truncated: {error}", hint="download it again"
-        ) from error
-    except OSError as error:
-        raise InputFileError(
+    except (*_DAMAGED, OSError) as error:
+        raise _unreadable(error, where) from error
+
+
+def _unreadable(error: Exception, where: str) -> PtqError:
+    # A BadGzipFile is an OSError, too.
+    if isinstance(error, OSError) and not isinstance(error, _DAMAGED):
+        return InputFileError(
             f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
-        ) from error
+        )
+    return DataFormatError(f"{where} is damaged or truncated: {error}", hint="download it again")

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import onnx_ir as ir
+
+from ptq_cli.core.tensors import TensorSpec
 
 
 def input_at(node: ir.Node, index: int | None) -> ir.Value | None:
@@ -13,6 +16,15 @@ def input_at(node: ir.Node, index: int | None) -> ir.Value | None:
 def rank_of(value: ir.Value | None) -> int | None:
     """Return how many axes a value has, or None where that is not known."""
     return len(value.shape) if value is not None and value.shape is not None else None
+
+
+def value_spec(value: ir.Value) -> TensorSpec:
+    """Return name, dtype and shape of a graph value; a symbolic or unknown size is None."""
+    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    sizes = value.shape if value.shape is not None else ()
+    return TensorSpec(
+        value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
+    )
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:
@@ -41,11 +53,6 @@ def labelled_graphs(node: ir.Node) -> dict[str, ir.Graph]:
         elif attribute.type == ir.AttributeType.GRAPHS:
             graphs |= {f"{name}.{index}": graph for index, graph in enumerate(attribute.as_graphs())}
     return graphs
-
-
-def owners_of(graph: ir.Graph) -> Mapping[ir.Graph, ir.Node]:
-    """Return the node that each nested graph belongs to, outer graphs first."""
-    return {inner: node for node in graph.all_nodes() for inner in nested_graphs(node)}
 
 
 def every_value(graph: ir.Graph) -> Iterator[ir.Value]:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import BatchAxisError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.inputs.model_notes import noted_table
 
 BATCH_AXES = "ptq.batch_axis"
 """Key of a model's metadata: axes by name, as JSON; null for an input that has no samples."""
@@ -40,12 +41,8 @@ def noted_axes(model: ir.Model) -> dict[str, int | None]:
     Edge case:
         Metadata that ptq did not write say nothing.
     """
-    try:
-        found = json.loads(model.metadata_props.get(BATCH_AXES, "{}"))
-    except (ValueError, RecursionError):
-        return {}
-    axes = found.items() if isinstance(found, dict) else ()
-    return {name: axis for name, axis in axes if axis is None or (type(axis) is int and axis >= 0)}
+    axes = noted_table(model, BATCH_AXES)
+    return {name: axis for name, axis in axes.items() if axis is None or (type(axis) is int and axis >= 0)}
 
 
 def with_axes(specs: Sequence[TensorSpec], axes: Axes) -> tuple[TensorSpec, ...]:

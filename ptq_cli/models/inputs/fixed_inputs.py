@@ -13,6 +13,8 @@ import onnx_ir as ir
 from ptq_cli.core.errors import FixedInputError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.models.graph.graph_reading import value_spec
+from ptq_cli.models.inputs.model_notes import noted_table
 
 FIXED_INPUTS = "ptq.inputs"
 """Key of a model's metadata: the values of its fixed inputs by name, as JSON."""
@@ -122,7 +124,7 @@ def fix_inputs(model: ir.Model, values: Mapping[str, Any], what: str) -> dict[st
         if name not in inputs:
             _require_same(name, value, earlier, list(inputs), what)
             continue
-        found[name] = array = fixed_value(value, _spec_of(inputs[name]), what)
+        found[name] = array = fixed_value(value, value_spec(inputs[name]), what)
         inputs[name].const_value = ir.tensor(array, name=name)
         inputs[name].shape = ir.Shape(array.shape)
         model.graph.inputs.remove(inputs[name])
@@ -146,11 +148,7 @@ def fixed_earlier(model: ir.Model) -> dict[str, Any]:
     Edge case:
         Metadata that ptq did not write say nothing.
     """
-    try:
-        found = json.loads(model.metadata_props.get(FIXED_INPUTS, "{}"))
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return noted_table(model, FIXED_INPUTS)
 
 
 def unknown_input(name: str, known: Sequence[str], what: str) -> FixedInputError:
@@ -181,11 +179,3 @@ def _require_same(name: str, value: Any, earlier: Mapping[str, Any], known: list
             f"{shown_value(earlier[name])} when it was prepared",
             hint="leave it out, or prepare the model again with the other value",
         )
-
-
-def _spec_of(value: ir.Value) -> TensorSpec:
-    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
-    sizes = value.shape if value.shape is not None else ()
-    return TensorSpec(
-        value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
-    )

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
@@ -18,6 +17,7 @@ from ptq_cli.models.files import stored
 from ptq_cli.models.files.external_data import external_files, require_external_data
 from ptq_cli.models.files.message_text import require_text
 from ptq_cli.models.files.possible_sizes import require_possible_sizes
+from ptq_cli.models.graph.graph_reading import value_spec
 from ptq_cli.models.inputs.batch_axes import noted_axes, with_axes
 from ptq_cli.models.inputs.cache_inputs import is_cache
 from ptq_cli.models.inputs.index_tables import longest_sequence, rows_of_tables
@@ -202,15 +202,6 @@ def require_tensor_inputs(model: ir.Model, what: str) -> None:
                 f"the input '{value.name}' of '{what}' is {kind}, and data have one array for each input",
                 hint="export the model with inputs that are tensors",
             )
-
-
-def value_spec(value: ir.Value) -> TensorSpec:
-    """Return name, dtype and shape of a graph value; a symbolic or unknown size is None."""
-    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
-    sizes = value.shape if value.shape is not None else ()
-    return TensorSpec(
-        value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
-    )
 
 
 def _require_ranks(proto: onnx.ModelProto, path: Path) -> None:

@@ -164,7 +164,7 @@ def _given(trace: ScaleTrace, node: ir.Node, size: int) -> Ids:
 
 
 def _scale_weight(trace: ScaleTrace, node: ir.Node, layer: ScaledLayer, times: Ids, over: Ids) -> None:
-    trace.constants.append(ScaledConstant(node=node, index=1, times=times, over=over, is_weight=True))
+    trace.constants.append(ScaledConstant(node=node, index=1, times=times, over=over))
     if input_at(node, 2) is not None:
         trace.constants.append(ScaledConstant(node=node, index=2, times=layer.given))
     trace.layers.append(layer)

@@ -18,7 +18,6 @@ class ScaledConstant:
         node, index: where it is read.
         times: channels whose factors it is multiplied by.
         over: channels whose factors it is divided by.
-        is_weight: of a layer.
 
     Shapes:
         times, over: broadcast to the constant, or it to them.
@@ -28,7 +27,6 @@ class ScaledConstant:
     index: int
     times: Ids | None = None
     over: Ids | None = None
-    is_weight: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

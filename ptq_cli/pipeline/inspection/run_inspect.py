@@ -8,8 +8,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
+from ptq_cli.models.graph.graph_reading import value_spec
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.onnx_source import input_specs, value_spec
+from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.pipeline.exporting.exported_file import unusual_layers

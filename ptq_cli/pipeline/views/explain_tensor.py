@@ -7,8 +7,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.models.graph.graph_reading import every_value, is_nested
-from ptq_cli.models.loading.onnx_source import value_spec
+from ptq_cli.models.graph.graph_reading import every_value, is_nested, value_spec
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.views.calibration_view import (

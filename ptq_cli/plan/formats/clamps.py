@@ -7,7 +7,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.models.graph.graph_reading import every_value, input_at
+from ptq_cli.models.graph.graph_reading import every_value
+from ptq_cli.plan.questions.graph_questions import clip_bound
 from ptq_cli.plan.questions.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
 
@@ -74,21 +75,12 @@ def fit_clamps(
             continue
         if plan.activations[source].symmetric:
             continue
-        if _bound(clip, 2) is None and _cuts(clip, grid):
+        if clip_bound(clip, 2) is None and _cuts(clip, grid):
             fitted[source] = replace(grid, zero_point=np.asarray(int(grid.zero_point) - 1))
     return fitted
 
 
 def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:
     ends = [(q - int(grid.zero_point)) * float(grid.scale) for q in (grid.format.qmin, grid.format.qmax)]
-    low, high = (0.0, None) if clip.op_type == "Relu" else [_bound(clip, index) for index in (1, 2)]
+    low, high = (0.0, None) if clip.op_type == "Relu" else [clip_bound(clip, index) for index in (1, 2)]
     return (low is not None and ends[0] < low) or (high is not None and ends[1] > high)
-
-
-def _bound(clip: ir.Node, index: int) -> float | None:
-    value = input_at(clip, index)
-    return (
-        float(value.const_value.numpy().item())
-        if value is not None and value.const_value is not None
-        else None
-    )

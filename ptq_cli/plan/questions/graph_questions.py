@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import rank_of, sole_reader
+from ptq_cli.models.graph.graph_reading import input_at, rank_of, sole_reader
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import OpRule
 
@@ -43,6 +43,13 @@ def is_constant(value: ir.Value) -> bool:
 def is_vector(value: ir.Value) -> bool:
     """Tell whether a value has one axis, not counting axes of size 1 before it."""
     return value.shape is not None and all(size == 1 for size in list(value.shape)[:-1])
+
+
+def clip_bound(clip: ir.Node, index: int) -> float | None:
+    """Return a constant bound of a Clip: the lower one is its input 1, the upper one 2; None without it."""
+    value = input_at(clip, index)
+    constant = value.const_value if value is not None else None
+    return float(constant.numpy().item()) if constant is not None else None
 
 
 def has_fixed_shape(value: ir.Value) -> bool:

@@ -23,8 +23,6 @@ RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO"}
 """What their makers call the runtimes, by the name that a table has; ``runtime.engines`` runs them."""
 RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
-DYNAMIC_OPERATORS = {"MatMulInteger": ("Gemm", "MatMul"), "ConvInteger": ("Conv",)}
-"""Operators of ONNX on integers, with the ones of floats that each stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ptq_cli.models.graph.graph_reading import input_at
-from ptq_cli.plan.questions.graph_questions import is_constant
+from ptq_cli.plan.questions.graph_questions import clip_bound, is_constant
 from ptq_cli.plan.questions.neighbours import Rules, clamp_behind
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
@@ -97,7 +97,8 @@ def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
     # Other runtimes have kernels that include the clamp.
     if ends is None or grid.scale is None or target.runtime != ONNXRUNTIME:
         return ""
-    low, high = (0.0, math.inf) if clamp.op_type == "Relu" else _bounds(clamp)
+    low, high = (0.0, None) if clamp.op_type == "Relu" else (clip_bound(clamp, 1), clip_bound(clamp, 2))
+    low, high = (-math.inf if low is None else low, math.inf if high is None else high)
     half = float(grid.scale.reshape(-1)[0]) / 2
     for bound, end, beyond in ((low, ends[0], ends[0] < low - half), (high, ends[1], ends[1] > high + half)):
         if beyond:
@@ -106,13 +107,6 @@ def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
                 f"after it reaches {end:.4g}"
             )
     return ""
-
-
-def _bounds(clip: ir.Node) -> tuple[float, float]:
-    values = [input_at(clip, index) for index in (1, 2)]
-    constants = [value.const_value if value is not None else None for value in values]
-    low, high = (constant.numpy().item() if constant is not None else None for constant in constants)
-    return (-math.inf if low is None else float(low), math.inf if high is None else float(high))
 
 
 def type_name(dtype: ir.DataType) -> str:

@@ -9,6 +9,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.constants_file import named_alike
 from ptq_cli.models.graph.fresh_names import RESULT
 from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.preparing.rewriting.edit import drop
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
@@ -82,6 +83,19 @@ def put_in_front(reader: ir.Node, *nodes: ir.Node) -> None:
     if not isinstance(reader.graph, ir.Graph):
         raise TypeError("a prepared model has no functions")
     reader.graph.insert_before(reader, nodes)
+
+
+def take_place(old: ir.Node, new: ir.Node) -> None:
+    """Put a node where another is, which is dropped: with its result, the result's name, and its metadata.
+
+    Requires: each has one result.
+    """
+    value, result = old.outputs[0], new.outputs[0]
+    result.name, result.type, result.shape = value.name, value.type, value.shape
+    new.metadata_props.update(old.metadata_props)
+    put_in_front(old, new)
+    ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
+    drop(old)
 
 
 def make_cast(source: ir.Value, dtype: ir.DataType, name: str) -> ir.Node:

@@ -12,7 +12,7 @@ from ptq_cli.amax.signed_bins import counts_between, signed_bins
 from ptq_cli.collectors.artifact.calibration_file import Calibration
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.models.loading.onnx_source import value_spec
+from ptq_cli.models.graph.graph_reading import value_spec
 from ptq_cli.models.operators.pair_operators import QUANTIZE, integers_of
 from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.exporting.ranges.tensor_ranges import statistics_of

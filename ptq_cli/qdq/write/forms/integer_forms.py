@@ -16,7 +16,6 @@ from ptq_cli.core.numbers.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.models.operators.pair_operators import dequantized_by
-from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
 from ptq_cli.qdq.read.pair_grids import grid_of
@@ -26,6 +25,7 @@ from ptq_cli.qdq.write.pair_nodes import (
     make_dequantize,
     make_quantize,
     put_in_front,
+    take_place,
 )
 
 Values = npt.NDArray[np.float64]
@@ -127,13 +127,4 @@ def _write_clamped_sum(main: ir.Graph, node: ir.Node, names: FreshNames) -> None
     )
     put_in_front(node, three, shifted, quantize, dequantize)
     product = ir.node("Mul", [x, dequantize.outputs[0]], name=name)
-    _take_place(node, product)
-
-
-def _take_place(old: ir.Node, new: ir.Node) -> None:
-    value, result = old.outputs[0], new.outputs[0]
-    result.name, result.type, result.shape = value.name, value.type, value.shape
-    new.metadata_props.update(old.metadata_props)
-    put_in_front(old, new)
-    ir.convenience.replace_all_uses_with(value, result, replace_graph_outputs=True)
-    drop(old)
+    take_place(node, product)

@@ -39,10 +39,9 @@ from ptq_cli.models.operators.dynamic_forms import (
     SMALLEST,
     STEPS,
 )
-from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.plan.layers.dynamic_layers import ROW
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.pair_nodes import add_initializer, put_in_front
+from ptq_cli.qdq.write.pair_nodes import add_initializer, put_in_front, take_place
 
 BIAS = 2
 """Which input of a Conv or a Gemm it is."""
@@ -96,11 +95,11 @@ class DynamicLayers:
             factors = [floats, place.put("Mul", [read.scale, scale])]
         bias = input_at(node, BIAS)
         if bias is None:
-            _take_place(node, "Mul", factors)
+            last = ir.node("Mul", factors, name=node.name)
         else:
-            _take_place(
-                node, "Add", [place.put("Mul", factors), self._spread(bias, node) if is_conv else bias]
-            )
+            added = [place.put("Mul", factors), self._spread(bias, node) if is_conv else bias]
+            last = ir.node("Add", added, name=node.name)
+        take_place(node, last)
 
     def _read(self, node: ir.Node, source: ir.Value, dynamic: str) -> _Integers:
         key = (source, node.graph, dynamic)
@@ -179,14 +178,3 @@ def spread(channels: Array, axes: int) -> Array:
         (8, 1, 1)
     """
     return channels.reshape(-1, *([1] * axes))
-
-
-def _take_place(node: ir.Node, op_type: str, inputs: list[ir.Value]) -> None:
-    """Let an operator have a layer's name and result."""
-    last = ir.node(op_type, inputs, name=node.name)
-    old, new = node.outputs[0], last.outputs[0]
-    new.name, new.type, new.shape = old.name, old.type, old.shape
-    last.metadata_props.update(node.metadata_props)
-    put_in_front(node, last)
-    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-    drop(node)
