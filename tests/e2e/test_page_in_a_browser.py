@@ -22,6 +22,7 @@ from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
 
 DESK = 1280
+LARGE_DESK = 1440
 PAPER = 794
 """Pixels across a sheet of A4."""
 WIDTHS = {"phone": PHONE, "desk": DESK}
@@ -108,11 +109,30 @@ def test_a_comparison_looks_as_it_should(show: Open, width: int, scheme: str) ->
     assert browser.find_element(By.ID, "count").text == f"0 of {LAYERS} layers"
 
 
-def test_no_column_is_cut_on_a_desk(show: Open) -> None:
+@pytest.mark.parametrize("width", [DESK, LARGE_DESK])
+def test_no_column_is_cut_on_a_desk(show: Open, width: int) -> None:
+    is_cut = "(one) => one.checkVisibility() && one.scrollWidth > one.clientWidth"
+    cut = f"return [...document.querySelectorAll('.scroll')].filter({is_cut}).map((one) => one.textContent)"
+    assert show(width=width).execute_script(cut) == []
+
+
+def test_a_table_that_is_too_wide_is_reached_by_keyboard(show: Open) -> None:
+    reached = "return document.querySelector('#gates .scroll').tabIndex"
+    assert show(width=700).execute_script(reached) == 0
+    assert show().execute_script(reached) == -1, "there is nothing to scroll"
+
+
+def test_a_drawing_with_links_is_not_a_picture_to_those_who_listen(show: Open) -> None:
     browser = show()
-    table = "document.querySelector('#layer-table')"
-    width, room = browser.execute_script(f"return [{table}.scrollWidth, {table}.parentElement.clientWidth]")
-    assert width <= room
+    assert browser.find_elements(By.CSS_SELECTOR, "[role=img] a") == []
+    assert len(browser.find_elements(By.CSS_SELECTOR, "[role=group] a")) > LAYERS
+    assert browser.find_element(By.CSS_SELECTOR, "header strong").text == "ptq report"
+
+
+def test_a_page_of_a_single_layer_says_why_it_has_no_chart(show: Open) -> None:
+    browser = show(render_page(Network(1).page_input()))
+    assert browser.find_elements(By.CSS_SELECTOR, "#depth svg") == []
+    assert "too few layers for a chart" in browser.find_element(By.ID, "depth").text
 
 
 def test_a_title_sorts_one_way_and_then_the_other(show: Open) -> None:

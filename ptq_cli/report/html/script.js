@@ -1,5 +1,15 @@
 "use strict";
 (() => {
+  // A table that is wider than the screen can be scrolled by keyboard.
+  const reach = () => {
+    for (const region of document.querySelectorAll(".scroll:not([role])")) {
+      if (region.checkVisibility() && region.scrollWidth > region.clientWidth) region.tabIndex = 0;
+      else region.removeAttribute("tabindex");
+    }
+  };
+  window.addEventListener("resize", reach);
+  document.addEventListener("toggle", reach, true);
+  reach();
   const body = document.querySelector("#layer-table tbody");
   if (body) {
     const heads = [...document.querySelectorAll("#layer-table thead th")];

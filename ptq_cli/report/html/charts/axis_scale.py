@@ -1,6 +1,7 @@
 """From values to positions in a drawing, and the round numbers on an axis."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptq_cli.core.short_numbers import format_count
@@ -83,6 +84,26 @@ def widened(low: float, high: float) -> tuple[float, float]:
     """
     margin = (high - low) / 20 or abs(high) / 20 or 1.0
     return low - margin, high + margin
+
+
+def largest_in_frame(values: Sequence[float]) -> float:
+    """Return the largest value that does not lie far above the others.
+
+    An axis that ends there still shows the others apart; what lies beyond is drawn at its end.
+
+    Edge case:
+        The largest of all if the middle half of the values are equal.
+
+    Source: the outer fence of Tukey, Exploratory Data Analysis, 1977, chapter 2.
+
+    Example:
+        >>> largest_in_frame([20.0, 22.0, 25.0, 30.0, 138.0])
+        30.0
+    """
+    ordered = sorted(values)
+    first, third = ordered[len(ordered) // 4], ordered[3 * len(ordered) // 4]
+    fence = third + 3 * (third - first)
+    return max(value for value in ordered if value <= fence or first == third)
 
 
 def _decades(low: float, high: float) -> tuple[float, ...]:

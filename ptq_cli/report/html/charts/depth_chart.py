@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.report.html.charts.axis_scale import Scale, Tick, widened
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, widened
 from ptq_cli.report.html.ranking import Ranking
 
 WIDTH, HEIGHT = 560.0, 300.0
@@ -16,10 +16,13 @@ LABELLED = 5
 """Number of points that are labeled with their layer's name: the most sensitive ones."""
 CUT = 26
 """Longest name in a drawing; the table has the full name."""
-LETTER, LINE, GAP = 6.6, 12.0, 6.0
+LETTER, LINE, GAP = 6.8, 12.0, 9.0
 """Width of a letter, height of a line, and distance between a point and its label."""
 LABEL_TURN = 330.0
 """Points further right than this have their label on the left."""
+RADIUS = 5.0
+CROWD = 60
+"""From this many points on, they are drawn smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the second."""
+    """Series of points over two axes; ``line`` is the first series as an SVG path, ``second`` the second.
+
+    ``beyond`` says what is drawn at the end of an axis, because it lies far from the others.
+    """
 
     label_x: str
     label_y: str
@@ -47,6 +53,12 @@ class Chart:
     line: str = ""
     second: str = ""
     summary: str = ""
+    beyond: str = ""
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is room for small points only."""
+        return len(self.points) >= CROWD
 
 
 def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
@@ -65,7 +77,8 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
     if len(tensors) < 2 or not finite:
         return None
     along = Scale(low=1.0, high=float(len(tensors)), start=LEFT + 8, end=WIDTH - RIGHT - 8)
-    low, high = widened(min(finite), max(finite))
+    highest = largest_in_frame(finite)
+    low, high = widened(min(finite), highest)
     up = Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
     anchors = {name: index for index, name in enumerate(cards, 1)}
 
@@ -93,7 +106,23 @@ def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
         line=_line(accumulated),
         second=_line(isolated),
         summary=_lowest(tensors),
+        beyond=beyond_text(finite, highest, "upper"),
     )
+
+
+def beyond_text(values: Iterable[float], highest: float, end: str) -> str:
+    """Return which values are drawn at the end of an axis in dB, or nothing.
+
+    Example:
+        >>> beyond_text([20.0, 30.0, 138.0], 30.0, "upper")
+        'A point at the upper end lies beyond: 138.0 dB'
+    """
+    beyond = sorted(value for value in values if value > highest)
+    if not beyond:
+        return ""
+    ends = dict.fromkeys(f"{value:.1f}" for value in (beyond[0], beyond[-1]))
+    points = "A point" if len(beyond) == 1 else f"{len(beyond)} points"
+    return f"{points} at the {end} end {'lies' if len(beyond) == 1 else 'lie'} beyond: {' to '.join(ends)} dB"
 
 
 def _lowest(tensors: Sequence[TensorAnalysis]) -> str:
@@ -131,7 +160,9 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
     works, values = [macs for *_, macs in known], [ranking.drawn(value) for _, value, _ in known]
     along = Scale(low=min(works) / 1.5, high=max(works) * 1.5, start=LEFT + 4, end=WIDTH - RIGHT, log=True)
     start, end = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
-    low, high = widened(min(values), max(values))
+    # What costs least may lie beyond the end of the axis, what costs most may not.
+    highest = largest_in_frame(values) if ranking.by == "sqnr" else max(values)
+    low, high = widened(min(values), highest)
     up = Scale(low=low, high=high, start=start, end=end)
     anchors = {name: index for index, name in enumerate(rows, 1)}
     points = tuple(
@@ -152,6 +183,7 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         ticks_y=up.ticks(5),
         points=_labelled(points),
         summary=_most_sensitive(analysis, known[0][0], ranking.text(known[0][1])),
+        beyond=beyond_text(values, highest, "lower"),
     )
 
 
@@ -175,7 +207,7 @@ def _is_nan(layer: LayerAnalysis) -> bool:
 
 def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
     """Return the points, the first few with labels, if a label would not cover a point or another label."""
-    taken = [(point.x, point.x, point.y) for point in points]
+    taken = [(point.x - RADIUS, point.x + RADIUS, point.y) for point in points]
     shown = []
     for index, point in enumerate(points):
         start = point.x + GAP if point.x < LABEL_TURN else point.x - GAP - LETTER * len(point.label)
@@ -183,7 +215,7 @@ def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
         free = not any(
             abs(point.y - y) < LINE and left < end and start < right
             for left, right, y in taken
-            if (left, right, y) != (point.x, point.x, point.y)
+            if (left, right, y) != (point.x - RADIUS, point.x + RADIUS, point.y)
         )
         if index < LABELLED and free:
             taken.append((start, end, point.y))

@@ -30,7 +30,7 @@ class ModelPoint:
         text: everything about it.
         best: whether it is on the Pareto front.
         label: its name; empty where names or points beside it leave no room.
-        label_x, label_y: where the label begins.
+        label_x, label_y: where the label begins, or, if it stands left of the point, where it ends.
     """
 
     number: int
@@ -181,7 +181,8 @@ def _labeled(points: Sequence[ModelPoint]) -> tuple[ModelPoint, ...]:
                 for left, right, other in taken
             ):
                 taken.append((start, start + width, y))
-                shown.append(replace(point, label_x=round(start, 1), label_y=round(y + 4, 1)))
+                at = start if start > point.x else start + width
+                shown.append(replace(point, label_x=round(at, 1), label_y=round(y + 4, 1)))
                 break
         else:
             shown.append(replace(point, label=""))

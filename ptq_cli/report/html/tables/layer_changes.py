@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from ptq_cli.report.comparison.layer_differences import LayerDifference
 from ptq_cli.report.comparison.report_changes import WORSE_BY_DB
 from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.html.charts.axis_scale import Scale, widened
-from ptq_cli.report.html.charts.depth_chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Point
+from ptq_cli.report.html.charts.axis_scale import Scale, largest_in_frame, widened
+from ptq_cli.report.html.charts.depth_chart import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Point,
+    beyond_text,
+)
 from ptq_cli.report.html.tables.layer_table import LAST
 
 MOST_LAYERS = 3000
@@ -50,7 +60,9 @@ def layer_chart(layers: Sequence[LayerDifference]) -> Chart | None:
     if len(known) < 2:
         return None
     along = Scale(low=1.0, high=float(len(layers)), start=LEFT + 8, end=WIDTH - RIGHT - 8)
-    low, high = widened(min(min(pair) for *_, pair in known), max(max(pair) for *_, pair in known))
+    values = [value for *_, pair in known for value in pair]
+    highest = largest_in_frame(values)
+    low, high = widened(min(values), highest)
     up = Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
     series = []
     for which in (0, 1):
@@ -77,6 +89,7 @@ def layer_chart(layers: Sequence[LayerDifference]) -> Chart | None:
         line=_line(series[1]),
         second=_line(series[0]),
         summary=f"{worst[1].name} lost most, {lost:.1f} dB" if lost > 0 else "No layer lost anything",
+        beyond=beyond_text(values, highest, "upper"),
     )
 
 

@@ -139,10 +139,13 @@ def test_labels_lie_in_the_drawing_and_cover_nothing(report: Report) -> None:
     many = [variant(report, 0.8 + 0.002 * (index % 3), 500_000 + 9_000 * index, None) for index in range(12)]
     found = trade_offs(many, [f"model-{index}" for index in range(12)])
     (chart,) = trade_off_charts(found)
+    named = [point for point in chart.points if point.label]
+    starts = [
+        point.label_x - (LETTER * len(point.label) if point.label_x < point.x else 0) for point in named
+    ]
     boxes = [
-        (point.label_x, point.label_x + LETTER * len(point.label), point.label_y - 4)
-        for point in chart.points
-        if point.label
+        (start, start + LETTER * len(point.label), point.label_y - 4)
+        for start, point in zip(starts, named, strict=True)
     ]
     assert 3 <= len(boxes) < 12
     points = [(point.x - RADIUS, point.x + RADIUS, point.y) for point in chart.points]

@@ -3,13 +3,17 @@
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.html import page_view
 from ptq_cli.report.html.charts.axis_scale import Scale, nice_values
 from ptq_cli.report.html.charts.depth_chart import (
+    BOTTOM,
+    CROWD,
     HEIGHT,
     LABELLED,
     TOP,
@@ -191,6 +195,58 @@ def test_a_tensor_without_error_has_no_point() -> None:
     assert chart is not None
     assert (len(chart.points), chart.others) == (12, ())
     assert all(point.anchor == 0 for point in chart.points), "no card to lead to"
+
+
+def test_a_value_far_above_the_others_lies_at_the_end_of_the_axis() -> None:
+    first, *rest = ANALYSIS.tensors
+    exact = replace(first, sqnr_accumulated_db=138.0, sqnr_isolated_db=139.0)
+    chart, near = (
+        depth_chart(replace(ANALYSIS, tensors=tensors), [])
+        for tensors in ((exact, *rest), tuple(ANALYSIS.tensors))
+    )
+    assert chart is not None and near is not None and near.beyond == ""
+    assert chart.points[0].y < min(point.y for point in chart.others[1:]) - 5
+    assert "138.0 dB" in chart.points[0].text
+    assert chart.points[-1].y - chart.points[1].y > HEIGHT / 3, "the others still stand apart"
+    assert chart.beyond == "2 points at the upper end lie beyond: 138.0 to 139.0 dB"
+
+
+def test_a_layer_that_costs_far_less_than_the_others_lies_at_the_lower_end() -> None:
+    first, *rest = ANALYSIS.layers
+    assert first.sensitivity is not None
+    harmless = replace(first, sensitivity=replace(first.sensitivity, sqnr_only_quantized_db=150.0))
+    chart = sensitivity_chart(replace(ANALYSIS, layers=(harmless, *rest)), [])
+    assert chart is not None and "150.0 dB" in chart.beyond
+    lowest = max(chart.points, key=lambda point: point.y)
+    assert lowest.text.startswith(f"{first.name} (") and lowest.y == HEIGHT - BOTTOM
+
+
+def test_what_is_drawn_stands_out_from_what_is_behind_it() -> None:
+    """WCAG 1.4.11 asks for 3 to 1; text is measured in a browser."""
+    style = Path(page_view.__file__).with_name("style.css").read_text(encoding="utf-8")
+    schemes = [
+        dict(re.findall(r"--(\w+): (#\w+)", part)) for part in re.findall(r":root \{(.*?)\}", style, re.S)
+    ]
+    assert len(schemes) == 3, "light, dark and paper"
+    for colors in schemes:
+        for name in ("blue", "vermillion", "green", "orange", "pink", "bar"):
+            front, back = sorted(_light({**schemes[0], **colors}[one]) for one in (name, "sheet"))
+            assert (back + 0.05) / (front + 0.05) >= 3, (name, colors)
+
+
+def _light(color: str) -> float:
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
+    parts = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_many_points_are_small_ones() -> None:
+    found = [Network(count).page_input().analysis for count in (CROWD - 1, CROWD)]
+    charts = [depth_chart(analysis, []) for analysis in found if analysis is not None]
+    assert [chart.is_crowded for chart in charts if chart is not None] == [False, True]
 
 
 def test_no_chart_of_a_single_point() -> None:
