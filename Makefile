@@ -40,7 +40,8 @@ docs: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.generate_docs
 	$(BIN)/python -m tools.draw_quantizers
 	$(BIN)/python -m tools.sample_table
-	$(BIN)/python -m tools.pages.write_sessions README.md docs/analyze.md
+	COLUMNS=100 $(BIN)/python -m tools.pages.write_sessions README.md
+	$(BIN)/python -m tools.pages.write_sessions docs/analyze.md
 
 docs-check: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.generate_docs --check

@@ -3,7 +3,7 @@
 python -m tools.pages.write_sessions [PAGE ...]
 
 Only outputs that a page shows are written; where an ellipsis stands for lines, those that the page shows.
-Samples have all of their data here.
+Samples have all of their data here. Tables fit 80 columns, or the width in COLUMNS.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def main() -> None:
     """Write all pages, or those that are named."""
     failed = []
     pages = [Path(name) for name in sys.argv[1:]]
-    os.environ["COLUMNS"] = "80"
+    os.environ.setdefault("COLUMNS", "80")
     for page in pages or [ROOT / name for name in page_names()]:
         with tempfile.TemporaryDirectory() as place:
             ran = run_page(page, Path(place), call, whole=True)
