@@ -1,23 +1,18 @@
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from ptq_cli.cli.main import run
 from tests.proposed_commands import require_proposals
+from tools.pages.sample_folders import copy_sample
 
 torch.set_num_threads(1)
-
-ROOT = Path(__file__).parents[2]
-IMAGES_A_CLASS = 4
-ROWS = 48
 
 MakeSample = Callable[[str], Path]
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
@@ -28,26 +23,10 @@ def make_sample(tmp_path: Path) -> MakeSample:
     """Copies a sample model with few of its data, so that what the documentation says runs in seconds."""
 
     def make(name: str) -> Path:
-        source, target = ROOT / "sample_models" / name, tmp_path / name
-        target.mkdir()
-        for file in source.iterdir():
-            if file.is_dir() and file.name in ("calib", "eval"):
-                _copy_images(file, target / file.name)
-            elif file.suffix == ".npz":
-                with np.load(file) as arrays:
-                    np.savez(target / file.name, **{key: arrays[key][:ROWS] for key in arrays.files})
-            elif file.is_file():
-                shutil.copy(file, target / file.name)
-        return target
+        copy_sample(name, tmp_path / name)
+        return tmp_path / name
 
     return make
-
-
-def _copy_images(source: Path, target: Path) -> None:
-    for folder in source.iterdir():
-        (target / folder.name).mkdir(parents=True)
-        for image in sorted(folder.iterdir())[:IMAGES_A_CLASS]:
-            shutil.copy(image, target / folder.name / image.name)
 
 
 def shortened(words: list[str]) -> list[str]:

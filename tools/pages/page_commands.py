@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 
 import click
 
@@ -93,7 +94,8 @@ def fault_of(call: str) -> str | None:
     return None
 
 
-def _every_option() -> set[str]:
+@cache
+def _every_option() -> frozenset[str]:
     """The options of all commands, and those of ``ptq`` itself."""
     context = click.Context(cli, info_name="ptq")
     waiting = [cli, *(command for name in COMMANDS if (command := cli.get_command(context, name)))]
@@ -104,4 +106,4 @@ def _every_option() -> set[str]:
             waiting += command.commands.values()
         for parameter in command.get_params(click.Context(command)):
             found |= {*parameter.opts, *parameter.secondary_opts}
-    return found
+    return frozenset(found)
