@@ -3,6 +3,7 @@
 import io
 from base64 import b64decode
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ptq_cli.report.html.comparison_view import TwoRuns, render_comparison
 from ptq_cli.report.html.page_view import render_page
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
+from tests.unit.report.test_ladder import LADDER
 
 DESK = 1280
 LARGE_DESK = 1440
@@ -127,6 +129,20 @@ def test_a_drawing_with_links_is_not_a_picture_to_those_who_listen(show: Open) -
     assert browser.find_elements(By.CSS_SELECTOR, "[role=img] a") == []
     assert len(browser.find_elements(By.CSS_SELECTOR, "[role=group] a")) > LAYERS
     assert browser.find_element(By.CSS_SELECTOR, "header strong").text == "ptq report"
+
+
+def test_each_value_stands_beside_its_name_on_a_phone(show: Open) -> None:
+    found = Network(LAYERS).page_input()
+    browser = show(render_page(replace(found, report=replace(found.report, ladder=LADDER))), PHONE)
+    cells = "document.querySelectorAll('.stack :is(tbody th, td)')"
+    bare = f"return [...{cells}].filter((one) => one.textContent && !one.children.length)"
+    assert browser.execute_script(f"{bare}.map((one) => one.textContent)") == [], "no text without an element"
+    name, value = "#tuning tbody tr:last-child th span", "#tuning tbody tr:last-child td span"
+    assert browser.find_element(By.CSS_SELECTOR, name).text == "round"
+    left = browser.find_element(By.CSS_SELECTOR, value).location["x"]
+    assert left > PHONE / 2, "names to the left, values to the right"
+    caption = browser.find_element(By.CSS_SELECTOR, "#tuning figcaption").text
+    assert "higher is better. Budget kept" in caption
 
 
 def test_a_page_of_a_single_layer_says_why_it_has_no_chart(show: Open) -> None:

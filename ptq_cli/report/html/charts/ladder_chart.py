@@ -9,6 +9,8 @@ from ptq_cli.report.text.ladder_table import result_of, verdict_of
 
 EDGE = 40.0
 """Room for half of the first and of the last name."""
+MOST_NUMBERS = 12
+"""Numbers that fit below the axis on a phone."""
 
 
 def ladder_chart(ladder: Ladder) -> Chart | None:
@@ -24,6 +26,7 @@ def ladder_chart(ladder: Ladder) -> Chart | None:
     if not found:
         return None
     last = max(1, len(ladder.steps) - 1)
+    every = math.ceil(len(ladder.steps) / MOST_NUMBERS)
     along = Scale(low=0.0, high=float(last), start=LEFT + EDGE, end=WIDTH - RIGHT - EDGE)
     values = [step.sqnr_db for _, step in found]
     low, high = widened(min(values), max(values))
@@ -33,7 +36,7 @@ def ladder_chart(ladder: Ladder) -> Chart | None:
     return Chart(
         label_x="candidates, in the order in which they were tried",
         label_y="SQNR (dB)",
-        ticks_x=tuple(Tick(along.at(index), str(index + 1)) for index in range(len(ladder.steps))),
+        ticks_x=tuple(Tick(along.at(index), str(index + 1)) for index in range(0, len(ladder.steps), every)),
         ticks_y=up.ticks(5),
         points=kept,
         others=tuple(point for step, point in points if not step.kept),
