@@ -68,7 +68,7 @@ def test_merged_shards_are_the_report_of_one_process(folder: Path, ptq: Any, cou
     for run in runs:
         (folder / run / "report.json").write_text("{}")
     shards(ptq, count, words)
-    merged = ptq("merge ptq-run")
+    merged = ptq("merge" if several else "merge ptq-run")
     assert [reports(run) for run in runs] == expected
     assert (merged.status, merged.out) == (one.status, one.out)
     assert one.status == (3 if "--min" in words else 0)
@@ -90,6 +90,21 @@ def test_shards_from_other_machines_need_no_data(folder: Path, ptq: Any) -> None
     assert outcome.status == 0, outcome
     assert json.loads(outcome.out)["evaluation"]["samples"] == 20
     assert reports(folder / "ptq-run") == expected
+    # Beside models of their own they are those models' shards, and nothing else is asked for.
+    shutil.move(folder / "ptq-run", folder / "other")
+    for name in names:
+        shutil.move(folder / "fetched/by" / name, folder / "other" / name)
+    (folder / "other/report.json").unlink()
+    assert ptq("merge other").status == 0
+    assert reports(folder / "other").keys() == expected.keys()
+    assert not (folder / "ptq-run").exists()
+
+
+def test_what_is_not_there_to_merge_is_named(folder: Path, refuse: Any) -> None:
+    nothing = "'ptq-run' holds no shard of an evaluation"
+    refuse("merge", "PTQ-USAGE-001", f"no runs were given, and {nothing}")
+    refuse("merge ptq-run", "PTQ-USAGE-001", f"{nothing}, and is the only run to merge")
+    refuse("merge fetched/none.safetensors", "PTQ-FILE-001", "'fetched/none.safetensors' does not exist")
 
 
 DATA = """\

@@ -297,7 +297,7 @@ def test_a_run_whose_file_is_damaged(folder: Path, ptq: Any, refuse: Any, name: 
 
 
 def test_runs_that_are_none(ptq: Any, refuse: Any) -> None:
-    refuse("merge --run all", "PTQ-USAGE-001", "RUNS")
+    refuse("merge --run all", "PTQ-USAGE-001", "no runs were given")
     refuse("merge nowhere --run all", "PTQ-RUN-001", "'nowhere/calibration.safetensors' does not exist")
     refuse("merge model.onnx --run all", "PTQ-RUN-001", "does not exist")
 

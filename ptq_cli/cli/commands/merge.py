@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.help.help_sections import OWN, RUNNING, SectionCommand, option
+from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RUN, take
+from ptq_cli.cli.options.shared_options import PATH, take
 
 DONE = 0
 
@@ -18,13 +19,22 @@ DONE = 0
 Examples:
   ptq merge run-1 run-2 --run all
   ptq merge run-3 run-4 --partial --run run-3-4
-  ptq merge ptq-run
+  ptq merge
+  ptq merge fetched/*.safetensors
 """,
 )
-@click.argument("runs", nargs=-1, required=True, type=PATH)
+@click.argument("runs", nargs=-1, type=PATH)
 @option(OWN, "--partial", is_flag=True, help="Allow missing shards; the result can be merged again.")
-@take(RUN, GLOBALS)
-def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
+@option(
+    RUNNING,
+    "--run",
+    shell_complete=completion.complete_folders,
+    type=PATH,
+    metavar="DIR",
+    help="Run directory of the result.  [default: ptq-run; of an evaluation, where RUNS have its models]",
+)
+@take(GLOBALS)
+def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bool) -> int:
     """Combine the statistics in RUNS into one calibration, or the shards of an evaluation into its reports.
 
     RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
@@ -35,20 +45,23 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> 
     moments that are combined.
 
     If RUNS hold shards of ptq evaluate --shard, or are such files, the result is the reports that one
-    evaluation would have written, in the run directory with the models. Limits are judged here: the command
-    exits with status 3 if one fails.
+    evaluation would have written, in the run directory with the models. Without RUNS, the shards are those in
+    the run directory. Limits are judged here: the command exits with status 3 if one fails.
     """
-    from ptq_cli.pipeline.evaluation.run_merge_evaluation import holds_evaluation
+    from ptq_cli.pipeline.evaluation.shard_files import evaluated_run, holds_evaluation
+    from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
-    if holds_evaluation(runs):
-        return _merge_evaluation(runs, partial, run, as_json)
+    inputs = runs or (run or DEFAULT_RUN,)
+    if holds_evaluation(inputs):
+        return _merge_evaluation(inputs, partial, run or evaluated_run(inputs).path, as_json)
     from ptq_cli.cli.shown.calibration_lines import merge_values, print_merge
     from ptq_cli.cli.shown.terminal.output import print_json, tell
     from ptq_cli.cli.shown.terminal.phrases import next_step
     from ptq_cli.pipeline.calibration.run_merge import run_merge
     from ptq_cli.pipeline.run.run_directory import RunDirectory
 
-    result = run_merge([RunDirectory(path) for path in runs], RunDirectory(run), partial=partial)
+    merged = [RunDirectory(path) for path in runs]
+    result = run_merge(merged, RunDirectory(run or DEFAULT_RUN), partial=partial)
     if as_json:
         print_json(merge_values(result))
         return DONE

@@ -144,14 +144,19 @@ def _written(
 
 
 def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:
+    hint = "ptq merge run-1 run-2 --run all, or run ptq evaluate --shard first"
     if not runs:
-        raise UsageError("no run was given", hint="ptq merge run-1 run-2 --run all")
-    for shard in runs:
-        if os.path.realpath(shard.path) == os.path.realpath(run.path):
-            raise UsageError(
-                f"'{run.path}' would overwrite one of the runs that it is made from",
-                hint="pass another run directory with --run",
-            )
+        raise UsageError(f"no runs were given, and '{run.path}' holds no shard of an evaluation", hint=hint)
+    if all(os.path.realpath(shard.path) != os.path.realpath(run.path) for shard in runs):
+        return
+    if len(runs) == 1:
+        raise UsageError(
+            f"'{run.path}' holds no shard of an evaluation, and is the only run to merge", hint=hint
+        )
+    raise UsageError(
+        f"'{run.path}' would overwrite one of the runs that it is made from",
+        hint="pass another run directory with --run",
+    )
 
 
 def _read_shards(runs: Sequence[RunDirectory], target: RunDirectory) -> list[_Shard]:

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ptq_cli.core.errors import EvaluationFileError, IncompleteEvaluationError, MergeError
+from ptq_cli.core.errors import EvaluationFileError, MergeError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_merge import OF_THE_MACHINE, settings_by_name
@@ -19,6 +19,7 @@ from ptq_cli.pipeline.evaluation.parts.joined_shards import (
     not_the_same,
     require_whole,
 )
+from ptq_cli.pipeline.evaluation.shard_files import shard_files
 from ptq_cli.pipeline.evaluation.written.made_reports import (
     EvaluationResult,
     change_collectors,
@@ -31,21 +32,6 @@ from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.locations import resolve_location
 from ptq_cli.recipe.recipe_layers import RecipeLayer, merge_layers, table_layer
-
-SUFFIX = ".safetensors"
-
-
-def holds_evaluation(inputs: Sequence[Path]) -> bool:
-    """Return whether shards of an evaluation are to be merged, and not those of a calibration.
-
-    Args:
-        inputs: run directories, or files of shards.
-
-    Example:
-        >>> holds_evaluation([Path("no-such-run")])
-        False
-    """
-    return any(_is_file(path) or RunDirectory(path).evaluation_shards() for path in inputs)
 
 
 def run_merge_evaluation(
@@ -68,7 +54,7 @@ def run_merge_evaluation(
         MissingStageError: the run directory has no models.
         PtqError: as ``evaluate`` does.
     """
-    read = [(path, NamedShard(f"'{path}'", load_shard(path))) for path in _files_of(inputs)]
+    read = [(path, NamedShard(f"'{path}'", load_shard(path))) for path in shard_files(inputs)]
     # Settings of the machine may differ; those of the first shard hold, in whatever order they are named.
     read.sort(key=lambda item: min(item[1].shard.share.batches))
     shards = [named for _, named in read]
@@ -102,24 +88,6 @@ def run_merge_evaluation(
     )
     write_together({path: content for item in made for path, content in item.files.items()})
     return tuple(item.result for item in made)
-
-
-def _is_file(path: Path) -> bool:
-    return path.name.endswith(SUFFIX) and path.is_file()
-
-
-def _files_of(inputs: Sequence[Path]) -> list[Path]:
-    files: list[Path] = []
-    for path in inputs:
-        found = [path] if _is_file(path) else RunDirectory(path).evaluation_shards()
-        if not found:
-            raise IncompleteEvaluationError(
-                f"'{path}' holds no shard of an evaluation, and others do",
-                hint="name the runs of ptq evaluate --shard; to merge calibrations or moments, remove the "
-                "evaluation.shard files of earlier evaluations from the other runs",
-            )
-        files += found
-    return files
 
 
 def _base(facts: ShardFacts, file: Path, run: RunDirectory) -> Path:
