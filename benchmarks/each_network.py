@@ -6,14 +6,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+Found = Mapping[str, Any]
+"""What a process says of a network, or of one row of it."""
 
-def measure_apart(
-    module: str, folder: Path, options: Mapping[str, object], longest: int
-) -> Mapping[str, Any] | str:
+
+def measure_apart(module: str, folder: Path, options: Mapping[str, object], longest: int) -> Found | str:
     """Return what a process says about a network, or why it says nothing; how long it took goes to stderr.
 
     Args:
@@ -35,7 +36,38 @@ def measure_apart(
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:]
         return f"exit status {done.returncode}: {last[0] if last else 'no message'}"
-    found: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: Found = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measured_table(
+    module: str,
+    folders: Sequence[Path],
+    options: Mapping[str, object],
+    longest: int,
+    columns: Sequence[str],
+    cells: Callable[[Found, Found], Iterator[str]],
+) -> Generator[str, None, list[Found]]:
+    """Measure networks, yield the lines of a table, and return what was measured.
+
+    Args:
+        module: as ``measure_apart`` takes it, whose result has rows as ``measured``.
+        folders: of the networks.
+        options: as ``measure_apart`` takes them.
+        longest: seconds after which a network is given up.
+        columns: titles.
+        cells: of a network and of one of its rows.
+    """
+    yield from (f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}")
+    found = []
+    for folder in folders:
+        network = measure_apart(module, folder, options, longest)
+        if isinstance(network, str):
+            yield table_line(folder.name, network, columns=len(columns))
+            continue
+        found.append(network)
+        for measured in network["measured"]:
+            yield table_line(*cells(network, measured))
     return found
 
 

@@ -21,11 +21,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.each_network import measure_apart, table_line
+from benchmarks.each_network import Found, measured_table
 from benchmarks.results_page import print_part
 from benchmarks.speed import decibels, write_cnn
 from benchmarks.zoo import find_networks
@@ -39,8 +38,6 @@ NEEDED = ("openvino", "nncf")
 COLUMNS = (
     "network", "batch", "ptq over NNCF", "ptq over float", "NNCF over float", "SQNR of ptq", "SQNR of NNCF",
 )  # fmt: skip
-
-Found = Mapping[str, Any]
 
 
 def main() -> None:
@@ -87,16 +84,8 @@ def report(folders: Sequence[Path], options: Mapping[str, str]) -> Iterator[str]
         "network. *Over* is how many times as fast a file is, in processor time of one thread, with the "
         "interval of 95 %."
     )
-    yield from ("", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}")
-    found = []
-    for folder in folders:
-        network = measure_apart("openvino_network", folder, options, LONGEST_NETWORK)
-        if isinstance(network, str):
-            yield table_line(folder.name, network, columns=len(COLUMNS))
-            continue
-        found.append(network)
-        for measured in network["measured"]:
-            yield table_line(*cells(network, measured))
+    yield ""
+    found = yield from measured_table("openvino_network", folders, options, LONGEST_NETWORK, COLUMNS, cells)
     yield from ("", *together(found))
 
 

@@ -20,12 +20,11 @@ import platform
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from benchmarks.each_network import measure_apart, table_line
+from benchmarks.each_network import Found, measured_table, table_line
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.network_files import RUNTIME
 from benchmarks.results_page import print_part
@@ -46,8 +45,6 @@ COLUMNS = (
     "seconds to place",
 )  # fmt: skip
 ACCURACY = ("network", "layers in integers", DEFAULT, PLAIN, LATENCY, THEIRS)
-
-Found = Mapping[str, Any]
 
 
 def main() -> None:
@@ -113,16 +110,10 @@ def report(folders: Sequence[Path], options: Mapping[str, str], asked: Mapping[s
         "float* is how many layers stay in float because they are faster so. *Expected over measured* "
         "compares fast runs. *Seconds to place* is what `--prefer latency` adds to an export."
     )
-    yield from ("", f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}")
-    found = []
-    for folder in folders:
-        network = measure_apart("speed_network", folder, options, LONGEST_NETWORK)
-        if isinstance(network, str):
-            yield table_line(folder.name, network, columns=len(COLUMNS))
-            continue
-        found.append(network)
-        for measured in network["measured"]:
-            yield table_line(*speed_cells(network["name"], measured))
+    yield ""
+    found = yield from measured_table(
+        "speed_network", folders, options, LONGEST_NETWORK, COLUMNS, speed_cells
+    )
     yield from ("", *_together(found), "")
     yield "SQNR against the user's file, of the worst output, and why there is no file:"
     yield from ("", f"| {' | '.join(ACCURACY)} |", f"|{'---|' * len(ACCURACY)}")
@@ -130,9 +121,9 @@ def report(folders: Sequence[Path], options: Mapping[str, str], asked: Mapping[s
         yield table_line(*accuracy_cells(network))
 
 
-def speed_cells(name: str, measured: Found) -> Iterator[str]:
+def speed_cells(network: Found, measured: Found) -> Iterator[str]:
     """Yield the cells of a batch and number of threads."""
-    yield from (name, str(measured["batch"]), str(measured["threads"]))
+    yield from (network["name"], str(measured["batch"]), str(measured["threads"]))
     ratios = measured["ratios"]
     for other in SPEEDS:
         yield ratio_cell(ratios.get(other))

@@ -155,6 +155,24 @@ def save_net(text: str) -> Arrange:
     return arrange
 
 
+def bad_file(content: bytes | str, *says: str, hint: str) -> Bad:
+    return Bad(arrange=write("bad.pt", content), words="bad.pt", code="PTQ-MODEL-001", says=says, hint=hint)
+
+
+def bad_arch(text: str, code: str, *says: str, hint: str) -> Bad:
+    """Return the case of an architecture file with this text."""
+    return Bad(arrange=save_arch(text), words=WITH_ARCH + "bad.py:build", code=code, says=says, hint=hint)
+
+
+def missing_arch(named: str, *says: str, hint: str) -> Bad:
+    """Return the case of an ``--arch`` that names nothing."""
+    return Bad(arrange=nothing, words=WITH_ARCH + named, code="PTQ-ENTRY-001", says=says, hint=hint)
+
+
+def bad_onnx(edit: Callable[[onnx.ModelProto], object], code: str, *says: str, hint: str) -> Bad:
+    return Bad(arrange=edit_onnx(edit), words="bad.onnx", code=code, says=says, hint=hint)
+
+
 CASES: dict[str, Bad] = {
     "missing": Bad(
         arrange=nothing,
@@ -173,27 +191,9 @@ CASES: dict[str, Bad] = {
     "a name that is too long": Bad(
         arrange=nothing, words="x" * 300, code="PTQ-FILE-001", says=("name too long",), hint="check the path"
     ),
-    "text": Bad(
-        arrange=write("bad.pt", "import torch\n"),
-        words="bad.pt",
-        code="PTQ-MODEL-001",
-        says=("is a text file",),
-        hint="expected: ",
-    ),
-    "empty": Bad(
-        arrange=write("bad.pt", b""),
-        words="bad.pt",
-        code="PTQ-MODEL-001",
-        says=("is empty",),
-        hint="expected: ",
-    ),
-    "random bytes": Bad(
-        arrange=write("bad.pt", bytes(range(255, 0, -1)) * 9),
-        words="bad.pt",
-        code="PTQ-MODEL-001",
-        says=("unknown format",),
-        hint="expected",
-    ),
+    "text": bad_file("import torch\n", "is a text file", hint="expected: "),
+    "empty": bad_file(b"", "is empty", hint="expected: "),
+    "random bytes": bad_file(bytes(range(255, 0, -1)) * 9, "unknown format", hint="expected"),
     "a truncated zip": Bad(
         arrange=truncate("model.pt"),
         words="model.pt --arch model.py:build",
@@ -243,67 +243,34 @@ CASES: dict[str, Bad] = {
         says=("not the architecture",),
         hint="--arch model.py:build",
     ),
-    "arch without a colon": Bad(
-        arrange=nothing,
-        words=WITH_ARCH + "model.py",
-        code="PTQ-ENTRY-001",
-        says=("is not of the form file.py:callable",),
-        hint="model.py:build",
+    "arch without a colon": missing_arch(
+        "model.py", "is not of the form file.py:callable", hint="model.py:build"
     ),
-    "arch in no file": Bad(
-        arrange=nothing,
-        words=WITH_ARCH + "nowhere.py:build",
-        code="PTQ-ENTRY-001",
-        says=("'nowhere.py' does not exist",),
-        hint="check the path",
+    "arch in no file": missing_arch("nowhere.py:build", "'nowhere.py' does not exist", hint="check the path"),
+    "arch of another name": missing_arch("model.py:biuld", "(did you mean 'build'?)", hint="it defines"),
+    "arch that is not callable": bad_arch(
+        "build = 7", "PTQ-ENTRY-001", "is a int, expected a callable", hint="function"
     ),
-    "arch of another name": Bad(
-        arrange=nothing,
-        words=WITH_ARCH + "model.py:biuld",
-        code="PTQ-ENTRY-001",
-        says=("(did you mean 'build'?)",),
-        hint="it defines",
-    ),
-    "arch that is not callable": Bad(
-        arrange=save_arch("build = 7"),
-        words=WITH_ARCH + "bad.py:build",
-        code="PTQ-ENTRY-001",
-        says=("is a int, expected a callable",),
-        hint="function",
-    ),
-    "arch that raises": Bad(
-        arrange=save_arch("def build():\n    raise ValueError('no layers')"),
-        words=WITH_ARCH + "bad.py:build",
-        code="PTQ-ENTRY-001",
-        says=("raised ValueError: no layers",),
+    "arch that raises": bad_arch(
+        "def build():\n    raise ValueError('no layers')",
+        "PTQ-ENTRY-001",
+        "raised ValueError: no layers",
         hint="without arguments",
     ),
-    "arch that exits": Bad(
-        arrange=save_arch("import sys\n\n\ndef build():\n    sys.exit(0)"),
-        words=WITH_ARCH + "bad.py:build",
-        code="PTQ-ENTRY-001",
-        says=("sys.exit",),
-        hint="",
+    "arch that exits": bad_arch(
+        "import sys\n\n\ndef build():\n    sys.exit(0)", "PTQ-ENTRY-001", "sys.exit", hint=""
     ),
-    "arch that cannot be imported": Bad(
-        arrange=save_arch("import nowhere_to_be_found"),
-        words=WITH_ARCH + "bad.py:build",
-        code="PTQ-ENTRY-001",
-        says=("No module named 'nowhere_to_be_found'",),
-        hint="--debug",
+    "arch that cannot be imported": bad_arch(
+        "import nowhere_to_be_found", "PTQ-ENTRY-001", "No module named 'nowhere_to_be_found'", hint="--debug"
     ),
-    "arch that is no module": Bad(
-        arrange=save_arch("def build():\n    return {}"),
-        words=WITH_ARCH + "bad.py:build",
-        code="PTQ-MODEL-003",
-        says=("returned a dict",),
-        hint="return the module",
+    "arch that is no module": bad_arch(
+        "def build():\n    return {}", "PTQ-MODEL-003", "returned a dict", hint="return the module"
     ),
-    "arch with other parameters": Bad(
-        arrange=save_arch("def build():\n    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3))"),
-        words=WITH_ARCH + "bad.py:build",
-        code="PTQ-MODEL-003",
-        says=("missing in the file: 0.weight, 0.bias", "not in the architecture: conv.weight, conv.bias"),
+    "arch with other parameters": bad_arch(
+        "def build():\n    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3))",
+        "PTQ-MODEL-003",
+        "missing in the file: 0.weight, 0.bias",
+        "not in the architecture: conv.weight, conv.bias",
         hint="trained with",
     ),
     "arch with other shapes": Bad(
@@ -329,40 +296,20 @@ CASES: dict[str, Bad] = {
         says=("at layer 'inner'",),
         hint="shape, dtype",
     ),
-    "ONNX with an edge to nowhere": Bad(
-        arrange=edit_onnx(break_edge),
-        words="bad.onnx",
-        code="PTQ-MODEL-005",
-        says=("fails the ONNX checker",),
-        hint="export it again",
+    "ONNX with an edge to nowhere": bad_onnx(
+        break_edge, "PTQ-MODEL-005", "fails the ONNX checker", hint="export it again"
     ),
-    "ONNX with an unknown operator": Bad(
-        arrange=edit_onnx(use_unknown_operator),
-        words="bad.onnx",
-        code="PTQ-MODEL-005",
-        says=("Frobnicate",),
-        hint="export it again",
+    "ONNX with an unknown operator": bad_onnx(
+        use_unknown_operator, "PTQ-MODEL-005", "Frobnicate", hint="export it again"
     ),
-    "ONNX of an old opset": Bad(
-        arrange=edit_onnx(use_opset_6),
-        words="bad.onnx",
-        code="PTQ-MODEL-005",
-        says=("has opset 6, expected 7 or later",),
-        hint="version_converter",
+    "ONNX of an old opset": bad_onnx(
+        use_opset_6, "PTQ-MODEL-005", "has opset 6, expected 7 or later", hint="version_converter"
     ),
-    "ONNX with data outside its folder": Bad(
-        arrange=edit_onnx(refer_outside),
-        words="bad.onnx",
-        code="PTQ-MODEL-001",
-        says=("lie outside its folder",),
-        hint="from the model's folder",
+    "ONNX with data outside its folder": bad_onnx(
+        refer_outside, "PTQ-MODEL-001", "lie outside its folder", hint="from the model's folder"
     ),
-    "ONNX with data missing": Bad(
-        arrange=edit_onnx(refer_missing),
-        words="bad.onnx",
-        code="PTQ-MODEL-001",
-        says=("'weights.bin'", "is missing"),
-        hint="put it next to",
+    "ONNX with data missing": bad_onnx(
+        refer_missing, "PTQ-MODEL-001", "'weights.bin'", "is missing", hint="put it next to"
     ),
 }
 
