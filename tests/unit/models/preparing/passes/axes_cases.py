@@ -6,14 +6,12 @@ IMAGE = "(float[N,3,5,6] x) => (float[] y)"
 
 AXES = {
     "named_axes.pad": Case(
-        name="named_axes",
         graph=f"""{IMAGE} <int64[4] p = {{1,0,2,3}}, int64[2] a = {{-1,2}}, float v> {{
             y = Pad<mode="constant">(x, p, v, a) }}""",
         left=("Pad",),
         constants={"v": 2.0},
     ),
     "named_axes.pad_computed": Case(
-        name="named_axes",
         graph=f"""{IMAGE} <int64[2] a = {{3,2}}> {{
             s = Shape<start=2>(x)
             p = Concat<axis=0>(s, s)
@@ -21,18 +19,15 @@ AXES = {
         left=("Shape", "Concat", "ScatterElements", "Pad"),
     ),
     "named_axes.resize_by_scales": Case(
-        name="named_axes",
         graph=f'{IMAGE} <float[2] k> {{ y = Resize<mode="linear", antialias=1, axes=[2,3]>(x, , k) }}',
         left=("Resize",),
         constants={"k": [0.5, 2.0]},
     ),
     "named_axes.resize_to_sizes": Case(
-        name="named_axes",
         graph=f"{IMAGE} <int64[2] k = {{4,9}}> {{ y = Resize<axes=[-1,2]>(x, , , k) }}",
         left=("Shape", "ScatterElements", "Resize"),
     ),
     "named_axes.resize_of_a_part": Case(
-        name="named_axes",
         graph=f"""{IMAGE} <float[4] r, int64[2] k = {{4,9}}> {{
             y = Resize<axes=[2,3], coordinate_transformation_mode="tf_crop_and_resize">(x, r, , k) }}""",
         left=("Shape", "ScatterElements", "Resize"),

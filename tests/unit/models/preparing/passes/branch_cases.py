@@ -7,7 +7,6 @@ NO = "f = Constant<value = bool {0}>()"
 
 BRANCHES = {
     "known_branch.names_that_clash": Case(
-        name="known_branch",
         graph=f"""{ROW} <float[4] w, float[4] u> {{ {YES} {NO}
             a = If(t) <
                 then_branch = b1 () => (float[N,4] p) {{ h = Mul(x, w) p = Relu(h) }},
@@ -18,7 +17,6 @@ BRANCHES = {
         left=("Mul", "Relu", "Add", "Tanh"),
     ),
     "known_branch.equal_outputs": Case(
-        name="known_branch",
         graph=f"""{ROW} {{ {YES}
             r = Relu(x)
             a, b = If(t) <
@@ -28,7 +26,6 @@ BRANCHES = {
         left=("Relu", "Neg", "Neg", "Mul"),
     ),
     "known_branch.nested": Case(
-        name="known_branch",
         graph=f"""(float[N,4] x, bool c) => (float[N,4] y) {{ {YES} {NO}
             y = If(c) <
                 then_branch = b1 () => (float[N,4] p) {{
