@@ -1,6 +1,7 @@
 """``ptq prepare``: the float graph in a file, what was done for it, and what is refused."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,8 @@ HALF_QUANTIZED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,2] x) =>
     r = Relu(h)
     y = MatMul(r, v) }"""
 
+EQUAL = r"the ONNX model equals the file's (within \S+ of its largest output|exactly)"
+
 
 @pytest.fixture
 def block(folder: Path) -> Path:
@@ -61,7 +64,7 @@ def test_the_table_tells_what_was_done(block: Path, ptq: Ptq) -> None:
     assert "gelu 1 erf or tanh form into Gelu" in lines
     assert "nodes: 9 before, 3 after; opset 20" in lines
     assert "note: converted from opset 11 to 20" in lines
-    assert any(line.startswith("the ONNX model equals the file's within ") for line in lines)
+    assert any(re.match(EQUAL, line) for line in lines)
     assert lines[-1] == "wrote float.onnx"
 
 
@@ -116,7 +119,7 @@ def test_an_old_model_is_quantized_and_its_conversion_told(block: Path, ptq: Ptq
     np.save("x.npy", np.random.default_rng(1).standard_normal((16, 3, 6, 6)).astype(np.float32))
     outcome = ptq("calibrate block.onnx --data x.npy --run old")
     assert outcome.status == 0, outcome.err
-    assert "the ONNX model equals the file's within " in outcome.out
+    assert re.search(EQUAL, outcome.out)
     assert "note: converted from opset 11 to 20" in outcome.out
     assert ptq("export --onnx --run old").status == 0
     operators = [node.op_type for node in onnx.load("old/model.int8.onnx").graph.node]

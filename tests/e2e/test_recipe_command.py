@@ -25,13 +25,13 @@ def detector(folder: Path) -> Path:
 
 
 def test_a_new_recipe_says_what_the_model_tells_and_asks_the_rest(detector: Path, ptq: Ptq) -> None:
-    outcome = ptq("recipe init detector.onnx --data samples.npz -o ptq.toml")
+    outcome = ptq("recipe init detector.onnx --data samples -o ptq.toml")
     assert outcome.status == 0, outcome.err
     assert outcome.out.startswith("wrote ptq.toml, with ")
     text = (detector.parent / "ptq.toml").read_text(encoding="utf-8")
     assert tomllib.loads(text) == {
         "model": {"path": "detector.onnx"},
-        "calibration": {"data": "samples.npz"},
+        "calibration": {"data": "samples"},
         "data": {},
         "image": {"layout": "NCHW", "resize": [32, 48], "mode": "RGB"},
         "quantization": {"target": "ort-cpu"},
@@ -41,7 +41,23 @@ def test_a_new_recipe_says_what_the_model_tells_and_asks_the_rest(detector: Path
     assert "#   images: float32[?, 3, 32, 48]\n" in text
     assert '# inputs = { "rate" = 0 }\n' in text
     checked = ptq("recipe check")
-    assert checked.out.splitlines() == ["ptq.toml is correct: 6 settings", "note: 'samples.npz' is not there"]
+    assert checked.out.splitlines() == ["ptq.toml is correct: 6 settings", "note: 'samples' is not there"]
+    assert checked.err == "next: ptq quantize\n"
+
+
+TOKENS = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[N,S] input_ids) => (float[N,S] y) { y = Cast<to=1>(input_ids) }"""
+
+
+def test_a_new_recipe_asks_nothing_about_files_that_are_not_the_data(detector: Path, ptq: Ptq) -> None:
+    onnx.save(onnx.parser.parse_model(TOKENS), detector.parent / "encoder.onnx")
+    text = detector.parent / "ptq.toml"
+    for model, section in (("detector.onnx", "image"), ("encoder.onnx", "text")):
+        for data, asks in (("samples.npz", False), ("samples", True)):
+            assert ptq(f"recipe init {model} --data {data} --force").status == 0
+            assert (section in tomllib.loads(text.read_text(encoding="utf-8"))) == asks
+    assert "# A .txt or .jsonl file of texts, " in text.read_text(encoding="utf-8")
+    assert "images" not in text.read_text(encoding="utf-8")
 
 
 def test_every_suggestion_is_correct_without_its_comment_sign(detector: Path, ptq: Ptq) -> None:

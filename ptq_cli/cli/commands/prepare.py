@@ -74,7 +74,7 @@ def command(
 
 def _print(result: "PrepareResult") -> None:
     from ptq_cli.cli.shown.terminal.output import print_table, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
+    from ptq_cli.cli.shown.terminal.phrases import closeness, shown_path
     from ptq_cli.cli.shown.terminal.printable import as_typed
     from ptq_cli.models.preparing.passes.pass_registry import PASSES
     from ptq_cli.report.text.summary import Table
@@ -95,10 +95,7 @@ def _print(result: "PrepareResult") -> None:
     if result.difference is None:
         say(f"not compared: {result.file.path.name} does not run on {inputs}; pass data with --data")
     else:
-        say(
-            f"the ONNX model equals {result.compared_with} within {result.difference:.1g} of its largest "
-            f"output, on {inputs}"
-        )
+        say(f"the ONNX model equals {result.compared_with} {closeness(result.difference)}, on {inputs}")
     say(f"wrote {shown_path(result.output)}")
 
 

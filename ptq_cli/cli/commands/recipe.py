@@ -100,9 +100,12 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 
     Files and folders that it names and that are not there are listed; they are not errors.
     """
+    from ptq_cli.cli.shown.terminal.output import tell
     from ptq_cli.pipeline.recipes.check_recipe import check_recipe_file
 
     _show_checked([check_recipe_file(path) for path in file or (None,)], as_json=as_json)
+    if not file and not as_json:
+        tell("next: ptq quantize")
 
 
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:

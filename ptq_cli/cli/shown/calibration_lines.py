@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 from ptq_cli.cli.shown.recovery_lines import refused_lines
 from ptq_cli.cli.shown.terminal.output import say
-from ptq_cli.cli.shown.terminal.phrases import counted, next_step, shown_path
+from ptq_cli.cli.shown.terminal.phrases import closeness, counted, next_step, shown_path
 
 if TYPE_CHECKING:
     from ptq_cli.cli.shown.documents.calibration_documents import (
@@ -30,7 +30,7 @@ def print_calibration(result: "CalibrationResult") -> None:
     else:
         say("measured no activations: none needs a range, and no data were given")
     if result.parity is not None:
-        say(f"the ONNX model equals {result.compared_with} within {result.parity:.1g} of its largest output")
+        say(f"the ONNX model equals {result.compared_with} {closeness(result.parity)}")
     for note in result.notes:
         say(f"note: {note}")
     for item in result.rescaled:

@@ -22,6 +22,17 @@ CHANNELS = {1: "L", 3: "RGB"}
 LEAST_SIDE = 8
 """Of an image: a smaller tensor with three channels is something else."""
 
+ARRAYS = (".npz", ".npy")
+"""Files of arrays: what is said about files of images or of text does not hold for them."""
+
+TOKEN_RANK = 2
+FORMS = {
+    "images": "A folder of images or of npz files, an npz file, tar shards, Parquet, or file.py:callable.",
+    "tokens": "A .txt or .jsonl file of texts, an npz file, Parquet, or file.py:callable.",
+    "others": "An npz file, a folder of npz files, tar shards, Parquet, or file.py:callable.",
+}
+"""Where data may be, by what the model's inputs look like."""
+
 
 @dataclass(frozen=True)
 class NewRecipe:
@@ -63,6 +74,7 @@ def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> N
 
 def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
     specs = source.example_specs
+    forms = FORMS[_kind(specs)]
     yield from (
         f"# How ptq quantizes {source.file.path.name}. Lines that begin with # are suggestions and",
         "# questions: answer them, or delete them. `ptq recipe check` tells whether the file is correct.",
@@ -75,8 +87,10 @@ def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
     if recipe.model.arch is not None:
         yield f"arch = {_quoted(recipe.model.arch, folder)}"
     yield from _inputs(source, specs)
-    yield from _data("calibration", recipe.calibration.data, folder)
-    yield from _image(specs)
+    yield from _data("calibration", recipe.calibration.data, folder, forms)
+    if not (recipe.calibration.data or "").endswith(ARRAYS):
+        yield from _image(specs)
+        yield from _text(specs)
     yield from (
         "",
         "[quantization]",
@@ -84,7 +98,7 @@ def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
         f"# One of: {', '.join(known_targets())}.",
     )
     yield f"target = {json.dumps(recipe.quantization.target)}"
-    yield from _data("evaluation", recipe.evaluation.data, folder)
+    yield from _data("evaluation", recipe.evaluation.data, folder, forms)
     yield from (
         "# Which metrics, if the data have labels?",
         '# metrics = ["top1"]',
@@ -115,7 +129,13 @@ def _inputs(source: ModelSource, specs: Sequence[TensorSpec]) -> Iterator[str]:
         yield f'# rename = {{ {json.dumps(source.input_names[0])} = "array" }}'
 
 
-def _data(section: str, data: str | None, folder: Path) -> Iterator[str]:
+def _kind(specs: Sequence[TensorSpec]) -> str:
+    if any(image_of(spec) for spec in specs):
+        return "images"
+    return "tokens" if any(are_tokens(spec) for spec in specs) else "others"
+
+
+def _data(section: str, data: str | None, folder: Path, forms: str) -> Iterator[str]:
     yield from ("", f"[{section}]")
     if data is not None:
         yield f"data = {_quoted(data, folder)}"
@@ -126,7 +146,7 @@ def _data(section: str, data: str | None, folder: Path) -> Iterator[str]:
     }
     example = {"calibration": "calib", "evaluation": "eval"}[section]
     yield what[section]
-    yield "# An npz file, a folder of images or of npz files, tar shards, Parquet, or file.py:callable."
+    yield f"# {forms}"
     yield f'# data = "{example}.npz"'
 
 
@@ -160,6 +180,33 @@ def _image(specs: Sequence[TensorSpec]) -> Iterator[str]:
             else ("# mean = [0.5]", "# std = [0.5]")
         )
         return
+
+
+def _text(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    for spec in specs:
+        if are_tokens(spec):
+            yield from (
+                "",
+                "[text]",
+                f"# '{spec.name}' looks like tokens. This section is for files of text alone.",
+                "# Which tokenizer makes them?",
+                '# tokenizer = "tokenizer.json"',
+            )
+            return
+
+
+def are_tokens(spec: TensorSpec) -> bool:
+    """Tell whether an input looks like the tokens of texts.
+
+    Example:
+        >>> import numpy as np
+        >>> are_tokens(TensorSpec("input_ids", np.dtype("i8"), (None, None)))
+        True
+        >>> are_tokens(TensorSpec("user", np.dtype("i8"), (None, 1)))
+        False
+    """
+    named = any(word in spec.name.lower() for word in ("ids", "token"))
+    return named and len(spec.shape) == TOKEN_RANK and spec.dtype.kind == "i"
 
 
 def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]] | None:

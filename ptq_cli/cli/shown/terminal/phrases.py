@@ -19,6 +19,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def closeness(difference: float) -> str:
+    """Write how far two outputs are apart, as a share of the largest output.
+
+    Example:
+        >>> closeness(2.4e-7), closeness(0.0)
+        ('within 2e-07 of its largest output', 'exactly')
+    """
+    return f"within {difference:.1g} of its largest output" if difference else "exactly"
+
+
 def shown_path(path: Path) -> str:
     """Return a path as a user would type it: relative if it is below the current folder."""
     absolute, here = path.absolute(), Path.cwd()
