@@ -19,7 +19,7 @@ from ptq_cli.calibdata.tar.tar_header import BLOCK_BYTES, is_tar_header
 from ptq_cli.calibdata.text.text_dataset import TextDataset
 from ptq_cli.calibdata.text.text_rows import DEFAULT_COLUMN, TEXT_SUFFIXES, list_texts
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import require_file
 from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
 
 KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from ptq_cli.core.errors import EntryPointError
-from ptq_cli.core.files import sha256_text
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.read_files import sha256_text
 
 
 def load_entry_point(text: str, folder: Path, what: str) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ptq_cli.core.documents.json_values import decode, encode, strict_json
 from ptq_cli.core.errors import ProfileError, ReportError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import read_file
 
 FORMAT = "ptq.profile"
 FORMAT_VERSION = 1
@@ -82,7 +82,7 @@ def load_profile(path: Path) -> MachineProfile:
         ProfileError: it is damaged, or of another version.
     """
     try:
-        table = strict_json(require_file(path, "profile").read_bytes())
+        table = strict_json(read_file(path, "profile"))
         if (
             isinstance(table, dict)
             and table.get("format") == FORMAT

@@ -1,13 +1,11 @@
 """Flags override ``--recipe FILE``, which overrides ``./ptq.toml``, which overrides the preset."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.errors import RecipeSyntaxError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.documents.toml_file import read_toml
 from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.chosen_family import OF_MODES
 from ptq_cli.recipe.decode import decode_recipe
@@ -72,11 +70,7 @@ def file_layer(path: Path, where: str | None = None) -> RecipeLayer:
         RecipeValueError: a value has the wrong type.
     """
     where = where or str(path)
-    try:
-        table = tomllib.loads(require_file(path, "recipe").read_text(encoding="utf-8"))
-    # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
-    except (ValueError, RecursionError) as error:
-        raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
+    table = read_toml(path, "recipe", where)
     return table_layer(table, path.parent, where)
 
 

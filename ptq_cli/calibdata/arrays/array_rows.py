@@ -23,7 +23,7 @@ from ptq_cli.calibdata.dataset.moved_axes import no_axis, unequal_hint
 from ptq_cli.calibdata.dataset.rebatch import part_of
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.errors import DataFormatError, DataShapeError, InputFileError
-from ptq_cli.core.files import sha256_file
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.tensors import Array
 
 _CHUNK_BYTES = 1 << 16

@@ -13,7 +13,7 @@ from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_point import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
-from ptq_cli.core.files import sha256_file, sha256_text
+from ptq_cli.core.read_files import sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ptq_cli.core.errors import TokenizerError
 from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import require_file
 
 Ids = npt.NDArray[np.int64]
 FILE = "tokenizer.json"

@@ -99,7 +99,7 @@ def command(
     from ptq_cli.cli.shown.folder_lines import show_folder_reports
     from ptq_cli.cli.shown.report_lines import show_reports, show_shard
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.core.files import is_folder
+    from ptq_cli.core.read_files import is_folder
     from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluations
     from ptq_cli.pipeline.evaluation.run_evaluation_shard import run_evaluation_shard
     from ptq_cli.pipeline.folders.run_evaluate_folder import require_sole, run_evaluate_folder

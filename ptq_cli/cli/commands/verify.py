@@ -89,7 +89,7 @@ def command(
     from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
-    from ptq_cli.core.files import is_folder
+    from ptq_cli.core.read_files import is_folder
     from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.calibration_result import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
     from ptq_cli.pipeline.exporting.run_moments import MomentsResult
+    from ptq_cli.pipeline.run.run_directory import RunDirectory
 
 
 def print_calibration(result: "CalibrationResult") -> None:
@@ -90,9 +91,7 @@ def calibration_values(result: "CalibrationResult") -> "CalibrationDocument":
 
 def after_calibration(result: "CalibrationResult") -> str:
     """Return the next command after a calibration, or after one of its shards."""
-    if result.shards:
-        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
-    return next_step("ptq export --onnx", result.run)
+    return after_shard(result.run) if result.shards else next_step("ptq export --onnx", result.run)
 
 
 def print_moments(result: "MomentsResult") -> None:
@@ -119,9 +118,12 @@ def moments_values(result: "MomentsResult") -> "MomentsDocument":
 
 def after_moments(result: "MomentsResult") -> str:
     """Return the next command after moments, or after those of one shard."""
-    if result.shards:
-        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
-    return next_step("ptq export --recover weighed", result.run)
+    return after_shard(result.run) if result.shards else next_step("ptq export --recover weighed", result.run)
+
+
+def after_shard(run: "RunDirectory") -> str:
+    """Return the next command after a shard of a calibration or of its moments."""
+    return f"next, with the other shards: ptq merge {shlex.quote(str(run.path))} … --run all"
 
 
 def print_merge(result: "MergeResult") -> None:

@@ -21,9 +21,10 @@ from safetensors.numpy import save
 from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
 from ptq_cli.collectors.artifact.statistics_codec import Arrays, flatten, unflatten
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.errors import CalibrationFileError, InputFileError
+from ptq_cli.core.errors import CalibrationFileError
 from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.core.files import atomic_write, require_file
+from ptq_cli.core.files import atomic_write
+from ptq_cli.core.read_files import read_file
 
 FORMAT = "ptq.calibration"
 FORMAT_VERSION = 3
@@ -122,14 +123,7 @@ def load_calibration(path: Path) -> Calibration:
         InputFileError: the file is missing or unreadable.
         CalibrationFileError: it is damaged, no calibration, or of another format version.
     """
-    try:
-        content = require_file(path, "calibration").read_bytes()
-    except OSError as error:
-        raise InputFileError(
-            f"calibration '{path}' cannot be read: {first_line(error)}",
-            hint="check the file and its permissions",
-        ) from error
-    return parse_calibration(content, str(path))
+    return parse_calibration(read_file(path, "calibration"), str(path))
 
 
 def parse_calibration(content: bytes, name: str) -> Calibration:

@@ -17,7 +17,8 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from ptq_cli.core.errors import OutputFileError
-from ptq_cli.core.files import Content, PartialFolder, hash_file
+from ptq_cli.core.files import Content, PartialFolder
+from ptq_cli.core.read_files import hash_file
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.converting.opset import name_default_domain
 from ptq_cli.models.files.constants_file import ConstantsFile, cannot_write

@@ -5,7 +5,7 @@ import zipfile
 from pathlib import Path
 
 from ptq_cli.core.errors import ModelFolderError, ModelFormatError
-from ptq_cli.core.files import is_folder, require_file
+from ptq_cli.core.read_files import is_folder, require_file
 
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_PROTOCOLS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptq_cli.core.errors import ModelFormatError
-from ptq_cli.core.files import sha256_file
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.recipe.sections.input_sections import ModelSettings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ptq_cli.collectors.artifact.calibration_file import Calibration, load_calibration
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, StaleCalibrationError
-from ptq_cli.core.files import sha256_file
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX, READING, RECOVERY, TARGET, settings_of
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptq_cli.core.errors import InputFileError
-from ptq_cli.core.files import sha256_file
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.run.output_checks import arch_file

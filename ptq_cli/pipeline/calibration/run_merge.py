@@ -2,7 +2,6 @@
 
 import ast
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +16,10 @@ from ptq_cli.collectors.artifact.calibration_file import (
 )
 from ptq_cli.collectors.artifact.merge_calibrations import Part, different, merge_calibrations
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.errors import CalibrationFileError, RecipeSyntaxError, StaleCalibrationError, UsageError
-from ptq_cli.core.files import Content, require_file, write_together
+from ptq_cli.core.documents.toml_file import read_toml
+from ptq_cli.core.errors import CalibrationFileError, StaleCalibrationError, UsageError
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.read_files import require_file
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS
 from ptq_cli.pipeline.calibration.measured_part import require_samples_seen
@@ -179,13 +180,8 @@ def _read_shard(run: RunDirectory, base: Path, target: RunDirectory) -> _Shard:
         raise StaleCalibrationError(
             f"'{run.float_model}' is not the model that was calibrated", hint="run ptq calibrate again"
         )
-    path = require_file(run.require_stage(run.recipe, "ptq calibrate"), "recipe")
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    # As of any recipe: thousands of digits, thousands of brackets.
-    except (ValueError, RecursionError) as error:
-        raise RecipeSyntaxError(f"{path} is not valid TOML: {error}", hint="see https://toml.io") from error
-    recipe = merge_layers([table_layer(table, base, str(path))])
+    path = run.require_stage(run.recipe, "ptq calibrate")
+    recipe = merge_layers([table_layer(read_toml(path, "recipe", str(path)), base, str(path))])
     return _Shard(run, _moved(calibration.provenance, base, target), recipe, base)
 
 

@@ -14,7 +14,7 @@ from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics
 from ptq_cli.core.documents.json_values import decode
 from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCalibrationError
 from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import require_file
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.calibration.source_size import source_bytes
 from ptq_cli.pipeline.exporting.file_metadata import report_layers

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ptq_cli.core.errors import DataFormatError, EmptyDataError
-from ptq_cli.core.files import is_folder
+from ptq_cli.core.read_files import is_folder
 
 
 def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:

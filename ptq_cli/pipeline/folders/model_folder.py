@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from ptq_cli.amax.overrides import Meant
 from ptq_cli.core.errors import InputFileError, ModelFolderError
-from ptq_cli.core.files import is_folder
+from ptq_cli.core.read_files import is_folder
 from ptq_cli.models.files.external_data import external_files, require_external_data
 from ptq_cli.models.operators.pair_operators import QUANTIZING
 from ptq_cli.pipeline.run.resolve import Request, resolve

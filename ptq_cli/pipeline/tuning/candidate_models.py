@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.core.files import sha256_file, write_together
+from ptq_cli.core.files import write_together
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint

@@ -1,14 +1,13 @@
 """Load a target's table: one that comes with ptq, by its name, or a user's TOML file."""
 
 import os
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.errors import RecipeSyntaxError, RecipeValueError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.documents.toml_file import read_toml
+from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.numbers.formats import FLOATS, INTEGERS
 from ptq_cli.core.plugins import TARGETS as PLUGINS
@@ -128,11 +127,7 @@ def _checked_by_onnx(target: Target, where: str) -> Target:
 
 
 def _whole_table(path: Path, where: str) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(require_file(path, "target").read_text(encoding="utf-8"))
-    # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
-    except (ValueError, RecursionError) as error:
-        raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
+    table = read_toml(path, "target", where)
     base = table.get("extends")
     if not base or not isinstance(base, str):
         return table

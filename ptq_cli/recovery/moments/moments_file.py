@@ -17,7 +17,8 @@ from ptq_cli.collectors.artifact.calibration_file import Counted, table_to_prove
 from ptq_cli.collectors.artifact.share import share_to_table
 from ptq_cli.core.errors import InputFileError, MomentsFileError
 from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.core.files import atomic_write, require_file
+from ptq_cli.core.files import atomic_write
+from ptq_cli.core.read_files import require_file
 from ptq_cli.recovery.moments.input_moments import InputMoments
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from ptq_cli.core.documents.json_values import AtLeast, decode, encode, strict_json
 from ptq_cli.core.errors import AnalysisError, ReportError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import read_file
 from ptq_cli.report.analysis.tensor_rows import Cause, Sensitivity, TensorAnalysis
 from ptq_cli.report.document.report_document import ModelEntry
 from ptq_cli.report.document.times import Timestamp
@@ -185,7 +185,7 @@ def read_analysis(path: Path) -> Analysis:
         InputFileError: the file is missing or unreadable.
         AnalysisError: it is damaged, not an analysis, has a different format version, or an invalid value.
     """
-    content = require_file(path, "analysis").read_bytes()
+    content = read_file(path, "analysis")
     try:
         return parse_analysis(content)
     except AnalysisError as error:

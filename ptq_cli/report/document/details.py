@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import read_file
 from ptq_cli.report.document.report_document import Sha256
 from ptq_cli.report.document.times import Timestamp
 
@@ -103,7 +103,7 @@ def read_details(path: Path) -> Details:
         InputFileError: the file is missing or unreadable.
         ReportError: it is damaged, holds no details, or is of another format version.
     """
-    content = require_file(path, "details").read_bytes()
+    content = read_file(path, "details")
     try:
         return parse_details(content)
     except ReportError as error:

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import read_file
 from ptq_cli.report.document.accuracy_level import AccuracyLevel
 from ptq_cli.report.document.consistency import require_consistent
 from ptq_cli.report.document.earlier_versions import upgrade
@@ -265,7 +265,7 @@ def read_report(path: Path) -> Report:
         InputFileError: the file is missing or unreadable.
         ReportError: it is damaged, no report, of another format version, or a value does not fit.
     """
-    content = require_file(path, "report").read_bytes()
+    content = read_file(path, "report")
     try:
         return parse_report(content)
     except ReportError as error:

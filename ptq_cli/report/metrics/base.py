@@ -89,7 +89,35 @@ Resampling = SampleSums | Reweighed | str
 """How the uncertainty is told; a text says why it cannot be."""
 
 
-class LabelMetric(Protocol):
+class StreamingMetric(Protocol):
+    """What every metric does with what each sample added."""
+
+    def compute(self) -> float:
+        """The value over all samples so far."""
+        ...
+
+    def resampling(self) -> Resampling:
+        """How the uncertainty is told."""
+        ...
+
+    def state(self) -> State:
+        """What a checkpoint holds."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        ...
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set: others have those before."""
+        ...
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the states of metrics that have seen a part each, in the order of the set."""
+        ...
+
+
+class LabelMetric(StreamingMetric, Protocol):
     """Compares one model's output with labels."""
 
     @property
@@ -111,32 +139,8 @@ class LabelMetric(Protocol):
         """Count one batch: the first axis of both is the sample."""
         ...
 
-    def compute(self) -> float:
-        """The value over all samples so far."""
-        ...
 
-    def resampling(self) -> Resampling:
-        """How the uncertainty is told."""
-        ...
-
-    def state(self) -> State:
-        """What a checkpoint holds."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        ...
-
-    def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set: others have those before."""
-        ...
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from the states of metrics that have seen a part each, in the order of the set."""
-        ...
-
-
-class PairMetric(Protocol):
+class PairMetric(StreamingMetric, Protocol):
     """Compares the quantized model's output with the float model's; needs no labels."""
 
     unit: ClassVar[Unit]
@@ -149,30 +153,6 @@ class PairMetric(Protocol):
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch; both arrays have one shape."""
-        ...
-
-    def compute(self) -> float:
-        """The value over all samples so far."""
-        ...
-
-    def resampling(self) -> Resampling:
-        """How the uncertainty is told."""
-        ...
-
-    def state(self) -> State:
-        """What a checkpoint holds."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        ...
-
-    def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set: others have those before."""
-        ...
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from the states of metrics that have seen a part each, in the order of the set."""
         ...
 
 

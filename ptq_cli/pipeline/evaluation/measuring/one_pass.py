@@ -11,7 +11,7 @@ from pathlib import Path
 from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
 from ptq_cli.core.entry_point import is_entry_point
-from ptq_cli.core.files import sha256_file
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS

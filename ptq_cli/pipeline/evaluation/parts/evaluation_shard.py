@@ -18,9 +18,9 @@ from safetensors.numpy import save
 
 from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
 from ptq_cli.core.documents.json_values import decode, encode, strict_json
-from ptq_cli.core.errors import EvaluationFileError, InputFileError, ReportError
+from ptq_cli.core.errors import EvaluationFileError, ReportError
 from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.core.files import require_file
+from ptq_cli.core.read_files import read_file
 from ptq_cli.report.document.report_document import SampleUnit
 from ptq_cli.report.evaluation.packed_states import PackedKey, pack_states, unpack_states
 from ptq_cli.report.evaluation.part_evaluator import MeasuredBatch
@@ -128,13 +128,7 @@ def load_shard(path: Path) -> EvaluationShard:
         InputFileError: the file is missing or unreadable.
         EvaluationFileError: it is damaged, no shard of an evaluation, or of another format version.
     """
-    try:
-        content = require_file(path, "shard of an evaluation").read_bytes()
-    except OSError as error:
-        raise InputFileError(
-            f"'{path}' cannot be read: {first_line(error)}", hint="check the file and its permissions"
-        ) from error
-    return parse_shard_bytes(content, str(path))
+    return parse_shard_bytes(read_file(path, "shard of an evaluation"), str(path))
 
 
 def parse_shard_bytes(content: bytes, name: str) -> EvaluationShard:

@@ -3,7 +3,7 @@ import pytest
 
 from ptq_cli.calibdata.arrays.npy_file import NpyDataset
 from ptq_cli.core.errors import DataFormatError, InputFileError
-from ptq_cli.core.files import sha256_file
+from ptq_cli.core.read_files import sha256_file
 
 
 @pytest.fixture
