@@ -193,6 +193,8 @@ def make_exported(folder: Path) -> None:
         (folder / name).rename(exported / name)
     (folder / "model.onnx").rename(exported / "decoder_model.onnx")
     (exported / "config.json").write_text('{"model_type": "llama"}\n', encoding="utf-8")
+    # Latencies, which the page does not show, would take most of the time of its commands.
+    (folder / "ptq.toml").write_text("[evaluation]\nlatency = false\n", encoding="utf-8")
 
 
 def _encoder(random: np.random.Generator, folder: Path) -> dict[str, networks.AnyArray]:
