@@ -1,6 +1,7 @@
 """What the pages say is what happens: each command and each block of code runs, or says why not."""
 
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.pages.page_blocks import blocks, is_ptq
+from ptq_cli.core.errors import PtqError
+from tools.pages.page_blocks import blocks, is_ptq, steps
 from tools.pages.page_commands import command_faults
 from tools.pages.page_faults import faults
-from tools.pages.page_list import NIGHTLY, ROOT, page_names
+from tools.pages.page_list import NIGHTLY, PROGRAMS, ROOT, page_names
 from tools.pages.run_page import run_page
 from tools.pages.sample_folders import sample_names
 from tools.pages.shown import missing
@@ -37,6 +39,9 @@ RunShell = Callable[..., subprocess.CompletedProcess[str]]
     ],
 )
 def test_what_a_page_says_runs(name: str, tmp_path: Path, ptq: RunShell, shell: RunShell) -> None:
+    if shutil.which(PROGRAMS.get(name, "bash")) is None:
+        pytest.skip(f"no {PROGRAMS[name]} here")
+
     def call(command: str, folder: Path) -> tuple[int, str]:
         start = ptq if is_ptq(command) else shell
         done = start(command.replace(*SHORTER), folder, COLUMNS="80", HOME=str(tmp_path))
@@ -123,3 +128,31 @@ def test_what_is_left_out_is_not_misspelt() -> None:
 )
 def test_a_block_that_says_too_little_is_found(page: str) -> None:
     assert list(faults(page))
+
+
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        ("```python\nx = 1\n```\n\n```python\nx + 1  # 3\n```", "line 7: 2 is not 3"),
+        ("<!-- file: ptq.toml -->\n```toml\n[model]\nfile = 'a.onnx'\n```", "file"),
+        ("<!-- before: ptq verify model.onnx -->\n```bash\nptq verify\n```", "PTQ-FILE-001"),
+        ("```yaml\na: 1\n```", "nothing to run"),
+    ],
+    ids=["value", "recipe", "before", "no-file"],
+)
+def test_what_is_not_so_is_noticed(page: str, problem: str, tmp_path: Path, ptq: RunShell) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"<!-- folder: empty -->\n{page}\n", encoding="utf-8")
+
+    def call(command: str, folder: Path) -> tuple[int, str]:
+        done = ptq(command, folder)
+        return done.returncode, done.stdout
+
+    with pytest.raises((ValueError, PtqError), match=problem):
+        run_page(path, tmp_path, call)
+
+
+def test_a_script_ends_where_a_command_fails(tmp_path: Path, shell: RunShell) -> None:
+    page = "<!-- folder: empty -->\n```bash\nfor i in 1 2; do\n    test $i = 2\ndone\n```\n"
+    (step,) = steps(blocks(page)[0])
+    assert shell(step.command, tmp_path).returncode == 1

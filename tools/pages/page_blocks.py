@@ -108,6 +108,8 @@ def _rest(lines: Iterator[tuple[int, str]], indent: str) -> tuple[int, str]:
 def steps(block: PageBlock) -> list[Step]:
     r"""Return the commands of a block: of a console those behind a ``$``, of bash each line or the whole.
 
+    What a shell runs as a whole ends where one of its commands fails.
+
     Example:
         >>> text = "$ ptq gate a.json --min sqnr_db=90\nFAIL\n$ echo $?\n3"
         >>> steps(PageBlock(language="console", text=text, folder="", run=0, line=1))
@@ -121,7 +123,7 @@ def steps(block: PageBlock) -> list[Step]:
     if all(line.startswith("ptq ") for line in lines):
         # A step that fails ends the block anyway.
         return [Step(re.sub(r"\s+# .*", "", line).removesuffix(" || exit $?")) for line in lines]
-    return [Step(block.text)]
+    return [Step(f"set -e\n{block.text}")]
 
 
 def is_ptq(command: str) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -82,7 +83,7 @@ def _shell_fault(block: PageBlock) -> str | None:
     if not steps(block):
         return f"'{block.language}' is neither code nor commands"
     for step in steps(block):
-        command = ["/bin/bash", "-n", "-c", step.command]
+        command = [shutil.which("bash") or "bash", "-n", "-c", step.command]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
             return done.stderr.strip()

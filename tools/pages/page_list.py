@@ -10,7 +10,6 @@ from tools.pages.sample_folders import sample_names
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
 NIGHTLY = {
-    "docs/amax.md",
     "docs/commands.md",
     "docs/dynamic.md",
     "docs/folders.md",
@@ -24,13 +23,13 @@ NIGHTLY = {
     "docs/latency.md",
     "docs/metrics.md",
     "docs/report.md",
-    "docs/tensorrt.md",
     "docs/text.md",
-    "docs/tune.md",
     "docs/weight_only.md",
     *(f"sample_models/{name}/README.md" for name in sample_names()),
 }
 """Pages that take long: `make test-nightly` runs them; `make test` checks their blocks and options."""
+PROGRAMS = {"docs/json.md": "jq"}
+"""Programs that pages use and that not every machine has; their pages are skipped without them."""
 
 
 def page_names() -> list[str]:

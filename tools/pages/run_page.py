@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import io
+import os
 import re
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ptq_cli.recipe.decode import decode_recipe
 from tools.pages.folders import make
@@ -97,7 +99,9 @@ def run_python(page: Path, block: PageBlock, folder: Path, names: dict[str, Any]
     sys.path.insert(0, str(folder))
     lines = block.text.splitlines()
     try:
-        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        quiet = contextlib.redirect_stdout(io.StringIO())
+        with contextlib.chdir(folder), quiet, patch.dict(os.environ, PATH=path):
             for statement in ast.parse(block.text).body:
                 said = VALUE.search(lines[(statement.end_lineno or 0) - 1])
                 ast.increment_lineno(statement, block.line - 1)
