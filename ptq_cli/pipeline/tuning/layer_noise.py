@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -59,6 +58,72 @@ class _Sums:
         return sum(noise / self.signal[name] for name, noise in self.noise.items() if self.signal[name] > 0.0)
 
 
+class _Told:
+    """Tells of how many runs on a sample, of all that are still planned, are done."""
+
+    def __init__(self, progress: ProgressCallback, samples: int | None, first: int) -> None:
+        self._progress, self._samples, self._first = progress, samples, first
+        self._done = self._size = self._layers = 0
+        self._total: int | None = None
+
+    def begin(self, layers: int, size: int, begun: int, done: int) -> None:
+        """Begin to measure layers on a piece of the data.
+
+        Args:
+            layers: how many.
+            size: samples of the piece.
+            begun: layers that were measured on the first samples.
+            done: samples that will have been measured then, those of the piece among them.
+        """
+        self._done += self._layers * self._size
+        self._layers, self._size = layers, size
+        rest = self.total(still_measured(layers, begun, self._first, done), begun, done)
+        self._total = self._done + layers * size + rest if rest is not None else None
+
+    def tell(self, count: int) -> None:
+        """Tell that so many of the layers are measured."""
+        self._progress(RunProgress(STAGE, self._done + count * self._size, self._total))
+
+    def total(self, left: int, begun: int, done: int) -> int | None:
+        """Return how many runs are left; None if the number of samples is not known."""
+        if self._samples is None:
+            return None
+        return planned_runs(left, begun, self._first, done, self._samples)
+
+
+def still_measured(left: int, begun: int, first: int, done: int) -> int:
+    """Return how many layers are measured further: half as many on twice as many samples.
+
+    Args:
+        left: layers that were measured on the last samples.
+        begun: layers that were measured on the first ones.
+        first: samples that all layers are measured on.
+        done: samples that were measured.
+
+    Example:
+        >>> [still_measured(100, 100, 8, done) for done in (4, 8, 16, 32)]
+        [100, 50, 25, 12]
+    """
+    return min(left, max(1, begun * first // (2 * done))) if done >= first else left
+
+
+def planned_runs(left: int, begun: int, first: int, done: int, samples: int) -> int:
+    """Return how many runs on a sample are still to come, if no more layers are found to be quiet.
+
+    Example:
+        >>> planned_runs(100, 100, 8, 0, 32)  # 8 on 100 layers, 8 on 50, 16 on 25 and fewer
+        1528
+        >>> planned_runs(128, 128, 1, 0, 512) < 1000  # and not 128 times 512
+        True
+    """
+    runs = 0
+    while done < samples:
+        size = min(first, samples - done)
+        runs, done = runs + left * size, done + size
+        left = still_measured(left, begun, first, done)
+    return runs
+
+
 def layer_noise(
     twins: TwinGraphs,
     plan: Plan,
@@ -103,26 +168,21 @@ def layer_noise(
     left: list[Layers] = neighbors(names, MOST_ALONE) if many else [(name,) for name in names]
     begun = len(left)
     found: dict[Layers, _Sums] = {layers: _Sums() for layers in left}
-    total = len(names) * dataset.count if dataset.count is not None else None
-    done = 0
-
-    def tell(count: int, size: int) -> None:  # Layers that are not measured any more count as done.
-        runs = len(names) * done + count * size
-        progress(RunProgress(STAGE, min(runs, total or runs), total))
-
+    done, told = 0, _Told(progress, dataset.count, first)
     with ThreadPoolExecutor(threads, "rank") as pool:
-        progress(RunProgress(STAGE, 0, total))
+        progress(RunProgress(STAGE, 0, told.total(begun, begun, 0)))
         for piece in pieces_of(dataset, inputs, min(batch_size, first), staged):
-            told = partial(tell, size=piece.size)
-            _measure(staged, outputs, piece.inputs, left, found, pool, told)
-            if many and not done:
+            done += piece.size
+            told.begin(len(left), piece.size, begun, done)
+            _measure(staged, outputs, piece.inputs, left, found, pool, told.tell)
+            if many and done == piece.size:
                 left = split(left, {layers: found[layers].share for layers in left})
                 begun = len(left)
                 found |= {layers: _Sums() for layers in left}
-                _measure(staged, outputs, piece.inputs, left, found, pool, told)
-            done += piece.size
+                told.begin(len(left), piece.size, begun, done)
+                _measure(staged, outputs, piece.inputs, left, found, pool, told.tell)
             shares = {layers: found[layers].share for layers in left}
-            left = loudest(shares, max(1, begun * first // (2 * done)) if done >= first else len(left), QUIET)
+            left = loudest(shares, still_measured(len(left), begun, first, done), QUIET)
     return _by_layer({layers: sums.share for layers, sums in found.items()})
 
 

@@ -60,6 +60,7 @@ class _Bar:
                 bar_format="{desc} …" if progress.done == 0 else None,
             )
         if self._bar is not None:
+            self._bar.total = progress.total  # What is found may change what is planned.
             begins = progress.done > 0 and self._bar.bar_format is not None
             if progress.done:
                 self._bar.bar_format = None  # From now on there is progress to draw.

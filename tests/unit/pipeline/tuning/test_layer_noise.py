@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.arrays.npz_file import NpzDataset
-from ptq_cli.core.work.progress import silent
+from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.tuning import layer_noise as ranking
 from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
@@ -33,9 +33,9 @@ def measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ranking, "_measure", counted)
 
-    def measure(threads: int = 2) -> dict[str, float]:
+    def measure(threads: int = 2, progress: ProgressCallback = silent) -> dict[str, float]:
         model, data = twins.graphs.float_model, NpzDataset(str(tmp_path / "x.npz"))
-        options = {"batch_size": 32, "threads": threads, "progress": silent}
+        options = {"batch_size": 32, "threads": threads, "progress": progress}
         return layer_noise(twins.graphs, plan, target, data, input_specs(model), **options)
 
     return measure, runs
@@ -43,7 +43,11 @@ def measured(tmp_path, monkeypatch):
 
 def test_more_samples_measure_fewer_layers(measured, monkeypatch):
     measure, runs = measured
-    found = measure()
+    told: list[Progress] = []
+    found = measure(progress=told.append)
+    # Of 6 layers on 24 samples; one run at a time until none is left, and never more than are planned.
+    assert (told[0].done, told[0].total, told[-1].done) == (0, 6 * 8 + 3 * 8 + 8, told[-1].total)
+    assert told[-1].total == sum(size for _, size in runs) <= 80
     assert "flat" not in found, "it only moves values"
     assert len(found) == 6
     samples = {name: sum(size for layers, size in runs if layers == (name,)) for name in found}
@@ -60,7 +64,9 @@ def test_many_layers_are_measured_in_groups_first(measured, monkeypatch):
     runs.clear()
     monkeypatch.setattr(ranking, "MOST_ALONE", 3)
     monkeypatch.setattr(ranking, "LOUD_GROUPS", 1)
-    found = measure()
+    told: list[Progress] = []
+    found = measure(progress=told.append)
+    assert told[-1].done == told[-1].total == sum(size for _, size in runs) < 6 * 24
     assert [len(layers) for layers, _ in runs[:3]] == [2, 2, 2]
     assert set(found) == set(alone)
     loud = {name for layers, _ in runs[3:] for name in layers}
