@@ -33,6 +33,8 @@ COLUMNS = (
     "gain",
     "rungs",
     "in 16 bits",
+    "dynamic",
+    "weights alone",
     "in float",
     "integer work",
     "file",
@@ -85,8 +87,7 @@ def network_line(network: str, found: Mapping[str, Any] | str) -> str:
         f"{found['after']:.1f} dB{'' if found['met'] else ', not proven'}" if found["seconds"] else "",
         f"{gain:.1f} dB" if found["seconds"] else "",
         ", ".join(found["rungs"]),
-        _names(found["in_16_bits"]),
-        _names(found["in_float"]),
+        *(_names(found[key]) for key in ("in_16_bits", "dynamic", "weights_alone", "in_float")),
         " to ".join(
             "" if found[key] is None else f"{found[key]:.1%}" for key in ("work_before", "work_after")
         ),

@@ -25,6 +25,8 @@ LOWEST = 20.0
 """Networks that have this SQNR with defaults need no tuning here, in dB."""
 PROVING = 21
 """Samples to set aside at least: ``ptq tune`` asks for 20."""
+CHOSEN = ("rungs", "in_16_bits", "dynamic", "weights_alone", "in_float")
+"""What a step of a tuning says of its candidate, as lists of names."""
 MISSED = 3
 """Exit status of a budget that is missed."""
 
@@ -39,7 +41,7 @@ class TunedRow:
         size_before, size_after: of the files, as shares of the float file's.
         work_before, work_after: shares of the multiply-accumulates in integers; None if they cannot be
             counted.
-        rungs, in_float, in_16_bits: of the candidate that was chosen.
+        rungs, in_16_bits, dynamic, weights_alone, in_float: of the candidate that was chosen.
         met: the budget was shown to be kept.
         seconds: that the tuning took.
     """
@@ -51,8 +53,10 @@ class TunedRow:
     work_before: float | None
     work_after: float | None
     rungs: list[str]
-    in_float: list[str]
     in_16_bits: list[str]
+    dynamic: list[str]
+    weights_alone: list[str]
+    in_float: list[str]
     met: bool
     seconds: float
 
@@ -84,7 +88,7 @@ def measure(
     default = judge.compare(quantize_with_ptq(folder, scratch, samples)[0], "")
     if default.sqnr_db >= LOWEST:
         tuned, seconds = default, 0.0
-        best: dict[str, list[str]] = {"rungs": [], "in_float": [], "in_16_bits": []}
+        best: dict[str, list[str]] = {key: [] for key in CHOSEN}
         met = True
     else:
         begin = time.perf_counter()
@@ -101,8 +105,10 @@ def measure(
         work_before=default.integer_share,
         work_after=tuned.integer_share,
         rungs=best["rungs"],
-        in_float=best["in_float"],
         in_16_bits=best["in_16_bits"],
+        dynamic=best["dynamic"],
+        weights_alone=best["weights_alone"],
+        in_float=best["in_float"],
         met=met,
         seconds=seconds,
     )
