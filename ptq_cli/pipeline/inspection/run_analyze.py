@@ -40,10 +40,10 @@ from ptq_cli.report.analysis.analysis_document import (
     Samples,
     analysis_to_json,
 )
+from ptq_cli.report.analysis.analyzed_layers import layer_rows
 from ptq_cli.report.analysis.better_ranges import better_activation_method, better_weight_method
 from ptq_cli.report.analysis.constant_rows import constant_rows
 from ptq_cli.report.analysis.judge import Yardstick
-from ptq_cli.report.analysis.layer_rows import layer_rows
 from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measure
 from ptq_cli.report.analysis.node_overlays import QUANTITIES, overlay_path
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
