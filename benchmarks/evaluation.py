@@ -95,7 +95,9 @@ class Job:
         contents = [shard_bytes(part) for part in parts]
         shards = [NamedShard("part", parse_shard_bytes(content, "part")) for content in contents]
         found = MeasuredSet.of(self.evaluation_set)
-        evaluator = joined_shards(shards, found, self.models, (), self.resolved.recipe)
+        evaluator = joined_shards(
+            shards, found, self.models, (), with_pytorch=self.resolved.recipe.evaluation.with_pytorch
+        )
         evaluations_of(evaluator, found.outputs, parts[0].facts.axes)
         self.kilobytes = sum(map(len, contents)) / 1000
 

@@ -34,7 +34,7 @@ from ptq_cli.pipeline.run.reading import open_data
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.times import Times
 from ptq_cli.runtime.cuda import require_device
 
@@ -86,17 +86,18 @@ def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
 
 
 def is_evaluated(
-    recipe: Recipe, settings: Mapping[str, Any], evaluate: bool | None, *, thumbnails: bool = False
+    gate: GateSettings, settings: Mapping[str, Any], evaluate: bool | None, *, thumbnails: bool = False
 ) -> bool:
     """Tell whether a quantization ends with an evaluation: as it is asked, or if a setting needs one.
 
     Example:
-        >>> is_evaluated(Recipe(), {}, None), is_evaluated(Recipe(), {"eval_data": "eval.npz"}, None)
+        >>> gate = GateSettings()
+        >>> is_evaluated(gate, {}, None), is_evaluated(gate, {"eval_data": "eval.npz"}, None)
         (False, True)
     """
     if evaluate is not None:
         return evaluate
-    return thumbnails or recipe.gate.has_limits or asks_for_evaluation(settings)
+    return thumbnails or gate.has_limits or asks_for_evaluation(settings)
 
 
 def run_quantize(
@@ -177,7 +178,7 @@ def make_quantization(
     recipe = resolved.recipe
     require_outputs(run, input_files(recipe), output)
     require_device(resolved.machine.device)
-    evaluate = is_evaluated(recipe, request.settings, evaluate, thumbnails=thumbnails)
+    evaluate = is_evaluated(recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = (
         open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,7 @@ from ptq_cli.recipe.activation_modes import DYNAMIC, granularity_of
 from ptq_cli.recipe.chosen_family import weight_family
 from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, EQUALIZE, rewriting_rungs
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.recovery.factors.rescale_model import RescaledModel, rescale_model
 from ptq_cli.recovery.samples.recovery_samples import RecoverySamples
 from ptq_cli.runtime.tapping.sizes import tapped_sizes
@@ -130,7 +130,7 @@ def rescaled(
     """
     recipe = resolved.recipe
     rungs = rewriting_rungs(recipe.recovery)
-    bits = _weight_bits(recipe)
+    bits = _weight_bits(recipe.weights)
     if not rungs:
         return subject, ()
     reason = _refusal(subject, bits)
@@ -155,13 +155,17 @@ def rescaled(
             bits or 8,
             kind,
             judged=_judged(subject, resolved),
-            least_gain=CLEAR_GAIN if _is_by_default(rung, recipe) else 0.0,
+            least_gain=CLEAR_GAIN if _is_by_default(rung, recipe.recovery.rungs) else 0.0,
             threads=resolved.machine.threads,
         )
         done.append(_told(rung, found, samples))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)
-    asked = [item for item in done if item.kept or item.is_limited or not _is_by_default(item.rung, recipe)]
+    asked = [
+        item
+        for item in done
+        if item.kept or item.is_limited or not _is_by_default(item.rung, recipe.recovery.rungs)
+    ]
     return subject, tuple(asked)
 
 
@@ -201,15 +205,15 @@ def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
     return ""
 
 
-def _weight_bits(recipe: Recipe) -> int | None:
-    family = weight_family(recipe.weights)
+def _weight_bits(weights: WeightSettings) -> int | None:
+    family = weight_family(weights)
     if isinstance(family, ScaledWeights) and family.dtype is not None:
         return None
     return family.bits if isinstance(family, ScaledWeights | FixedPointWeights | StepWeights) else None
 
 
-def _is_by_default(rung: str, recipe: Recipe) -> bool:
-    return rung in BY_DEFAULT and rung not in recipe.recovery.rungs and ALL not in recipe.recovery.rungs
+def _is_by_default(rung: str, asked: Sequence[str]) -> bool:
+    return rung in BY_DEFAULT and rung not in asked and ALL not in asked
 
 
 def _is_equalized(space: ScaleSpace) -> bool:

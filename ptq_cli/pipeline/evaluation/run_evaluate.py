@@ -165,10 +165,10 @@ def make_evaluations(
         PtqError: as ``run_evaluations`` does.
     """
     recipe, measured = resolved.recipe, MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(recipe, run, pairs, measured, calibration)
+    require_fitting_baseline(recipe.model.path, run, pairs, measured, calibration)
     judged = judged_models(resolved, pairs, plan)
     models = evaluated_models(judged)
-    changed = change_collectors(recipe, len(models.quantized), thumbnails=thumbnails)
+    changed = change_collectors(recipe.image, len(models.quantized), thumbnails=thumbnails)
 
     def reports() -> tuple[Evaluated, ...]:
         return make_reports(

@@ -82,7 +82,9 @@ def run_evaluation_shard(
     file = run.evaluation_shard(str(part))
     require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
     resolved, measured = opened.resolved(run), MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured, opened.loaded.calibration)
+    require_fitting_baseline(
+        resolved.recipe.model.path, run, opened.pairs, measured, opened.loaded.calibration
+    )
     models = evaluated_models(judged_models(resolved, opened.pairs))
     if restart:
         discard_evaluation_checkpoint(run.shard_checkpoint(file))
@@ -93,7 +95,7 @@ def run_evaluation_shard(
         tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
         thumbnails,
     )
-    changed = change_collectors(resolved.recipe, len(models.quantized), thumbnails=thumbnails)
+    changed = change_collectors(resolved.recipe.image, len(models.quantized), thumbnails=thumbnails)
     found = evaluate_part(
         resolved,
         models,

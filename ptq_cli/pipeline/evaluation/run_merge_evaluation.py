@@ -67,13 +67,17 @@ def run_merge_evaluation(
     opened = open_models(Request(settings={}, given=layers[0]), run, paths)
     resolved = opened.resolved(run)
     measured = _measured(first, opened)
-    require_fitting_baseline(resolved.recipe, run, opened.pairs, measured, opened.loaded.calibration)
+    require_fitting_baseline(
+        resolved.recipe.model.path, run, opened.pairs, measured, opened.loaded.calibration
+    )
     judged = judged_models(resolved, opened.pairs)
     models = evaluated_models(judged)
-    changed = change_collectors(resolved.recipe, len(models.quantized), thumbnails=facts.thumbnails)
+    changed = change_collectors(resolved.recipe.image, len(models.quantized), thumbnails=facts.thumbnails)
     settings, image = resolved.recipe.evaluation, resolved.recipe.image
     _require_own(first, pass_identity(settings, image, models, measured, changed, bases[0]), run)
-    evaluator = joined_shards(shards, measured, models, changed, resolved.recipe)
+    evaluator = joined_shards(
+        shards, measured, models, changed, with_pytorch=resolved.recipe.evaluation.with_pytorch
+    )
     evaluations = evaluations_of(evaluator, measured.outputs, facts.axes)
     made = make_reports(
         resolved,

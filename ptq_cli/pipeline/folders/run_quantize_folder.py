@@ -68,7 +68,7 @@ def run_quantize_folder(
     target = output or run.path / EXPORT
     folder = open_folder(Path(resolved.recipe.model.path or ""), (run.path, target), ending)
     asked = file_requests(folder, request, resolved, run, target, ending)
-    wanted = is_evaluated(resolved.recipe, request.settings, evaluate, thumbnails=thumbnails)
+    wanted = is_evaluated(resolved.recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
     if wanted and not any(item.has_evaluation for item in asked):
         raise no_data("evaluation", "--eval-data")
     require_places(folder, resolved, asked, target)

@@ -27,8 +27,7 @@ from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tun
 from ptq_cli.pipeline.tuning.search_work import slow_rungs
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning, discard_tuning
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import LATENCY
+from ptq_cli.recipe.sections.quantization_sections import LATENCY, RecoverySettings
 from ptq_cli.report.document.ladder import LadderStep
 
 STAGE = "tune"
@@ -106,29 +105,26 @@ def _climbed(
         stop=clock.stop,
         alone=party.group is None,
     )
-    rungs, base = rungs_to_climb(recipe)
+    rungs, base = rungs_to_climb(recipe.recovery)
     subject = opened.subject
     climb.up(rungs, base, slow_rungs(rungs, subject.model.model, subject.plan, recipe.weights))
     clock.stop()
     return finish_tuning(opened, models, climb, run, progress)
 
 
-def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
+def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candidate]:
     """Return the rungs to try, and what to begin with.
 
     Rungs that the recipe names are tried one by one; with those of the default, all are.
 
     Example:
-        >>> from ptq_cli.recipe.schema import Recipe
-        >>> from ptq_cli.recipe.sections.quantization_sections import RecoverySettings
-        >>> rungs, begun = rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
-        >>> rungs, begun.rungs, rungs_to_climb(Recipe())[1].rungs
+        >>> rungs, begun = rungs_to_climb(RecoverySettings(["round"]))
+        >>> rungs, begun.rungs, rungs_to_climb(RecoverySettings())[1].rungs
         (('round',), (), ('auto',))
     """
-    named = recipe.recovery.rungs
-    if AUTO in named:
+    if AUTO in recovery.rungs:
         return tuple(RUNGS), Candidate(rungs=(AUTO,))
-    return recovery_rungs(recipe.recovery), Candidate()
+    return recovery_rungs(recovery), Candidate()
 
 
 def _line(step: LadderStep) -> str:

@@ -133,7 +133,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         leads_with_samples=leads_with_samples(model),
         outputs=output_names(model),
         noted_axes=noted_output_axes(model),
-        metrics=_fitting_metrics(recipe, model, specs),
+        metrics=_fitting_metrics(recipe.gate, model, specs),
         baseline=read_baseline(recipe.gate),
         is_step=is_step(inputs),
         notes=bound.notes,
@@ -157,7 +157,7 @@ def noted_evaluation(
     check_limits(recipe.gate)
     named = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
     specs = named or (BY_DEFAULT if with_labels else ())
-    outputs, metrics = output_names(model), _fitting_metrics(recipe, model, specs)
+    outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
     return replace(noted, outputs=outputs, metrics=metrics, baseline=read_baseline(recipe.gate))
 
 
@@ -166,9 +166,9 @@ def output_names(model: ir.Model) -> tuple[str, ...]:
     return tuple(value.name or "" for value in model.graph.outputs)
 
 
-def _fitting_metrics(recipe: Recipe, model: ir.Model, specs: Sequence[MetricSpec]) -> tuple[Judged, ...]:
+def _fitting_metrics(gate: GateSettings, model: ir.Model, specs: Sequence[MetricSpec]) -> tuple[Judged, ...]:
     outputs = output_names(model)
-    _require_measured(recipe.gate, [spec.name for spec in specs], outputs)
+    _require_measured(gate, [spec.name for spec in specs], outputs)
     return judged_metrics(specs, outputs, class_counts(model))
 
 

@@ -152,7 +152,13 @@ def evaluate_together(
         NamedShard(name, parse_shard_bytes(content, name))
         for name, content in zip(names, contents, strict=True)
     ]
-    evaluator = joined_shards(shards, MeasuredSet.of(evaluation_set), models, watches, resolved.recipe)
+    evaluator = joined_shards(
+        shards,
+        MeasuredSet.of(evaluation_set),
+        models,
+        watches,
+        with_pytorch=resolved.recipe.evaluation.with_pytorch,
+    )
     return evaluations_of(evaluator, evaluation_set.outputs, part.facts.axes)
 
 

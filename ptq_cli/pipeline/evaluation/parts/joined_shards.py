@@ -14,7 +14,6 @@ from ptq_cli.core.errors import (
 from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet
 from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluator_maker
 from ptq_cli.pipeline.evaluation.parts.evaluation_shard import AGAIN, EvaluationShard
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.evaluation.evaluator import Evaluator, Watch
 from ptq_cli.report.evaluation.part_evaluator import joined_batches
 
@@ -35,7 +34,8 @@ def joined_shards(
     measured: MeasuredSet,
     models: EvaluatedModels,
     watches: Sequence[Watch],
-    recipe: Recipe,
+    *,
+    with_pytorch: bool,
 ) -> Evaluator:
     """Return an evaluator that has seen what all parts have seen together.
 
@@ -44,7 +44,7 @@ def joined_shards(
         measured: the metrics.
         models: that were evaluated.
         watches: new ones, which have seen all samples at the end.
-        recipe: says whether the PyTorch model was evaluated too.
+        with_pytorch: whether the PyTorch model was evaluated too.
 
     Raises:
         MergeError: they are not parts of the same evaluation.
@@ -54,7 +54,7 @@ def joined_shards(
         MetricError: an output has another layout in one part than in another.
     """
     require_whole(shards)
-    make = evaluator_maker(models, measured, watches, with_pytorch=recipe.evaluation.with_pytorch)
+    make = evaluator_maker(models, measured, watches, with_pytorch=with_pytorch)
     batches = [batch for named in shards for batch in named.shard.batches]
     watched = [named.shard.watched for named in shards]
     try:

@@ -33,7 +33,7 @@ from ptq_cli.pipeline.run.used_plugins import plugin_versions
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.locations import relative_location
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections.input_sections import ImageSettings
 from ptq_cli.report.comparison.regression import require_same_model
 from ptq_cli.report.document.accuracy_level import AccuracyLevel
 from ptq_cli.report.document.report_document import (
@@ -156,16 +156,27 @@ def _levels(
     return accuracy_levels(quantized, others, evaluations, _level(judged))
 
 
-def change_collectors(recipe: Recipe, count: int, *, thumbnails: bool) -> list[ChangeCollector]:
+def change_collectors(image: ImageSettings, count: int, *, thumbnails: bool) -> list[ChangeCollector]:
     """Return what notes the samples that change their class, one for each model that is evaluated."""
-    paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
+    paint = partial(thumbnail, settings=image) if thumbnails else None
     return [ChangeCollector(paint) for _ in range(count)]
 
 
 def require_fitting_baseline(
-    recipe: Recipe, run: RunDirectory, pairs: Sequence[Pair], found: MeasuredSet, calibration: Calibration
+    source: str | None,
+    run: RunDirectory,
+    pairs: Sequence[Pair],
+    found: MeasuredSet,
+    calibration: Calibration,
 ) -> None:
     """Refuse a baseline of another model, as ``decide`` would, but before all the work.
+
+    Args:
+        source: the path of the model that the float one was made from, as the recipe has it.
+        run: where the float model is.
+        pairs: the models that are evaluated.
+        found: the metrics, and the baseline if there is one.
+        calibration: that the quantized models were made from.
 
     Raises:
         BaselineError: it is of another model.
@@ -173,7 +184,7 @@ def require_fitting_baseline(
     if found.baseline is None:
         return
     for pair in pairs:
-        summary = model_summary(recipe.model.path, run, pair, calibration)
+        summary = model_summary(source, run, pair, calibration)
         require_same_model(summary, found.baseline.model)
 
 
