@@ -48,7 +48,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     evaluation would have written, in the run directory with the models. Without RUNS, the shards are those in
     the run directory. Limits are judged here: the command exits with status 3 if one fails.
     """
-    from ptq_cli.pipeline.evaluation.shard_files import evaluated_run, holds_evaluation
+    from ptq_cli.pipeline.evaluation.parts.found_shards import evaluated_run, holds_evaluation
     from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
 
     inputs = runs or (run or DEFAULT_RUN,)

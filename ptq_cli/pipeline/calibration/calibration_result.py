@@ -11,7 +11,7 @@ from ptq_cli.core.files import Content
 from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
-from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling
+from ptq_cli.pipeline.calibration.rescaling import Rescaling
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe

@@ -23,7 +23,8 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
 from ptq_cli.pipeline.calibration.calibration_result import Calibrated, CalibrationResult, assemble
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.measured_part import measure_part, provenance_of, require_samples_seen
-from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled
+from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
+from ptq_cli.pipeline.calibration.rescaling import Rescaling
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve

@@ -12,6 +12,7 @@ from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet, n
 from ptq_cli.pipeline.evaluation.measuring.one_pass import evaluations_of, pass_identity
 from ptq_cli.pipeline.evaluation.measuring.opened_models import OpenedModels, open_models
 from ptq_cli.pipeline.evaluation.parts.evaluation_shard import AGAIN, ShardFacts, load_shard
+from ptq_cli.pipeline.evaluation.parts.found_shards import shard_files
 from ptq_cli.pipeline.evaluation.parts.joined_shards import (
     NamedShard,
     first_difference,
@@ -19,7 +20,6 @@ from ptq_cli.pipeline.evaluation.parts.joined_shards import (
     not_the_same,
     require_whole,
 )
-from ptq_cli.pipeline.evaluation.shard_files import shard_files
 from ptq_cli.pipeline.evaluation.written.made_reports import (
     EvaluationResult,
     change_collectors,

@@ -18,7 +18,8 @@ from ptq_cli.core.work.progress import ProgressCallback
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.measured_part import provenance_of
-from ptq_cli.pipeline.calibration.rescaled_subject import Rescaling, rescaled
+from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
+from ptq_cli.pipeline.calibration.rescaling import Rescaling
 from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, make_calibration
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
