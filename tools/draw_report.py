@@ -1,4 +1,4 @@
-"""Take the screenshots of reports: of each sample for its README, and one for ``docs/report.md``.
+"""Take the screenshots of reports: of each sample for its README, and two for ``docs``.
 
 python -m tools.draw_report [NAME ...]
 
@@ -15,6 +15,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -28,9 +29,9 @@ COMMANDS = {
     "shapes_detector": ("quantize model.onnx --max-drop map50=0.02 --max-drop found=0.02",),
     "spoken_digits_transformer": ("quantize model.pt --max-drop top1=0.01",),
 }
-"""What makes the report of each sample; ``docs/report.md`` shows that of the first one with its analysis."""
+"""What makes the report of each sample; ``docs`` shows that of the first one with its analysis."""
 WIDTH = 1280
-SHOWN_ROWS, SHADES, MARGIN = 6, 128, 24
+SHOWN_ROWS, SHADES, MARGIN = 6, 256, 24
 ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"
 
 
@@ -44,7 +45,9 @@ def main() -> None:
             shutil.copytree(SAMPLES / name, sample, ignore=ignored)
             _draw(sample, COMMANDS[name], SAMPLES / name / "report.png")
             if name == next(iter(COMMANDS)):
-                _draw(sample, ("analyze",), ROOT / "docs" / "figures" / "report.png")
+                figures = ROOT / "docs" / "figures"
+                _draw(sample, ("analyze",), figures / "report.png")
+                save(photograph(sample / "ptq-run" / "report.html", "body", "#gates"), figures / "start.png")
 
 
 def _draw(sample: Path, commands: Sequence[str], target: Path) -> None:
@@ -54,10 +57,16 @@ def _draw(sample: Path, commands: Sequence[str], target: Path) -> None:
 
 
 def save(shot: bytes, target: Path) -> None:
-    """Write a screenshot with few colors."""
-    picture = Image.open(io.BytesIO(shot)).convert("RGB").quantize(SHADES)
+    """Write a screenshot with few colors: those that fill most, and what is not gray first."""
+    pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB"))
+    colors, which, counts = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
+    # Of the grays between ink and paper a few are enough.
+    kept = colors[np.argsort(-counts * (1.0 + np.ptp(colors, axis=1)))[:SHADES]].astype(np.int32)
+    nearest = np.array([np.abs(kept - color).sum(axis=1).argmin() for color in colors], np.uint8)
+    picture = Image.fromarray(nearest[which].reshape(pixels.shape[:2]), "P")
+    picture.putpalette(kept.astype(np.uint8).tobytes())
     picture.save(target, optimize=True)
-    print(f"wrote {target.relative_to(ROOT)}, {target.stat().st_size // 1000} kB")
+    print(f"wrote {target}, {target.stat().st_size // 1000} kB")
 
 
 def photograph(page: Path, first: str, last: str) -> bytes:

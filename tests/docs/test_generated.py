@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import io
 import re
 import shutil
 import subprocess
@@ -10,7 +11,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
+from PIL import Image
 
 from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.core import errors
@@ -18,6 +21,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
+from tools.draw_report import save
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -122,6 +126,22 @@ def test_every_flag_of_a_setting_is_an_option() -> None:
     found = {cli.get_command(context, name) for name in COMMANDS}
     options = {opt for command in found if command for parameter in command.params for opt in parameter.opts}
     assert {f"--{name.replace('_', '-')}" for name in FLAG_KEYS} <= options
+
+
+def test_a_screenshot_keeps_its_grounds_apart_and_its_few_colored_pixels(tmp_path: Path) -> None:
+    rows = 256
+    grays = np.repeat(np.arange(rows, dtype=np.uint8), 40).reshape(rows, 40)
+    pixels = np.stack([grays, grays, np.maximum(grays, 1) - 1], axis=2)
+    pixels[:20], pixels[20:40] = (255, 255, 255), (247, 247, 245)
+    pixels[100, :5], pixels[120, :5] = (213, 94, 0), (0, 158, 115)
+    shot = io.BytesIO()
+    Image.fromarray(pixels).save(shot, "png")
+    save(shot.getvalue(), tmp_path / "shot.png")
+    shown = Image.open(tmp_path / "shot.png")
+    assert shown.mode == "P" and shown.size == (40, rows)
+    found = np.asarray(shown.convert("RGB"))
+    for row in (0, 20, 100, 120):
+        assert (found[row, 0] == pixels[row, 0]).all()
 
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)

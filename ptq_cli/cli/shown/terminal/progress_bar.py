@@ -64,7 +64,7 @@ class _Bar:
             begins = progress.done > 0 and self._bar.bar_format is not None
             if progress.done:
                 self._bar.bar_format = None  # From now on there is progress to draw.
-                self._bar.set_postfix_str(format_bytes(resident_bytes()), refresh=False)
+                self._bar.set_postfix_str(f"memory {format_bytes(resident_bytes())}", refresh=False)
             self._bar.update(progress.done - self._bar.n)
             if begins:
                 self._bar.refresh()
@@ -94,7 +94,7 @@ class _Lines:
         else:
             total = f" of {progress.total}" if progress.total is not None else ""
             parts = [f"{progress.done}{total} {progress.unit}", *self._speed(progress, now)]
-            tell(f"{progress.stage}: {', '.join(parts)}, {format_bytes(resident_bytes())}")
+            tell(f"{progress.stage}: {', '.join(parts)}, memory {format_bytes(resident_bytes())}")
         self._last = now
 
     def _speed(self, progress: Progress, now: float) -> Iterator[str]:

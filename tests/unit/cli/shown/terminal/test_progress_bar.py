@@ -21,14 +21,14 @@ def test_a_line_comes_every_few_seconds(clock: list[float], capsys: pytest.Captu
         for second, done in enumerate((8, 16, 24, 32, 40, 48, 56, 64)):
             clock[0] = 101.0 + second
             show(Progress("calibrate", done, 64))
-    assert capsys.readouterr() == ("", "calibrate: 40 of 64 samples, 8 samples/s, 3 s left, 123 MB\n")
+    assert capsys.readouterr() == ("", "calibrate: 40 of 64 samples, 8 samples/s, 3 s left, memory 123 MB\n")
 
 
 def test_an_unknown_total_is_left_out(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with shown_progress() as show:
         clock[0] += 6
         show(Progress("evaluate", 40, None))
-    assert capsys.readouterr().err == "evaluate: 40 samples, 123 MB\n"
+    assert capsys.readouterr().err == "evaluate: 40 samples, memory 123 MB\n"
 
 
 def test_what_an_earlier_calibration_did_is_no_speed(
@@ -40,7 +40,7 @@ def test_what_an_earlier_calibration_did_is_no_speed(
         show(Progress("calibrate", 900_500, 1_000_000))
     assert (
         capsys.readouterr().err
-        == "calibrate: 900500 of 1000000 samples, 50 samples/s, 33:10 min left, 123 MB\n"
+        == "calibrate: 900500 of 1000000 samples, 50 samples/s, 33:10 min left, memory 123 MB\n"
     )
 
 
