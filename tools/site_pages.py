@@ -61,6 +61,7 @@ FENCE = re.compile(r"^(```|~~~~).*?^\1$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"(?<!<pre>)(?<!<pre><span></span>)(<code>)([^<]*)</code>")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+DIALOG = 'data-md-component="search" role="dialog"'
 COMMENT = re.compile(r"^<!-- [^>]* -->\n", re.MULTILINE)
 
 
@@ -100,6 +101,12 @@ def on_page_content(html: str, page: "Page", config: "MkDocsConfig", files: "Fil
     """Show code in prose and tables as GitHub does, and never break an option behind its hyphens."""
     del page, config, files
     return CODE.sub(_show_code, html)
+
+
+def on_post_page(output: str, page: "Page", config: "MkDocsConfig") -> str:
+    """Name the dialog of the search for those who listen, which the theme does not."""
+    del page, config
+    return output.replace(DIALOG, f'{DIALOG} aria-label="Search"')
 
 
 def _show_code(match: re.Match[str]) -> str:

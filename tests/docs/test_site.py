@@ -185,6 +185,8 @@ def test_every_page_is_laid_out_for_all_readers(pages: dict[str, Elements]) -> N
         assert levels.count(1) == 1 and levels[0] == 1, f"{page}: one title, which comes first"
         assert all(after <= before + 1 for before, after in pairwise(levels)), page
         assert all(found.get("alt") for tag, found in elements.all if tag == "img"), page
+        dialogs = [found for _, found in elements.all if found.get("role") == "dialog"]
+        assert dialogs and all(found.get("aria-label") for found in dialogs), page
         assert dict(elements.all)["html"]["lang"] == "en"
 
 
