@@ -16,6 +16,7 @@ import ptq_cli
 from ptq_cli.cli.main import COMMANDS
 from tests.e2e.test_packaging import BUILT
 from tools import try_release
+from tools.pages.page_blocks import blocks
 
 ROOT = Path(__file__).parents[2]
 CI = ROOT / "docs" / "ci"
@@ -189,6 +190,17 @@ def test_each_hook_runs_a_command_that_exists() -> None:
         program, command, *_ = hook["entry"].split()
         assert (program, hook["language"]) == ("ptq", "python") and command in COMMANDS
         assert re.search(hook["files"], "ptq-run/report.json") or re.search(hook["files"], "ptq.toml")
+
+
+def test_the_guide_configures_hooks_that_exist() -> None:
+    page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
+    (block,) = (found for found in blocks(page) if found.file == ".pre-commit-config.yaml")
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (repo,) = yaml.safe_load(block.text)["repos"]
+    assert repo["rev"] == f"v{ptq_cli.__version__}"
+    assert [hook["id"] for hook in repo["hooks"]] == [hook["id"] for hook in hooks]
+    report = repo["hooks"][0]["args"][0]
+    assert re.search(repo["hooks"][0]["files"], report) and report in page.replace(block.text, "")
 
 
 def test_the_container_copies_what_it_installs() -> None:
