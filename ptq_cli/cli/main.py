@@ -86,7 +86,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, is_asked:
 
 @click.group(
     cls=LazyGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"max_content_width": 100},
     epilog="""\b
 Example:
   cd sample_models/cifar10_cnn

@@ -21,6 +21,7 @@ RUNNING = "Running"
 GLOBAL = "Global options"
 SECTIONS = (OWN, DATA, MODEL, RANGES, WEIGHTS, ACTIVATIONS, LAYERS, EVALUATION, RUNNING, GLOBAL)
 """The headings in the order of ``--help``: a command's own options first, those of all commands last."""
+HELP_OPTIONS = ("-h", "--help")
 
 
 class SectionOption(click.Option):
@@ -70,6 +71,10 @@ class SectionCommand(click.Command):
 
     context_class = HelpContext
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the same names in any context: click keeps the option of the first one."""
+        return list(HELP_OPTIONS)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
         _write_options(self, ctx, formatter)
@@ -80,6 +85,10 @@ class SectionGroup(click.Group):
 
     context_class = HelpContext
     command_class = SectionCommand
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the same names in any context: click keeps the option of the first one."""
+        return list(HELP_OPTIONS)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, and the options under their headings."""

@@ -1,5 +1,6 @@
 """The command finds a subcommand, and turns what goes wrong into a status and a line."""
 
+import copy
 import errno
 import subprocess
 import sys
@@ -42,6 +43,19 @@ def test_help_of_a_command_has_an_example_and_fits_80_columns(
     assert captured.err == ""
     assert f"Examples:\n    ptq {command}" in captured.out
     assert [line for line in captured.out.splitlines() if len(line) > WIDTH] == []
+
+
+def test_help_has_both_names_whoever_looked_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = cli.get_command(click.Context(cli), "gate")
+    assert command is not None
+    fresh = copy.copy(command)
+    fresh._help_option = None
+    fresh.get_params(click.Context(fresh))
+    with pytest.raises(SystemExit, match="0"):
+        fresh.main(["-h"])
+    assert "Examples:" in capsys.readouterr().out
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
