@@ -10,7 +10,7 @@ from tests.architectures.measure import measure
 from tests.architectures.registry import ARCHITECTURES
 
 LEAST_DB = 20.0
-SLOW = {"Conformer", "EfficientNet", "MobileNetV2", "ResNet, bottleneck"}
+SLOW = {"Conformer", "EfficientNet", "MobileNetV2", "MobileNetV3", "Llama", "ResNet, bottleneck"}
 """Those that take longest; `make test-nightly` runs them, too."""
 
 
