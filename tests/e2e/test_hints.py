@@ -26,7 +26,7 @@ def data(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
-        ("prepare model.pt --data calib.npz -o a.onnx", "PTQ-MODEL-003", "--arch model.py:build"),
+        ("recipe init model.pt -o new.toml", "PTQ-MODEL-003", "--arch model.py:build"),
         ("calibrate model.onnx --data nan.npz --run new", "PTQ-DATA-008", "--allow-nonfinite"),
         (
             "calibrate model.onnx --data two.npz --rename image=x --run new",
