@@ -27,9 +27,7 @@ from ptq_cli.pipeline.evaluation.written.made_reports import (
     make_reports,
     require_fitting_baseline,
 )
-from ptq_cli.pipeline.exporting.exported_file import (
-    Pair,
-)
+from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan

@@ -12,12 +12,8 @@ from ptq_cli.core.tensors import sizes_of
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.graph.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.written.run_page import page_with
-from ptq_cli.pipeline.exporting.exported_file import (
-    Pair,
-    evaluated_layers,
-    model_summary,
-    plan_of,
-)
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.exported_summary import evaluated_layers, model_summary, plan_of
 from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of
 from ptq_cli.pipeline.inspection.opened_analysis import OpenedAnalysis, open_analysis
 from ptq_cli.pipeline.inspection.overlay_files import overlay_files

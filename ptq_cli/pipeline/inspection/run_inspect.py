@@ -13,7 +13,7 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM
-from ptq_cli.pipeline.exporting.exported_file import unusual_layers
+from ptq_cli.pipeline.exporting.exported_summary import unusual_layers
 from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.inspection.target_of import target_of

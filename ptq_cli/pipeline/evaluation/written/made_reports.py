@@ -16,16 +16,8 @@ from ptq_cli.pipeline.evaluation.measuring.served_latency import QuantizedFile, 
 from ptq_cli.pipeline.evaluation.written.page_evidence import Material
 from ptq_cli.pipeline.evaluation.written.report_files import report_files
 from ptq_cli.pipeline.evaluation.written.tuned_ladder import tuned_ladder
-from ptq_cli.pipeline.exporting.exported_file import (
-    Pair,
-    amax_summary,
-    as_exported,
-    evaluated_layers,
-    model_summary,
-    plan_of,
-    quantized_metadata,
-    with_ranges_of,
-)
+from ptq_cli.pipeline.exporting.exported_file import Pair, as_exported, quantized_metadata, with_ranges_of
+from ptq_cli.pipeline.exporting.exported_summary import amax_summary, evaluated_layers, model_summary, plan_of
 from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
