@@ -63,6 +63,12 @@ return [...document.querySelectorAll("article :is(td, th)")]
   .filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent);
 """
 """Returns the texts of cells that lie over the next column."""
+OUT_OF_REACH = """
+return [...document.querySelectorAll("article *")]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === "auto")
+  .filter((one) => one.tabIndex < 0).map((one) => one.outerHTML);
+"""
+"""Returns what scrolls, but not by keyboard."""
 TALLEST_ROW = (
     "return Math.max(0, ...[...document.querySelectorAll('article tr')].map((row) => row.clientHeight))"
 )
@@ -243,6 +249,7 @@ def test_it_can_be_read_on_a_phone_and_a_desk(
         assert browser.execute_script("return document.documentElement.scrollWidth") == width, page
         assert browser.execute_script(CONTRAST) == [], page
         assert browser.execute_script(CUT_CELLS) == [], page
+        assert browser.execute_script(OUT_OF_REACH) == [], page
         assert browser.execute_script(TALLEST_ROW) < 400, f"{page}: columns of text are wide enough to read"
         asked = browser.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
         assert asked and all(name.startswith((host, "data:", "blob:")) for name in asked), page
