@@ -39,7 +39,7 @@ from ptq_cli.report.document.times import Times
 from ptq_cli.runtime.cuda import require_device
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuantizationResult:
     """The result of ``quantize``.
 
@@ -216,7 +216,13 @@ def make_quantization(
     times = evaluation.report.times if evaluation else _served(resolved, stored, exported, run, progress)
     files = {**calibrated.files, **exported.files, **(evaluated.files if evaluated is not None else {})}
     has_data = recipe.evaluation.data is not None
-    result = QuantizationResult(calibrated.result, exported.result, evaluation, times, has_data)
+    result = QuantizationResult(
+        calibration=calibrated.result,
+        export=exported.result,
+        evaluation=evaluation,
+        times=times,
+        has_evaluation_data=has_data,
+    )
     return MadeQuantization(result, stored, exported.model, files)
 
 

@@ -326,4 +326,6 @@ def test_a_metric_of_such_an_output_is_a_text(hostile: Path, ptq: Any) -> None:
     assert case.get("name") == f"{name} at least 999.00 dB"
     html = (hostile / "h/report.html").read_text(encoding="utf-8")
     assert html.count("<script>") == 1 and "<img" not in html
-    assert html.count("sqnr_db[&lt;script&gt;alert(1)&lt;/script&gt;&#34;&gt;&lt;img") >= 2
+    assert (
+        html.replace("<wbr>", "").count("sqnr_db[&lt;script&gt;alert(1)&lt;/script&gt;&#34;&gt;&lt;img") >= 2
+    )
