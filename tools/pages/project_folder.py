@@ -90,6 +90,10 @@ COPIES = {
     "ptq-run": ("main", "branch"),
     "runs/resnet": ("runs/mobilenet", "runs/convnext"),
     "ptq.toml": ("recipes/cpu.toml",),
+    **{
+        f"ptq-run/{name}": (f"fetched/{name}",)
+        for name in ("evaluation.shard-1-of-2.safetensors", "evaluation.shard-2-of-2.safetensors")
+    },
 }
 
 Weights = dict[str, networks.AnyArray]
