@@ -31,7 +31,7 @@ ROUNDS = 7
 LIMIT = 2.0
 QUIET_CORES = 0.1
 """Cores that other processes may use on a machine that counts as quiet."""
-NEIGHBOUR = """
+NEIGHBOR = """
 import os
 parent = os.getppid()
 while os.getppid() == parent:
@@ -70,11 +70,11 @@ class Stage:
         return median(busy.seconds / quiet.seconds for busy, quiet in zip(self.busy, self.quiet, strict=True))
 
 
-class Neighbour:
+class Neighbor:
     """A process that keeps a core busy on request; it ends when this process ends."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen([sys.executable, "-c", NEIGHBOUR])
+        self._process = subprocess.Popen([sys.executable, "-c", NEIGHBOR])
         self._process.send_signal(signal.SIGSTOP)
 
     @property
@@ -118,27 +118,27 @@ def measure_stage(name: str, rounds: int) -> list[Stage]:
     contestants = [
         Contestant(each, CNN / "model.pt", data, samples, "benchmarks.busy_jobs") for each in names
     ]
-    neighbour = Neighbour()
+    neighbor = Neighbor()
     try:
         for contestant in contestants:
             contestant.work()
-        turns = [[_both(contestant, neighbour) for contestant in contestants] for _ in range(rounds)]
+        turns = [[_both(contestant, neighbor) for contestant in contestants] for _ in range(rounds)]
     finally:
-        neighbour.close()
+        neighbor.close()
         for contestant in contestants:
             contestant.close()
     columns = [tuple(zip(*column, strict=True)) for column in zip(*turns, strict=True)]
     return [Stage(each, *column) for each, column in zip(names, columns, strict=True)]
 
 
-def _both(contestant: Contestant, neighbour: Neighbour) -> tuple[Turn, Turn]:
-    quiet = _turn(contestant, neighbour)
-    with neighbour.at_work():
-        return quiet, _turn(contestant, neighbour)
+def _both(contestant: Contestant, neighbor: Neighbor) -> tuple[Turn, Turn]:
+    quiet = _turn(contestant, neighbor)
+    with neighbor.at_work():
+        return quiet, _turn(contestant, neighbor)
 
 
-def _turn(contestant: Contestant, neighbour: Neighbour) -> Turn:
-    pids = contestant.pid, neighbour.pid
+def _turn(contestant: Contestant, neighbor: Neighbor) -> Turn:
+    pids = contestant.pid, neighbor.pid
     start, (machine, stolen), known = time.perf_counter(), _machine(), sum(map(_process, pids))
     seconds = contestant.work().seconds
     took, (later, stolen_later) = time.perf_counter() - start, _machine()

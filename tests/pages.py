@@ -49,7 +49,7 @@ class Network:
     name: Callable[[int], str] = block
     text: str = "the middle 99.9 % of values take 4.0 % of the range"
 
-    def page_input(self, *, analysed: bool = True) -> PageInput:
+    def page_input(self, *, analyzed: bool = True) -> PageInput:
         evidence = Evidence(
             Origin("ptq quantize --recipe ptq-run/report.toml --evaluate", f"# {self.text}\n[model]\n"),
             tuple(self._layer_evidence(index) for index in range(self.count)),
@@ -59,7 +59,7 @@ class Network:
             report=self._report(),
             evidence=evidence,
             changes=self._changes(),
-            analysis=self._analysis() if analysed else None,
+            analysis=self._analysis() if analyzed else None,
             profile=self._profile(),
         )
 

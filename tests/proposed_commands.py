@@ -5,11 +5,11 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
+from tools.pages.page_commands import every_option
 
 ADVICE = re.compile(r"^(?:hint|warning|note|next|to try)\b.*?: (.*)$", re.MULTILINE)
 WHOLE = re.compile(r"^(?:next|to try)\b[^:]*: (ptq .*)$", re.MULTILINE)
@@ -33,7 +33,7 @@ def problems_of_printed(text: str) -> list[str]:
     Example:
         >>> problems_of_printed("hint: ptq export --exclud LAYER keeps it in float")
         ["ptq export has no option '--exclud': ptq export --exclud LAYER keeps it in float"]
-        >>> problems_of_printed("error PTQ-USAGE-001: unknown option '--colour'")
+        >>> problems_of_printed("error PTQ-USAGE-001: unknown option '--color'")
         []
     """
     found = [problem for line in WHOLE.findall(text) for problem in _problems_of_command(line)]
@@ -67,20 +67,6 @@ def texts_of(source: str) -> Iterator[str]:
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inner:
             yield node.value
-
-
-@cache
-def every_option() -> frozenset[str]:
-    """The options of all commands, and those of ``ptq`` itself."""
-    group = click.Context(cli, info_name="ptq")
-    waiting = [cli, *(cli.get_command(group, name) for name in COMMANDS)]
-    found: set[str] = set()
-    while waiting:
-        command = waiting.pop()
-        assert command is not None
-        found |= _options(command).keys()
-        waiting += command.commands.values() if isinstance(command, click.Group) else ()
-    return frozenset(found)
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:

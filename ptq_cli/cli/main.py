@@ -240,12 +240,12 @@ def _reason(error: OSError) -> str:
 def _say_error(kind: str, text: str) -> None:
     from ptq_cli.cli.shown.terminal.output import fitted
 
-    # Fitted before the colour, whose codes have no width.
+    # Fitted before the color, whose codes have no width.
     lines = fitted(printable(f"{kind} {text}"), sys.stderr)
-    click.echo(f"{_coloured(kind)}{lines.removeprefix(kind)}", err=True)
+    click.echo(f"{_colored(kind)}{lines.removeprefix(kind)}", err=True)
 
 
-def _coloured(word: str) -> str:
+def _colored(word: str) -> str:
     # https://no-color.org: set and not empty.
     return word if os.environ.get("NO_COLOR") else click.style(word, fg="red", bold=True)
 

@@ -49,7 +49,7 @@ def fastest_placement(
     Edge case:
         A layer that is kept in float can keep the next one in float, too (docs/decisions/0018). Where that
         happens, the cheaper of two remedies is taken: both in float, or both in integers. What only moves
-        values, or clamps them, follows its neighbours. A placement that would quantize a tensor that the
+        values, or clamps them, follows its neighbors. A placement that would quantize a tensor that the
         calibration did not measure is not taken: what reads that tensor stays in float, too.
     """
     circuit, excluded = circuit_of_profile(model, plan, profile), _in_float(model, plan, target)
@@ -157,7 +157,7 @@ def _reason(floating: float, integer: float) -> str:
     times = f"{_microseconds(floating)} of {_microseconds(integer)}"
     if floating <= integer:
         return f"faster in float here: {times}"
-    return f"faster in float here together with its neighbours, although alone it is not: {times}"
+    return f"faster in float here together with its neighbors, although alone it is not: {times}"
 
 
 def _microseconds(time: float) -> str:

@@ -19,7 +19,7 @@ from ptq_cli.plan.layers.storing import plan_stored
 from ptq_cli.plan.layers.tied_tables import tell_ties
 from ptq_cli.plan.layers.ties import Groups
 from ptq_cli.plan.questions.already_quantized import quantized_already, quantizing_nodes
-from ptq_cli.plan.questions.neighbours import Reasons, Rules, moved_from
+from ptq_cli.plan.questions.neighbors import Reasons, Rules, moved_from
 from ptq_cli.plan.questions.nested_layers import nested_refusals
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.sites import ActivationSite, Plan

@@ -1,4 +1,4 @@
-"""Rounding to one of the two neighbours, with a chance that makes the expectation the value itself."""
+"""Rounding to one of the two neighbors, with a chance that makes the expectation the value itself."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Sessions take turns at the same inputs, so that a machine that drifts favours none of them."""
+"""Sessions take turns at the same inputs, so that a machine that drifts favors none of them."""
 
 import time
 from collections.abc import Mapping, Sequence

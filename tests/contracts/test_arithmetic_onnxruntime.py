@@ -107,7 +107,7 @@ def assert_all_agree(x, parameters: QuantParameters):
 
 
 def probes(scale: np.float32, format: IntegerFormat, seed: int = 0):
-    """Grid points, ties and their neighbours over twice the range, extremes, and values of every exponent."""
+    """Grid points, ties and their neighbors over twice the range, extremes, and values of every exponent."""
     span = format.qmax - format.qmin
     steps = np.unique(np.linspace(-span - 3, span + 3, 2 * min(span, 600) + 7).astype(np.int64))
     rng = np.random.default_rng(seed)

@@ -79,7 +79,7 @@ def assert_same_bits(left, right):
 
 
 def probes(format):
-    """Grid points, ties, and their neighbours, over twice the range, and extremes."""
+    """Grid points, ties, and their neighbors, over twice the range, and extremes."""
     span = format.qmax - format.qmin
     steps = np.unique(np.linspace(-span - 3, span + 3, 2 * min(span, 400) + 7).astype(np.int64))
     points = np.concatenate([steps, steps + 0.5]).astype(np.float32) * np.float32(format.step)

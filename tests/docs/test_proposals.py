@@ -48,7 +48,7 @@ def test_what_is_misspelt_is_found(line: str) -> None:
         "to try: ptq export --run 'my run' --exclude 'a b' --exclude /c",
         "hint: use ptq evaluate and ptq verify, and leave --recover weighed and round out",
         "hint: pass --target ort-cpu, or run ptq profile again with --target tensorrt",
-        "error PTQ-USAGE-001: no such option '--colour'",
+        "error PTQ-USAGE-001: no such option '--color'",
         "warning: ptq then evaluates, ptq profiles and ptq quantizes",
     ],
 )

@@ -78,10 +78,10 @@ def test_doubt_is_printed_and_strictness_makes_it_a_failure(folder: Path, ptq: A
     assert loose.status == 0
     assert "pass, undecided" in loose.out
     assert "samples would decide it, this run had 20" in loose.out
-    assert "PASS: 1 gate passed, 1 of them undecided" in loose.out
+    assert "PASS: 1 gate passed; 1 undecided" in loose.out
     strict = ptq("gate ptq-run/report.json --max-drop top1=0.1 --strict")
     assert strict.status == 3
-    assert "FAIL: 1 of 1 gate failed, 1 of them undecided" in strict.out
+    assert "FAIL: 1 of 1 gate failed; 1 undecided" in strict.out
 
 
 def test_strict_alone_decides_the_report_s_own_limits(folder: Path, ptq: Any) -> None:

@@ -22,7 +22,7 @@ from ptq_cli.pipeline.evaluation.written.run_page import STALE_ANALYSIS, read_ma
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.report.document.report_document import read_report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
-from ptq_cli.report.html.page_view import NOT_ANALYSED
+from ptq_cli.report.html.page_view import NOT_ANALYZED
 from tests.pages import Network
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
@@ -74,7 +74,7 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
     for method in ("max", "percentile", "entropy", "mse"):
         assert f">{method}</th>" in text
     assert "in the file (percentile)" in text
-    assert NOT_ANALYSED in text
+    assert NOT_ANALYZED in text
     for layer in read_report(folder / "ptq-run/report.json").layers:
         assert layer.name in text.replace("<wbr>", "")
 
@@ -116,7 +116,7 @@ def test_a_layer_knows_the_tensor_behind_the_relu_that_it_takes_in(gathered: Any
 def test_the_analysis_joins_the_page_and_stays_there(folder: Path, ptq: Any) -> None:
     assert ptq("analyze --samples 8").status == 0
     text = page_of(folder / "ptq-run")
-    assert NOT_ANALYSED not in text and 'id="depth-title"' in text and "SQNR acc." in text
+    assert NOT_ANALYZED not in text and 'id="depth-title"' in text and "SQNR acc." in text
     assert ptq("evaluate").status == 0
     assert page_of(folder / "ptq-run") == text
     assert ptq("export --amax max").status == 0
@@ -245,7 +245,7 @@ def test_a_damaged_report_is_refused(refuse: Any, folder: Path) -> None:
 
 def make_pictures(folder: Path, count: int) -> None:
     random = np.random.default_rng(7)
-    # Of very different colours: the tiny model sees little else.
+    # Of very different colors: the tiny model sees little else.
     x = random.normal(size=(count, 3, 1, 1)) + 0.2 * random.normal(size=(count, 3, 8, 8))
     x = x.astype(np.float32)
     np.savez(folder / "pictures.npz", x=x, label=random.integers(0, 5, count))

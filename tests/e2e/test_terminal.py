@@ -1,4 +1,4 @@
-"""What reaches the terminal: widths, colours, broken pipes, and names that were made to deceive."""
+"""What reaches the terminal: widths, colors, broken pipes, and names that were made to deceive."""
 
 import os
 import pty
@@ -230,21 +230,21 @@ os.execv(sys.executable, [sys.executable, "-m", "ptq_cli", *{words.split()!r}])
     return b"".join(shown).decode()
 
 
-COLOURED: dict[str, tuple[str, str]] = {
+COLORED: dict[str, tuple[str, str]] = {
     "a table": ("gate ptq-run/report.json --min sqnr_db=99", "FAIL"),
     "an error": ("gate nowhere.json", "error"),
 }
 
 
-@pytest.mark.parametrize(("words", "word"), COLOURED.values(), ids=COLOURED.keys())
-def test_colour_is_for_terminals_that_want_it(folder: Path, words: str, word: str) -> None:
-    colour = re.compile(rf"\x1b\[[0-9;]*31m(\x1b\[1m)?{word}")
+@pytest.mark.parametrize(("words", "word"), COLORED.values(), ids=COLORED.keys())
+def test_color_is_for_terminals_that_want_it(folder: Path, words: str, word: str) -> None:
+    color = re.compile(rf"\x1b\[[0-9;]*31m(\x1b\[1m)?{word}")
     plain = {"TERM": "xterm-256color", "COLUMNS": "80"}
     shown = on_a_terminal(folder, words, **plain)
-    assert colour.search(shown), shown
+    assert color.search(shown), shown
     without = on_a_terminal(folder, words, NO_COLOR="1", **plain)
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]m", without)
-    # Colour never carries meaning alone: without it the text is the same.
+    # Color never carries meaning alone: without it the text is the same.
     assert ESCAPES.sub("", without) == ESCAPES.sub("", shown)
 
 

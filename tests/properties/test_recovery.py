@@ -50,7 +50,7 @@ def test_moments_are_exact_and_the_same_for_any_split(
 
 
 def problem(seed: int, size: int, channels: int, bits: int, blocks: int) -> tuple[Quadratic, CodeGrid, Codes]:
-    """Correlated inputs, as of neighbouring pixels, behind an error of the layers before."""
+    """Correlated inputs, as of neighboring pixels, behind an error of the layers before."""
     random = np.random.default_rng(seed)
     mixing = random.standard_normal((size, size)) + 2.0
     x = np.clip(np.rint(random.standard_normal((400, size)) @ mixing * 10 + 100), 0, 255)

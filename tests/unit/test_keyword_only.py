@@ -1,4 +1,4 @@
-"""Dataclasses of many fields take them by name, so that no call swaps two neighbours."""
+"""Dataclasses of many fields take them by name, so that no call swaps two neighbors."""
 
 import ast
 from collections.abc import Iterator

@@ -50,7 +50,7 @@ def command_faults(page: str) -> Iterator[str]:
         if span.startswith("ptq "):
             fault = fault_of(span.removeprefix("ptq "))
             yield from [f"`{span}`: {fault}"] if fault else []
-        elif option and option[0] not in _every_option() | OF_OTHERS:
+        elif option and option[0] not in every_option() | OF_OTHERS:
             yield f"`{span}`: no command has this option"
 
 
@@ -95,7 +95,7 @@ def fault_of(call: str) -> str | None:
 
 
 @cache
-def _every_option() -> frozenset[str]:
+def every_option() -> frozenset[str]:
     """The options of all commands, and those of ``ptq`` itself."""
     context = click.Context(cli, info_name="ptq")
     waiting = [cli, *(command for name in COMMANDS if (command := cli.get_command(context, name)))]

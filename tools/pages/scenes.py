@@ -58,7 +58,7 @@ def wanted_cells(boxes: Floats) -> tuple[Floats, Floats]:
 
 
 def strips(random: np.random.Generator, count: int) -> tuple[Floats, list[str]]:
-    """Return grey pictures [count, 1, 16, 96] of one to five digits, and the digits."""
+    """Return gray pictures [count, 1, 16, 96] of one to five digits, and the digits."""
     pictures = random.normal(0.0, 0.08, (count, 1, *STRIP)).astype(np.float32)
     texts = []
     for index in range(count):

@@ -7,7 +7,7 @@ and each occupied bin of a group gets the group's mean. The divergence of Q from
     sum(p * log(p / q) - p + q)
 
 over counts divided by the tensor's total: the Kullback-Leibler divergence of measures that need not have the
-same sum (Csiszár's I-divergence). NVIDIA normalises Q by itself instead. The two differ by
+same sum (Csiszár's I-divergence). NVIDIA normalizes Q by itself instead. The two differ by
 ``-log(1 - t) - t`` where ``t`` is the clipped share, some ``t^2 / 2``: nothing where a candidate makes
 sense, and infinitely much where it clips everything, which is where NVIDIA's is at fault (docs/amax.md).
 """

@@ -1,6 +1,6 @@
 """amax by mse: the range whose quantization error, expected over the histogram, is the smallest.
 
-The values of a bin are taken to lie at its centre. On one side of 0, with scale ``s`` and levels
+The values of a bin are taken to lie at its center. On one side of 0, with scale ``s`` and levels
 ``0, s, …, n * s``, their summed squared error is, with ``a = n * s``,
 
     sum((x - a)^2) - 2 * s * sum over k < n of G((k + 1/2) * s),    G(t) = sum over x < t of (t - x)
@@ -27,7 +27,7 @@ MSE_START_BIN = 1
 from the first bin on, and of a few bits for a tensor with outliers the best is below a sixteenth."""
 
 BINS_PER_LEVEL = 8
-"""Fewer bins to a level, and where their centres fall between two levels is chance."""
+"""Fewer bins to a level, and where their centers fall between two levels is chance."""
 
 Errors = npt.NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def mse_amax(
 ) -> Choice:
     """Return the symmetric range with the smallest expected error; its scale is ``amax / qmax``.
 
-    Candidates are the centres of every ``stride``-th bin from ``start_bin`` on, as NVIDIA's, and the largest
+    Candidates are the centers of every ``stride``-th bin from ``start_bin`` on, as NVIDIA's, and the largest
     magnitude itself, so that the error is never above that of ``max``. With more levels than bins can tell
     apart they are the bins' upper edges: half a bin is then many steps.
 
@@ -82,7 +82,7 @@ def mse_range(
     """Return the range with a zero point that has the smallest expected error.
 
     Every zero point is tried with every scale: no search in turns, and no local minimum. Candidates for the
-    range's width are the centres of ``bins`` equal parts of the whole width, and the whole width. The ends
+    range's width are the centers of ``bins`` equal parts of the whole width, and the whole width. The ends
     are whole numbers of steps, so the range holds 0 exactly.
 
     Args:
@@ -131,7 +131,7 @@ def symmetric_errors(histogram: LinearHistogram, amax: Errors, format: IntegerFo
 
     Example:
         >>> from ptq_cli.amax.methods.linear_histogram import histogram_of_values
-        >>> view = histogram_of_values([0.75, -3.75], bins=8, top=4.0)  # both are centres of bins
+        >>> view = histogram_of_values([0.75, -3.75], bins=8, top=4.0)  # both are centers of bins
         >>> symmetric_errors(view, np.array([3.75]), IntegerFormat(2, signed=True)).tolist()
         [0.5625]
     """
@@ -163,5 +163,5 @@ def _fine_range(histogram: LinearHistogram, steps: int, start_bin: int, stride: 
 
 
 def _candidates(part: float, bins: int, start_bin: int, stride: int, full: float) -> Errors:
-    centres = (np.arange(start_bin, bins, stride) + 0.5) * part
-    return np.append(centres, full)
+    centers = (np.arange(start_bin, bins, stride) + 0.5) * part
+    return np.append(centers, full)

@@ -11,17 +11,17 @@ Floats = npt.NDArray[np.float64]
 
 @compiled
 def prefix_sums(counts: Counts, width: float) -> tuple[Floats, Floats, float]:  # pragma: no cover - compiled
-    """Return how many values lie below each edge, the sum of their centres, and the sum of all squares.
+    """Return how many values lie below each edge, the sum of their centers, and the sum of all squares.
 
     Shapes:
         counts: (N,); sums: (N + 1,).
     """
     below, moment, square = np.zeros(counts.size + 1), np.zeros(counts.size + 1), 0.0
     for index in range(counts.size):
-        centre = (index + 0.5) * width
+        center = (index + 0.5) * width
         below[index + 1] = below[index] + counts[index]
-        moment[index + 1] = moment[index] + counts[index] * centre
-        square += counts[index] * centre * centre
+        moment[index + 1] = moment[index] + counts[index] * center
+        square += counts[index] * center * center
     return below, moment, square
 
 
@@ -37,7 +37,7 @@ def threshold_sums(
     bins, running, bins_a_unit = below.size - 1, 0.0, 1.0 / width
     for step in range(sums.size - 1):
         threshold = (step + 0.5) * scale
-        # How many bins have their centre below the threshold.
+        # How many bins have their center below the threshold.
         index = min(int(np.ceil(threshold * bins_a_unit - 0.5)), bins)
         running += threshold * below[index] - moment[index]
         sums[step + 1] = running
@@ -107,10 +107,10 @@ def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Flo
     count, moment, square = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
     # Summed from the top, so that a small tail is not the difference of two large sums.
     for index in range(bins - 1, -1, -1):
-        centre = (index + 0.5) * width
+        center = (index + 0.5) * width
         count[index] = count[index + 1] + counts[index]
-        moment[index] = moment[index + 1] + counts[index] * centre
-        square[index] = square[index + 1] + counts[index] * centre * centre
+        moment[index] = moment[index + 1] + counts[index] * center
+        square[index] = square[index + 1] + counts[index] * center * center
     clipped, inside = np.zeros(ends.size), np.zeros(ends.size)
     for place in range(ends.size):
         end = ends[place]

@@ -18,7 +18,7 @@ from ptq_cli.calibdata.images.checked_settings import (
 )
 from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
 from ptq_cli.calibdata.images.listing import digest_listing, list_images
-from ptq_cli.calibdata.images.normalising import normalise, require_size_of_first
+from ptq_cli.calibdata.images.normalizing import normalize, require_size_of_first
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections.input_sections import ImageSettings
 
@@ -68,7 +68,7 @@ class ImageDataset(Dataset):
             for row, name in enumerate(names):
                 self._decode(name, pixels[row])
             labels = self._labels[start : start + batch_size] if self.has_labels else None
-            arrays: dict[str, Array] = {ANONYMOUS: normalise(pixels[: len(names)], self._settings)}
+            arrays: dict[str, Array] = {ANONYMOUS: normalize(pixels[: len(names)], self._settings)}
             yield Batch(arrays, labels, tuple(escaped_name(name) for name in names))
 
     def _decode(self, name: str, row: npt.NDArray[np.uint8]) -> None:

@@ -10,7 +10,7 @@ from ptq_cli.calibdata.dataset.labels import as_labels, find_label
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.shard_files import digest_files
 from ptq_cli.calibdata.images.checked_settings import check_image_settings
-from ptq_cli.calibdata.images.normalising import normalise_images
+from ptq_cli.calibdata.images.normalizing import normalize_images
 from ptq_cli.calibdata.parquet.columns import ParquetColumn, as_images, as_tensor, join_tensors
 from ptq_cli.calibdata.parquet.row_reader import ParquetPart, Rows, open_part, read_group
 from ptq_cli.core.errors import EmptyDataError, LabelError
@@ -126,7 +126,7 @@ class ParquetDataset(Dataset):
                         piece.values.column(column.name), column, piece.name_of, self._settings
                     )
                 ]
-                inputs[column.name] = normalise_images(images, names, self._settings, self.source)
+                inputs[column.name] = normalize_images(images, names, self._settings, self.source)
             else:
                 inputs[column.name] = _tensor(column, pieces)
         labels = None

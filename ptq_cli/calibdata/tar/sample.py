@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.images.normalising import normalise_images
+from ptq_cli.calibdata.images.normalizing import normalize_images
 from ptq_cli.core.errors import DataShapeError, DataTypeError
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.recipe.sections.input_sections import ImageSettings
@@ -54,7 +54,7 @@ def join_samples(samples: Sequence[Sample], settings: ImageSettings, source: str
             _require_same(name, sample, samples[0], source)
         inputs[name] = np.stack([sample.arrays[name] for sample in samples])
     for name in samples[0].images:
-        inputs[name] = normalise_images([sample.images[name] for sample in samples], names, settings, source)
+        inputs[name] = normalize_images([sample.images[name] for sample in samples], names, settings, source)
     labels = None
     if samples[0].label is not None:
         labels = np.array([sample.label for sample in samples], np.int64)

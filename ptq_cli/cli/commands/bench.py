@@ -110,7 +110,7 @@ def command(
 
     MODELS are ONNX files with the same inputs, by default the float and the quantized model of the run
     directory. The models take turns with a few runs each, and a different model begins each turn, so that a
-    machine whose speed changes favours none of them. The speed relative to the first model has a 95 %
+    machine whose speed changes favors none of them. The speed relative to the first model has a 95 %
     confidence interval. Inputs are samples of --data, or else of the data that the run of the models was
     calibrated on; without either, they are random. The output says which.
 

@@ -122,7 +122,7 @@ IMAGE = (
         type=NumberList(int),
         help="Resize images to HEIGHT,WIDTH, or their shorter side to N.",
     ),
-    option(DATA, "--crop", type=NumberList(int), help="Crop the centre of images to HEIGHT,WIDTH."),
+    option(DATA, "--crop", type=NumberList(int), help="Crop the center of images to HEIGHT,WIDTH."),
     option(
         DATA,
         "--mean",
@@ -147,7 +147,7 @@ IMAGE = (
         "--image-mode",
         shell_complete=complete_names(completion.image_modes),
         metavar="MODE",
-        help="Colours: RGB, BGR or L (grey).  [default: RGB]",
+        help="Colors: RGB, BGR or L (gray).  [default: RGB]",
     ),
     option(
         DATA,

@@ -166,7 +166,7 @@ def _print_outputs(result: Verification) -> None:
         say(f"note: data of the recipe were not used: {fault}")
     comparison = result.comparison
     data = as_typed(comparison.data, Path.cwd())
-    samples = f"{comparison.samples} samples of {data}"
+    samples = f"{counted(comparison.samples, 'sample')} of {data}"
     say(f"outputs of the optimized graph and the graph as written, {samples}:")
     for item in comparison.differences:
         say(f"  {_difference_line(item)}")

@@ -7,7 +7,7 @@ from typing import Self
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import every_value, labelled_graphs
+from ptq_cli.models.graph.graph_reading import every_value, labeled_graphs
 
 RESULT = ".output"
 """What a node's result is called behind the node's name."""
@@ -92,7 +92,7 @@ def tell_apart(graph: ir.Graph) -> None:
 
 def _tell_apart(graph: ir.Graph, repeated: Container[str], names: FreshNames) -> None:
     for owner in graph:
-        for label, inner in labelled_graphs(owner).items():
+        for label, inner in labeled_graphs(owner).items():
             path = f"{owner.name}/{label}/"
             for node in inner:
                 if node.name in repeated:

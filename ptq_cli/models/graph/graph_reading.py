@@ -41,10 +41,10 @@ def sole_reader(value: ir.Value) -> ir.Node | None:
 
 def nested_graphs(node: ir.Node) -> list[ir.Graph]:
     """Return the graphs inside a node, as an If has; not those inside their nodes."""
-    return list(labelled_graphs(node).values())
+    return list(labeled_graphs(node).values())
 
 
-def labelled_graphs(node: ir.Node) -> dict[str, ir.Graph]:
+def labeled_graphs(node: ir.Node) -> dict[str, ir.Graph]:
     """Return the graphs inside a node by what the node calls them, such as ``then_branch``."""
     graphs: dict[str, ir.Graph] = {}
     for name, attribute in node.attributes.items():

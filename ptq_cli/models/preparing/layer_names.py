@@ -13,7 +13,7 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from ptq_cli.models.graph.fresh_names import FreshNames
-from ptq_cli.models.graph.graph_reading import every_value, labelled_graphs
+from ptq_cli.models.graph.graph_reading import every_value, labeled_graphs
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 WEIGHT_SUFFIX = ".weight"
@@ -53,7 +53,7 @@ def name_graph(model: ir.Model) -> None:
 def _name_nested(graph: ir.Graph, nodes: FreshNames, values: FreshNames, repeated: Collection[str]) -> None:
     """Name what graphs nested in a graph hold; two branches may have used one name for two values."""
     for owner in graph:
-        for label, inner in labelled_graphs(owner).items():
+        for label, inner in labeled_graphs(owner).items():
             path = f"{owner.name}/{label}/"
             for value in inner.inputs:
                 if value.name in repeated:

@@ -24,8 +24,8 @@ INCHES = (9.0, 5.0)
 DOTS_PER_INCH = 150
 STYLE: Any = {"svg.hashsalt": "ptq", "font.size": 10.0}
 """The same numbers, the same bytes."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Wong 2011, "Color blindness", Nature Methods 8: told apart with any colour vision; order tells them too."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Wong 2011, "Color blindness", Nature Methods 8: told apart with any color vision; order tells them too."""
 
 
 def require_plot(path: Path) -> None:
@@ -97,11 +97,11 @@ def _draw(figure: "Figure", tensor: TensorView) -> None:
     figure.suptitle(f"{shown_name(tensor.name)}: {tensor.site.format.name}", parse_math=False)
     _draw_counts(above, tensor)
     for row, view in enumerate(tensor.methods.values()):
-        colour = COLOURS[row % len(COLOURS)]
+        color = COLORS[row % len(COLORS)]
         low, high = view.choice.low, view.choice.high
-        beneath.plot([low, high], [-row, -row], color=colour, marker="|", markersize=14, linewidth=2)
+        beneath.plot([low, high], [-row, -row], color=color, marker="|", markersize=14, linewidth=2)
         for end in (low, high):
-            above.axvline(end, color=colour, linewidth=1, linestyle="--")
+            above.axvline(end, color=color, linewidth=1, linestyle="--")
         if view.error is not None:
             text = f"{view.error.sqnr_db:.2f} dB"
             beneath.annotate(text, (1.01, -row), xycoords=("axes fraction", "data"), va="center")

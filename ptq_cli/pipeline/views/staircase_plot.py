@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptq_cli.pipeline.views.histogram_plot import COLOURS, figure_in
+from ptq_cli.pipeline.views.histogram_plot import COLORS, figure_in
 from ptq_cli.pipeline.views.staircase import Curve, Floats, Staircase
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 POINTS = 4001
 FLAT = 1e-3
 """How far a line may be from what is drawn, relative to its height: less than its own width."""
-IDENTITY_COLOUR = "#767676"
-"""A grey that is seen on white and on black."""
+IDENTITY_COLOR = "#767676"
+"""A gray that is seen on white and on black."""
 
 
 def write_staircase(stairs: Staircase, path: Path) -> None:
@@ -40,16 +40,16 @@ def draw_axes(above: "Axes", beneath: "Axes", curve: Curve) -> None:
     """Draw the result with x itself behind it into one pair of axes, the gradient into another."""
     x = curve.line(POINTS)
     y, gradient = curve.at(x)
-    above.plot(x[[0, -1]], x[[0, -1]], color=IDENTITY_COLOUR, linewidth=1, linestyle="--", label="x")
-    above.plot(*corners(x, y), color=COLOURS[0], linewidth=2, label="result")
+    above.plot(x[[0, -1]], x[[0, -1]], color=IDENTITY_COLOR, linewidth=1, linestyle="--", label="x")
+    above.plot(*corners(x, y), color=COLORS[0], linewidth=2, label="result")
     # Not the whole of x where the result is clipped.
     low, high = float(y.min()), float(y.max())
     margin = 0.1 * (high - low or 1.0)
     above.set_ylim(low - margin, high + margin)
     least, most = min(0.0, float(gradient.min())), float(gradient.max())
     line = corners(x, gradient)
-    beneath.plot(*line, color=COLOURS[1], linewidth=2)
-    beneath.fill_between(*line, color=COLOURS[1], alpha=0.2, linewidth=0)
+    beneath.plot(*line, color=COLORS[1], linewidth=2)
+    beneath.fill_between(*line, color=COLORS[1], alpha=0.2, linewidth=0)
     room = 0.1 * (most - least or 1.0)
     beneath.set_ylim(least - room, most + room)
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ptq_cli.core.numbers.formats import FLOAT4_E2M1
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.operators.two_levels import BLOCK
-from ptq_cli.plan.questions.neighbours import Rules
+from ptq_cli.plan.questions.neighbors import Rules
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import OpRule, Target
 

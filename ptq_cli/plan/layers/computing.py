@@ -12,7 +12,7 @@ from ptq_cli.plan.layers.storing import DYNAMIC
 from ptq_cli.plan.questions.already_quantized import requantized_refusal
 from ptq_cli.plan.questions.angles import angle_refusal, outer_product_refusal
 from ptq_cli.plan.questions.graph_questions import bias_add_behind, has_fixed_shape, is_constant, weight_axis
-from ptq_cli.plan.questions.neighbours import Reasons, clamp_behind, is_clamped, is_merged
+from ptq_cli.plan.questions.neighbors import Reasons, clamp_behind, is_clamped, is_merged
 from ptq_cli.plan.questions.refusals import attribute_refusal, bias_refusal, weight_refusal
 from ptq_cli.plan.sites import BiasSite, WeightSite
 from ptq_cli.plan.target.rules import OpRule

@@ -9,7 +9,7 @@ from ptq_cli.plan.layers.ties import Ties
 from ptq_cli.plan.questions.already_quantized import dequantized_refusal, requantized_refusal
 from ptq_cli.plan.questions.graph_questions import is_constant
 from ptq_cli.plan.questions.masks import carries_mask
-from ptq_cli.plan.questions.neighbours import (
+from ptq_cli.plan.questions.neighbors import (
     Reasons,
     Rules,
     clamp_behind,

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.plan.layers.requests import Requests
-from ptq_cli.plan.questions.neighbours import Reasons
+from ptq_cli.plan.questions.neighbors import Reasons
 from ptq_cli.plan.questions.refusals import attribute_refusal, weight_refusal
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import OpRule

@@ -1,4 +1,4 @@
-"""Questions of the planner about single tensors and nodes: patterns, neighbours, and why not.
+"""Questions of the planner about single tensors and nodes: patterns, neighbors, and why not.
 
 What may enter: a question that a graph and a target's rules answer, whatever else is planned.
 """

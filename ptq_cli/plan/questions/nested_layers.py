@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import labelled_graphs, nested_graphs
+from ptq_cli.models.graph.graph_reading import labeled_graphs, nested_graphs
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
 ITERATING = ("Loop", "Scan")
@@ -45,7 +45,7 @@ def layers_never_run(graph: ir.Graph, never_seen: Collection[str]) -> dict[str, 
     """
     found: dict[str, str] = {}
     for node in graph:
-        for label, inner in labelled_graphs(node).items():
+        for label, inner in labeled_graphs(node).items():
             if any(value.name in never_seen for value in _own_values(inner)):
                 reason = _never_ran(node, label)
                 found |= {item.name or "": reason for item in inner.all_nodes()}

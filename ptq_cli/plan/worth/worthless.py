@@ -133,11 +133,11 @@ def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -
             seen.add(current)
             if (current.name or "") in meant:
                 group.append(current.name or "")
-            waiting += _neighbours(current)
+            waiting += _neighbors(current)
         yield tuple(group)
 
 
-def _neighbours(node: ir.Node) -> Iterator[ir.Node]:
+def _neighbors(node: ir.Node) -> Iterator[ir.Node]:
     for value in node.inputs:
         if value is not None:
             producer = value.producer()

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph.graph_reading import is_nested
 from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.plan.questions.neighbours import rule_of
+from ptq_cli.plan.questions.neighbors import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
 CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")

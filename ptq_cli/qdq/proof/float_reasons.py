@@ -8,7 +8,7 @@ from ptq_cli.models.graph.graph_reading import input_at, nested_graphs, rank_of,
 from ptq_cli.models.operators.dynamic_lstm import MICROSOFT
 from ptq_cli.models.operators.pair_operators import is_pair_node
 from ptq_cli.plan.questions.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
-from ptq_cli.plan.questions.neighbours import (
+from ptq_cli.plan.questions.neighbors import (
     input_fused_behind,
     is_merged,
     moved_inputs,

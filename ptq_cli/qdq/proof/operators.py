@@ -12,7 +12,7 @@ from ptq_cli.models.operators.pair_operators import QUANTIZE, dequantized_by, is
 from ptq_cli.models.operators.two_levels import carries_four_bits, multiplies_four_bits
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.questions.graph_questions import is_constant
-from ptq_cli.plan.questions.neighbours import rule_of
+from ptq_cli.plan.questions.neighbors import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.plan.target.target_file import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by

@@ -12,7 +12,7 @@ from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETER
 from ptq_cli.models.operators.integer_operators import is_integer_operator
 from ptq_cli.models.operators.pair_operators import QUANTIZE, dequantized_by
 from ptq_cli.plan.questions.graph_questions import is_constant, weight_axis
-from ptq_cli.plan.questions.neighbours import rule_of
+from ptq_cli.plan.questions.neighbors import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule
 from ptq_cli.plan.target.target_file import OpRule, Target
 from ptq_cli.qdq.proof.structure import structure_faults
@@ -115,15 +115,15 @@ def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
     weights = {id(dequantize): dequantize for _, _, dequantize in _weighted(model, target)}
     for node in weights.values():
         grid = grid_of(node)
-        if not grid.block_size and not _is_zero_point(grid, _centre(grid.dtype)):
-            yield f"'{node.name}': the weight's zero point is not {_centre(grid.dtype)}"
+        if not grid.block_size and not _is_zero_point(grid, _center(grid.dtype)):
+            yield f"'{node.name}': the weight's zero point is not {_center(grid.dtype)}"
     if not target.activation.symmetric:
         return
     for node in _activation_quantizers(model):
         grid = grid_of(node)
         # For a type that the target does not have, the zero point of the target's own type.
         is_allowed = grid.dtype.name.lower() in _allowed(target)
-        wanted = _centre(grid.dtype if is_allowed else ir.DataType[target.activation.format.upper()])
+        wanted = _center(grid.dtype if is_allowed else ir.DataType[target.activation.format.upper()])
         if not _is_zero_point(grid, wanted):
             zero = "computed" if grid.zero_point is None else int(grid.zero_point.reshape(-1)[0])
             yield f"'{node.name}': the zero point is {zero}, but the target expects {wanted}"
@@ -133,7 +133,7 @@ def _is_zero_point(grid: Grid, wanted: int) -> bool:
     return grid.zero_point is not None and bool(np.all(grid.zero_point == wanted))
 
 
-def _centre(dtype: ir.DataType) -> int:
+def _center(dtype: ir.DataType) -> int:
     format = FORMATS.get(dtype)
     return 0 if format is None or format.signed else (format.qmax + 1) // 2
 

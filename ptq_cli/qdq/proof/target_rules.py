@@ -15,7 +15,7 @@ from ptq_cli.models.operators.pair_operators import (
     quantizer_of,
 )
 from ptq_cli.plan.questions.masks import carries_mask
-from ptq_cli.plan.questions.neighbours import (
+from ptq_cli.plan.questions.neighbors import (
     Rules,
     clamp_behind,
     input_fused_behind,

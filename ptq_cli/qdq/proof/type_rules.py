@@ -8,7 +8,7 @@ from ptq_cli.core.numbers.formats import FLOATS
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.operators.pair_operators import dequantized_by, quantized_by
 from ptq_cli.plan.formats.kernel_formats import kernel_refusal
-from ptq_cli.plan.questions.neighbours import Rules, moved_inputs, moved_outputs
+from ptq_cli.plan.questions.neighbors import Rules, moved_inputs, moved_outputs
 from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.qdq.proof.two_level_rules import two_level_faults
 from ptq_cli.qdq.read.pair_grids import grid_of

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.plan.questions.graph_questions import clip_bound, is_constant
-from ptq_cli.plan.questions.neighbours import Rules, clamp_behind
+from ptq_cli.plan.questions.neighbors import Rules, clamp_behind
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of

@@ -1,6 +1,6 @@
 """Centers in ascending order, and which of them is nearest: one search in a short list for each value.
 
-The nearest center is found without a distance to each: between two neighbours lies one border, and a value
+The nearest center is found without a distance to each: between two neighbors lies one border, and a value
 belongs to the center between whose borders it lies. Time grows with the logarithm of the number of centers,
 and memory not at all. The borders are exact, so that the result is that of real numbers, not of rounded
 differences.
@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True, eq=False)
 class Midpoints:
-    """Midpoints of neighbours, exactly: ``high + twice_low / 2``.
+    """Midpoints of neighbors, exactly: ``high + twice_low / 2``.
 
     Shapes:
         all: (rows, centers - 1).
@@ -31,8 +31,8 @@ class SortedCenters:
         values: ascending.
         order: where each stood before sorting.
         first: position of the first center that is equal to it.
-        midpoints: between neighbours.
-        borders: the largest float that belongs to the left one of two neighbours.
+        midpoints: between neighbors.
+        borders: the largest float that belongs to the left one of two neighbors.
 
     Shapes:
         values, order, first: (rows, centers).

@@ -25,7 +25,7 @@ class AutoScale:
     Attributes:
         axis: one scale for each index along it; None for one for the tensor. A tensor of rank 1 has one scale
             with "auto", and, as QKeras has it, one for each element with "auto_po2".
-        elements_per_scale: this many neighbours along the axis share the scale that least squares find.
+        elements_per_scale: this many neighbors along the axis share the scale that least squares find.
         min_po2_exponent, max_po2_exponent: bounds of a power of two, in units of ``2^integer``.
         frozen: a scale that was reported before, to be used again.
 

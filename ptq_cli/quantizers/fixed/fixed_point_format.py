@@ -65,7 +65,7 @@ class FixedPointFormat:
 
     @property
     def step(self) -> float:
-        """The distance of two neighbouring values, ``2^(integer - bits + keep_negative)``."""
+        """The distance of two neighboring values, ``2^(integer - bits + keep_negative)``."""
         return 1.0 if self.is_binary else 2.0 ** (self.integer - self.bits + self.keep_negative)
 
     @property

@@ -49,9 +49,9 @@ class ImageSettings:
     """``[image]``: how an image file becomes an array; the steps run in the order of the fields.
 
     Attributes:
-        mode: ``"RGB"``, ``"BGR"`` or ``"L"`` (grey, one channel).
+        mode: ``"RGB"``, ``"BGR"`` or ``"L"`` (gray, one channel).
         resize: [height, width], or [n] for the shorter side; bilinear. If empty, the size stays.
-        crop: [height, width] of the part to cut from the centre. If empty, nothing is cut.
+        crop: [height, width] of the part to cut from the center. If empty, nothing is cut.
         scale: factor for the pixel values 0 to 255, applied before mean and std.
         mean: value to subtract: one per channel, or one for all channels.
         std: value to divide by: one per channel, or one for all channels.

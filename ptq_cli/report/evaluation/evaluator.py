@@ -107,7 +107,7 @@ class Evaluator:
         self._class_names = class_names
         self._watches = watches
         self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
-        self._labelled = [self._made(judged) for judged in metrics]
+        self._labeled = [self._made(judged) for judged in metrics]
         self._comparisons = [Comparisons(outputs) for _ in quantized]
         self._nonfinite = NonfiniteSamples()
 
@@ -123,7 +123,7 @@ class Evaluator:
     @property
     def not_resumable(self) -> list[str]:
         """Names of the metrics that cannot continue from a checkpoint."""
-        pairs = zip(self._metrics, self._labelled, strict=True)
+        pairs = zip(self._metrics, self._labeled, strict=True)
         return [
             judged.spec.name
             for judged, by_model in pairs
@@ -133,7 +133,7 @@ class Evaluator:
     @property
     def indivisible(self) -> dict[str, str]:
         """Metrics whose parts cannot be measured apart, with the reason."""
-        pairs = zip(self._metrics, self._labelled, strict=True)
+        pairs = zip(self._metrics, self._labeled, strict=True)
         reasons = {
             judged.spec.name: str(getattr(next(iter(by_model.values())), "indivisible", ""))
             for judged, by_model in pairs
@@ -161,7 +161,7 @@ class Evaluator:
         for model, found in by_model.items():
             self._nonfinite.look(model, found, self._outputs, place)
         if not self._nonfinite:
-            for judged, metrics in zip(self._metrics, self._labelled, strict=True):
+            for judged, metrics in zip(self._metrics, self._labeled, strict=True):
                 for model, metric in metrics.items():
                     _feed(metric, judged, by_model[model], outputs.of_float, place)
             for comparison, found in zip(self._comparisons, outputs.quantized, strict=True):
@@ -244,7 +244,7 @@ class Evaluator:
 
     def _holders(self) -> Iterator[tuple[str, LabelMetric | Comparisons]]:
         """Yield what holds numbers, with the beginning of the keys of its state."""
-        for index, by_model in enumerate(self._labelled):
+        for index, by_model in enumerate(self._labeled):
             for model, metric in by_model.items():
                 yield SEPARATOR.join(("metric", str(index), str(self._models.index(model)), "")), metric
         for index, comparison in enumerate(self._comparisons):
@@ -265,7 +265,7 @@ class Evaluator:
         return found
 
     def _judged(self, model: str) -> Iterator[Measurement]:
-        for judged, metrics in zip(self._metrics, self._labelled, strict=True):
+        for judged, metrics in zip(self._metrics, self._labeled, strict=True):
             if FLOAT in metrics:
                 yield judged_measurement(judged, metrics, model, self._class_names)
             else:

@@ -40,7 +40,7 @@ class ComparisonPage:
     layers: tuple[ChangedLayer, ...]
     layers_left_out: int
     layer_chart: Chart | None
-    analysed: bool
+    analyzed: bool
 
 
 def render_comparison(found: TradeOffs, two: TwoRuns | None) -> str:
@@ -70,5 +70,5 @@ def comparison_page(found: TradeOffs, two: TwoRuns | None) -> ComparisonPage:
         layers=layer_changes(layers),
         layers_left_out=max(0, len(layers) - MOST_LAYERS),
         layer_chart=layer_chart(layers),
-        analysed=two is not None and two.changes.worse_layers is not None,
+        analyzed=two is not None and two.changes.worse_layers is not None,
     )

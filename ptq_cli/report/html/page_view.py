@@ -31,7 +31,7 @@ from ptq_cli.report.text.summary import Row, level_lines, placement_line, share_
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
 """Longest name and text on the page, in characters; ONNX does not limit names."""
-NOT_ANALYSED = (
+NOT_ANALYZED = (
     "It is not known yet how much each layer loses. This command measures it and writes this page again:"
 )
 
@@ -53,7 +53,7 @@ class PageInput:
     evidence: Evidence
     changes: Changes | None = None
     analysis: Analysis | None = None
-    analysis_note: str = NOT_ANALYSED
+    analysis_note: str = NOT_ANALYZED
     profile: MachineProfile | None = None
 
 
@@ -83,7 +83,7 @@ class Page:
     ladder_header: Row
     depth: Chart | None
     sensitivity: Chart | None
-    analysed: bool
+    analyzed: bool
     analysis_note: str
     has_pytorch: bool
     has_pictures: bool
@@ -154,7 +154,7 @@ def make_page(found: PageInput) -> Page:
         sensitivity=sensitivity_chart(analysis, [layer.name for layer in layers])
         if analysis is not None
         else None,
-        analysed=analysis is not None,
+        analyzed=analysis is not None,
         analysis_note=found.analysis_note,
         has_pytorch=any(row.pytorch_value for row in paired),
         has_pictures=changes is not None and any(row.picture for row in changes.rows),

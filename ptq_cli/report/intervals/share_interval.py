@@ -27,9 +27,9 @@ def share_interval(share: float, samples: int) -> Interval:
         (0.7112, 0.8666)
     """
     square = NORMAL_QUANTILE**2 / samples
-    centre = (share + square / 2) / (1 + square)
+    center = (share + square / 2) / (1 + square)
     half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
-    return Interval(max(0.0, centre - half), min(1.0, centre + half), "wilson")
+    return Interval(max(0.0, center - half), min(1.0, center + half), "wilson")
 
 
 def smallest_share(share: float, samples: int, quantile: float) -> float:

@@ -6,7 +6,7 @@ from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.interval import CONFIDENCE, Interval
 
 HALVINGS = 60
-"""Of an angle below pi / 2, until neighbouring floats are left."""
+"""Of an angle below pi / 2, until neighboring floats are left."""
 
 
 def mean_interval(values: Float64Array) -> Interval | None:

@@ -261,7 +261,7 @@ def _verdict_text(verdict: str, failed: int, total: int, doubtful: int = 0) -> s
         "fail": f"FAIL: {failed} of {total} {gates} failed",
         "no gate": "no gate: no limit was set",
     }[verdict]
-    return f"{text}, {doubtful} of them undecided" if doubtful else text
+    return f"{text}; {doubtful} undecided" if doubtful else text
 
 
 def _placement_text(integer: int, stay_float: int) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.plan.questions.neighbours import rule_of
+from ptq_cli.plan.questions.neighbors import rule_of
 from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults

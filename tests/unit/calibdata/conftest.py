@@ -26,7 +26,7 @@ def npy(array: object, **options: object) -> bytes:
 
 
 def png(value: int, size: tuple[int, int] = (4, 4)) -> bytes:
-    """The bytes of an image of one grey."""
+    """The bytes of an image of one gray."""
     stream = io.BytesIO()
     Image.new("RGB", size, (value, value, value)).save(stream, "PNG")
     return stream.getvalue()
@@ -62,7 +62,7 @@ def save_npz(tmp_path: Path) -> SaveNpz:
 
 @pytest.fixture
 def save_images(tmp_path: Path) -> SaveImages:
-    """Save images of one grey each, by relative name; return the folder."""
+    """Save images of one gray each, by relative name; return the folder."""
 
     def save(values: Mapping[str, int], size: tuple[int, int] = (4, 4)) -> str:
         folder = tmp_path / "images"

@@ -39,9 +39,9 @@ def test_module_beside_the_recipe(folder):
     assert load("beside_recipe:build", folder)() == 1
 
 
-def test_file_imports_its_neighbour(folder):
-    (folder / "neighbour_part.py").write_text("VALUE = 7\n")
-    (folder / "whole.py").write_text("from neighbour_part import VALUE\ndef build(): return VALUE\n")
+def test_file_imports_its_neighbor(folder):
+    (folder / "neighbor_part.py").write_text("VALUE = 7\n")
+    (folder / "whole.py").write_text("from neighbor_part import VALUE\ndef build(): return VALUE\n")
     assert load("whole.py:build", folder)() == 7
 
 

@@ -59,12 +59,12 @@ def test_each_side_of_a_float_operator_is_decided_alone():
     assert expected == 90 + 2 + 5 + 20
 
 
-def test_one_that_is_slower_alone_goes_with_its_neighbours():
+def test_one_that_is_slower_alone_goes_with_its_neighbors():
     integer, reasons, _ = placed(
         {"a": (20, 60), "b": (12, 10), "c": (20, 60), "s": (5, 5), "y": (90, 10)}, seam=8
     )
     assert integer == ["y"]
-    assert reasons["b"].startswith("faster in float here together with its neighbours")
+    assert reasons["b"].startswith("faster in float here together with its neighbors")
 
 
 @pytest.mark.parametrize(("gain", "integer"), [(10, []), (200, ["a", "b", "c"])])

@@ -33,7 +33,7 @@ class Feeding:
     def __init__(self, collectors: Mapping[str, Collector]) -> None:
         self._collectors = collectors
         simple = [name for name, collector in collectors.items() if together({name: collector})]
-        # Neighbours in the graph, of about one size, come into different groups, so that those are alike.
+        # Neighbors in the graph, of about one size, come into different groups, so that those are alike.
         parts = [simple[first::GROUPS] for first in range(min(GROUPS, len(simple)))]
         parts += [[name] for name in collectors if name not in set(simple)]
         self._groups = [_Group({name: collectors[name] for name in part}) for part in parts]

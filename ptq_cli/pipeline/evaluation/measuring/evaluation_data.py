@@ -124,8 +124,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
     if not specs and has_classes(bound, batch_size):
         specs = BY_DEFAULT
-    if labelled := [spec.name for spec in specs if spec.needs_labels]:
-        require_labels(bound, f"metric '{labelled[0]}'")
+    if labeled := [spec.name for spec in specs if spec.needs_labels]:
+        require_labels(bound, f"metric '{labeled[0]}'")
     return EvaluationSet(
         dataset=bound,
         batch_size=batch_size,

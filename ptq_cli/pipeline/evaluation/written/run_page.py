@@ -25,7 +25,7 @@ from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
 from ptq_cli.report.document.details import Details, read_details
 from ptq_cli.report.document.report_document import ModelEntry, Report, read_report
 from ptq_cli.report.html.evidence import Evidence, Origin
-from ptq_cli.report.html.page_view import NOT_ANALYSED, PageInput, render_page
+from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
 
 Found = TypeVar("Found")
 
@@ -78,7 +78,7 @@ def make_page(
         evidence=evidence,
         changes=details.changes if details is not None else None,
         analysis=analysis if fits else None,
-        analysis_note=NOT_ANALYSED if analysis is None else STALE_ANALYSIS,
+        analysis_note=NOT_ANALYZED if analysis is None else STALE_ANALYSIS,
         profile=profile,
     )
     return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes)

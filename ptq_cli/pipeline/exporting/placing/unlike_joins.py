@@ -16,7 +16,7 @@ from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
 from ptq_cli.core.numbers.formats import FloatFormat
 from ptq_cli.pipeline.exporting.ranges.tensor_ranges import union_of
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.questions.neighbours import Rules, clamp_behind, moved_inputs, moved_to
+from ptq_cli.plan.questions.neighbors import Rules, clamp_behind, moved_inputs, moved_to
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations

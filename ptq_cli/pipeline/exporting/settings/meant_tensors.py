@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.overrides import Meant
 from ptq_cli.models.graph.graph_reading import names_around
-from ptq_cli.plan.questions.neighbours import Rules, clamp_behind
+from ptq_cli.plan.questions.neighbors import Rules, clamp_behind
 from ptq_cli.plan.sites import Plan, WeightSite
 
 

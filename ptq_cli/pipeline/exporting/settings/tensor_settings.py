@@ -22,7 +22,7 @@ from ptq_cli.pipeline.exporting.settings.overridden_layers import (
 )
 from ptq_cli.pipeline.exporting.settings.target_limits import require_activation, require_weight, within_bits
 from ptq_cli.plan.formats.block_tables import table_sites
-from ptq_cli.plan.questions.neighbours import Rules
+from ptq_cli.plan.questions.neighbors import Rules
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT, STATIC, granularity_of, mode_of

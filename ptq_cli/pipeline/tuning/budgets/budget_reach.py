@@ -47,7 +47,7 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
             raise UnreachableBudgetError(
                 f"{samples} samples are set aside, and even a model that changes no answer is only shown to "
                 f"lose less than {100 * least:.2g} %: {name} cannot be promised to {100 * allowed:.2g} %",
-                hint=f"set {needed(allowed):,} labelled samples aside, with --data, --samples or "
+                hint=f"set {needed(allowed):,} labeled samples aside, with --data, --samples or "
                 f"--set-aside, or allow {100 * least:.2g} % or more"
                 if allowed > 0
                 else f"allow {100 * least:.2g} % or more",

@@ -88,8 +88,8 @@ def _rows(node: ir.Node, dequantize: ir.Node, names: FreshNames) -> ir.Node:
     values = as_floats(take(integers, f"{node.name}/rows"), f"{node.name}/Cast")
     if zeros:
         zero = as_floats(take(zeros[0], f"{node.name}/zeros"), f"{node.name}/zeros/Cast")
-        centre = spread(zero, f"{node.name}/zeros/spread")
-        values = _put(node, ir.node("Sub", [values, centre], name=names.claim(f"{node.name}/Sub")))
+        center = spread(zero, f"{node.name}/zeros/spread")
+        values = _put(node, ir.node("Sub", [values, center], name=names.claim(f"{node.name}/Sub")))
     steps = spread(take(scale, f"{node.name}/scales"), f"{node.name}/scales/spread")
     return ir.node("Mul", [values, steps], name=node.name)
 

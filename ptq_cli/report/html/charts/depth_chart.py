@@ -181,7 +181,7 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         label_y=ranking.label,
         ticks_x=along.ticks(5),
         ticks_y=up.ticks(5),
-        points=_labelled(points),
+        points=_labeled(points),
         summary=_most_sensitive(analysis, known[0][0], ranking.text(known[0][1])),
         beyond=beyond_text(values, highest, "lower"),
     )
@@ -205,7 +205,7 @@ def _is_nan(layer: LayerAnalysis) -> bool:
     return layer.sensitivity is not None and math.isnan(layer.sensitivity.sqnr_only_quantized_db)
 
 
-def _labelled(points: Sequence[Point]) -> tuple[Point, ...]:
+def _labeled(points: Sequence[Point]) -> tuple[Point, ...]:
     """Return the points, the first few with labels, if a label would not cover a point or another label."""
     taken = [(point.x - RADIUS, point.x + RADIUS, point.y) for point in points]
     shown = []

@@ -57,14 +57,14 @@ class TensorCard:
 
 
 def tensor_cards(
-    tensors: Sequence[TensorEvidence], analysed: Sequence[TensorAnalysis] = ()
+    tensors: Sequence[TensorEvidence], analyzed: Sequence[TensorAnalysis] = ()
 ) -> tuple[TensorCard, ...]:
     """Return a card for each tensor, in the order given."""
-    found = {item.name: item for item in analysed if item.kind == "activation"}
+    found = {item.name: item for item in analyzed if item.kind == "activation"}
     return tuple(_card(index, tensor, found.get(tensor.name)) for index, tensor in enumerate(tensors, 1))
 
 
-def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) -> TensorCard:
+def _card(anchor: int, tensor: TensorEvidence, analyzed: TensorAnalysis | None) -> TensorCard:
     low, high = _drawn(tensor)
     scale = Scale(low=low, high=high, start=LEFT, end=WIDTH - 8)
     bars, is_log = _bars(tensor, scale)
@@ -84,9 +84,9 @@ def _card(anchor: int, tensor: TensorEvidence, analysed: TensorAnalysis | None) 
         is_log=is_log,
         ticks=scale.ticks(5),
         height=first + len(spans) * ROW + AXIS,
-        facts=tuple(_facts(tensor, analysed)),
-        finding=analysed.finding if analysed is not None else "",
-        remedy=analysed.remedy if analysed is not None else "",
+        facts=tuple(_facts(tensor, analyzed)),
+        finding=analyzed.finding if analyzed is not None else "",
+        remedy=analyzed.remedy if analyzed is not None else "",
     )
 
 
@@ -97,13 +97,13 @@ def _drawn(tensor: TensorEvidence) -> tuple[float, float]:
     return low, high
 
 
-def _facts(tensor: TensorEvidence, analysed: TensorAnalysis | None) -> list[str]:
+def _facts(tensor: TensorEvidence, analyzed: TensorAnalysis | None) -> list[str]:
     facts = [f"{tensor.values:,} values"]
     if tensor.zeros:
         facts.append(f"{format_share(tensor.zeros, tensor.values)} are 0 (not drawn)")
-    if analysed is not None:
-        facts.append(f"SQNR: accumulated {format_decibels(analysed.sqnr_accumulated_db)}")
-        facts.append(f"isolated {format_decibels(analysed.sqnr_isolated_db)}")
+    if analyzed is not None:
+        facts.append(f"SQNR: accumulated {format_decibels(analyzed.sqnr_accumulated_db)}")
+        facts.append(f"isolated {format_decibels(analyzed.sqnr_isolated_db)}")
     return facts
 
 

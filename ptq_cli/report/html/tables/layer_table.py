@@ -84,7 +84,7 @@ class _Known:
     layer: LayerEntry
     found: LayerEvidence | None
     tensor: TensorEvidence | None
-    analysed: LayerAnalysis | None
+    analyzed: LayerAnalysis | None
 
 
 def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Analysis | None) -> LayerTable:
@@ -92,8 +92,8 @@ def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Anal
     found = {item.name: item for item in evidence.layers}
     by_name = {item.name: item for item in evidence.tensors}
     cards = {item.name: index for index, item in enumerate(evidence.drawn, 1)}
-    analysed = {item.name: item for item in analysis.layers} if analysis is not None else {}
-    known = [_know(layer, found.get(layer.name), by_name, analysed) for layer in layers]
+    analyzed = {item.name: item for item in analysis.layers} if analysis is not None else {}
+    known = [_know(layer, found.get(layer.name), by_name, analyzed) for layer in layers]
     columns = _columns(analysis)
     cells = [tuple(make(item) for _, make in columns) for item in known]
     used = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
@@ -105,8 +105,8 @@ def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Anal
             reason=item.layer.reason,
             cells=tuple(row[index] for index in used),
             card=cards.get(item.tensor.name, 0) if item.tensor is not None else 0,
-            finding=item.analysed.finding if item.analysed is not None else "",
-            remedy=item.analysed.remedy if item.analysed is not None else "",
+            finding=item.analyzed.finding if item.analyzed is not None else "",
+            remedy=item.analyzed.remedy if item.analyzed is not None else "",
         )
         for anchor, (item, row) in enumerate(zip(known, cells, strict=True), 1)
     )
@@ -117,10 +117,10 @@ def _know(
     layer: LayerEntry,
     found: LayerEvidence | None,
     tensors: Mapping[str, TensorEvidence],
-    analysed: Mapping[str, LayerAnalysis],
+    analyzed: Mapping[str, LayerAnalysis],
 ) -> _Known:
     tensor = tensors.get(found.tensor) if found is not None else None
-    return _Known(layer, found, tensor, analysed.get(layer.name))
+    return _Known(layer, found, tensor, analyzed.get(layer.name))
 
 
 def _columns(analysis: Analysis | None) -> list[tuple[TableColumn, Callable[[_Known], Cell]]]:
@@ -143,7 +143,7 @@ def _columns(analysis: Analysis | None) -> list[tuple[TableColumn, Callable[[_Kn
             TableColumn("SQNR isol.", "isolated: SQNR of its output with nothing else quantized", True),
             _isolated,
         ),
-        (TableColumn("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analysed, ranked)),
+        (TableColumn("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analyzed, ranked)),
         (TableColumn("MACs", "multiply-accumulates per sample", True), _macs),
     ]
 
@@ -171,11 +171,11 @@ def _clipped(item: _Known) -> Cell:
 
 
 def _accumulated(item: _Known) -> Cell:
-    return _decibels(item.analysed.sqnr_accumulated_db if item.analysed is not None else None)
+    return _decibels(item.analyzed.sqnr_accumulated_db if item.analyzed is not None else None)
 
 
 def _isolated(item: _Known) -> Cell:
-    return _decibels(item.analysed.sqnr_isolated_db if item.analysed is not None else None)
+    return _decibels(item.analyzed.sqnr_isolated_db if item.analyzed is not None else None)
 
 
 def _decibels(value: float | None) -> Cell:
@@ -186,8 +186,8 @@ def _decibels(value: float | None) -> Cell:
     return Cell("exact" if value == math.inf else f"{value:.1f} dB", max(-LAST / 10, min(value, LAST / 10)))
 
 
-def _sensitivity(analysed: LayerAnalysis | None, ranked: Ranking) -> Cell:
-    value = ranked.value(analysed)
+def _sensitivity(analyzed: LayerAnalysis | None, ranked: Ranking) -> Cell:
+    value = ranked.value(analyzed)
     if value is None:
         return Cell("", LAST)
     if math.isnan(value):  # The worst of all; a drop is worse the larger it is.
@@ -196,5 +196,5 @@ def _sensitivity(analysed: LayerAnalysis | None, ranked: Ranking) -> Cell:
 
 
 def _macs(item: _Known) -> Cell:
-    count = item.analysed.multiply_accumulates if item.analysed is not None else None
+    count = item.analyzed.multiply_accumulates if item.analyzed is not None else None
     return Cell(format_count(float(count)) if count else "", float(count) if count else LAST)

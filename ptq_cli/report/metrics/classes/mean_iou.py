@@ -12,7 +12,7 @@ from ptq_cli.report.metrics.recorder import Recorded
 
 
 class MeanIou(Recorded):
-    """Mean over classes of ``intersection / union`` of the predicted and the labelled pixels of all samples.
+    """Mean over classes of ``intersection / union`` of the predicted and the labeled pixels of all samples.
 
     Args:
         ignore_index: the label of pixels that do not count, such as 255; None counts all.
@@ -24,7 +24,7 @@ class MeanIou(Recorded):
         none, 0 to 1.
 
     Edge case:
-        A class that is neither labelled nor predicted is left out of the mean.
+        A class that is neither labeled nor predicted is left out of the mean.
 
     Raises:
         MetricError: no sample was counted, or no pixel counts.

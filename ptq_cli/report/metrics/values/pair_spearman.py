@@ -157,7 +157,7 @@ class _Ranks:
             sizes = np.add.reduceat(weights[order], starts)
             ranks.append((np.cumsum(sizes) - sizes / 2)[group])
         total = weights.sum()
-        centred = [rank - (weights @ rank) / total for rank in ranks]
-        squares = [float(weights @ (item * item)) for item in centred]
-        product = float(weights @ (centred[0] * centred[1]))
+        centered = [rank - (weights @ rank) / total for rank in ranks]
+        squares = [float(weights @ (item * item)) for item in centered]
+        product = float(weights @ (centered[0] * centered[1]))
         return product / float(np.sqrt(squares[0] * squares[1])) if min(squares) > 0 else np.nan

@@ -176,7 +176,7 @@ def test_onnxruntime_s_default_number_of_bins_has_one_candidate():
     assert entropy_amax(histogram_of_values(NORMAL, bins=128), 128).candidates == 1
 
 
-def test_zeros_and_their_neighbours_do_not_outweigh_the_rest():
+def test_zeros_and_their_neighbors_do_not_outweigh_the_rest():
     values = np.maximum(NORMAL, 0)
 
     with_zeros = entropy_amax(histogram_of_values(values), 256)

@@ -25,12 +25,12 @@ each_array = pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
 COUNTS = st.lists(st.integers(0, 1000), min_size=24, max_size=24)
 
 
-def centred_error(histogram, scale, steps_below, steps_above):
-    """The definition: each bin's values at its centre, rounded to the nearest step, saturated."""
-    centres = (np.arange(histogram.bins) + 0.5) * histogram.width
+def centered_error(histogram, scale, steps_below, steps_above):
+    """The definition: each bin's values at its center, rounded to the nearest step, saturated."""
+    centers = (np.arange(histogram.bins) + 0.5) * histogram.width
     error = 0.0
     for counts, steps in ((histogram.negative, steps_below), (histogram.positive, steps_above)):
-        error += (counts * (np.minimum(np.rint(centres / scale), steps) * scale - centres) ** 2).sum()
+        error += (counts * (np.minimum(np.rint(centers / scale), steps) * scale - centers) ** 2).sum()
     return error
 
 
@@ -60,7 +60,7 @@ def test_error_is_the_definition_s(format, negative, positive, amax):
 
     (found,) = symmetric_errors(histogram, np.array([amax]), format)
 
-    expected = centred_error(histogram, scale, -format.qmin, format.qmax)
+    expected = centered_error(histogram, scale, -format.qmin, format.qmax)
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-6)
 
 
@@ -70,7 +70,7 @@ def test_amax_is_the_best_of_brute_force(negative, positive, start, stride):
     if np.count_nonzero(histogram.magnitudes) < 2:
         return
     candidates = [*(np.arange(start, histogram.bins, stride) + 0.5), histogram.full_amax]
-    errors = [centred_error(histogram, amax / 3, 3, 3) for amax in candidates]
+    errors = [centered_error(histogram, amax / 3, 3, 3) for amax in candidates]
 
     found = mse_amax(histogram, format, start_bin=start, stride=stride)
 
@@ -85,13 +85,13 @@ def test_range_is_the_best_of_every_scale_and_zero_point(negative, positive):
         return
     width = histogram.high - histogram.low
     scales = np.append((np.arange(4, 24) + 0.5) * width / 24, width) / 3
-    best = min(centred_error(histogram, scale, 3 - above, above) for scale in scales for above in range(4))
+    best = min(centered_error(histogram, scale, 3 - above, above) for scale in scales for above in range(4))
 
     found = mse_range(histogram, format, start_bin=4)
 
     scale = (found.high - found.low) / 3
     above = round(found.high / scale)
-    assert centred_error(histogram, scale, 3 - above, above) == pytest.approx(best, rel=1e-9, abs=1e-6)
+    assert centered_error(histogram, scale, 3 - above, above) == pytest.approx(best, rel=1e-9, abs=1e-6)
 
 
 def statistics_of(values):

@@ -93,10 +93,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("value", "names", "labelled"), FORMS.values(), ids=FORMS)
-def test_forms_of_a_batch(value, names, labelled):
+@pytest.mark.parametrize(("value", "names", "labeled"), FORMS.values(), ids=FORMS)
+def test_forms_of_a_batch(value, names, labeled):
     batch = batch_from(value)
-    assert (list(batch.inputs), batch.labels is not None, batch.size) == (names, labelled, 2)
+    assert (list(batch.inputs), batch.labels is not None, batch.size) == (names, labeled, 2)
 
 
 def test_samples_on_another_axis_and_whole_arrays():

@@ -11,7 +11,7 @@ REFUSED = {
     "layout": (ImageSettings(layout="NHCW"), r"image\.layout 'NHCW' is unknown \(did you mean 'NHWC'\?\)"),
     "mean_length": (ImageSettings(mean=[0.1, 0.2]), r"image\.mean has 2 values, expected 1 or 3"),
     "mean_empty": (ImageSettings(mean=[]), r"image\.mean has 0 values, expected 1 or 3"),
-    "std_for_grey": (ImageSettings(mode="L", std=[1.0] * 3), r"image\.std has 3 values, expected 1"),
+    "std_for_gray": (ImageSettings(mode="L", std=[1.0] * 3), r"image\.std has 3 values, expected 1"),
     "std_zero": (ImageSettings(std=[1.0, 0.0, 1.0]), r"image\.std holds 0: \[1\.0, 0\.0, 1\.0\]"),
     "std_nan": (ImageSettings(std=[math.nan]), r"image\.std must be finite"),
     "scale_zero": (ImageSettings(scale=0.0), r"image\.scale must be finite and not 0, got 0\.0"),
@@ -49,7 +49,7 @@ ACCEPTED = {
     "defaults": ImageSettings(),
     "imagenet": ImageSettings(resize=[256], crop=[224, 224], mean=[0.4, 0.5, 0.6], std=[0.2, 0.3, 0.2]),
     "wide_crop_of_a_shorter_side": ImageSettings(resize=[8], crop=[8, 12]),
-    "grey": ImageSettings(mode="L", layout="NHWC", mean=[0.5]),
+    "gray": ImageSettings(mode="L", layout="NHWC", mean=[0.5]),
 }
 
 
@@ -87,7 +87,7 @@ def test_thin_image_does_not_become_a_huge_one():
         resized((1, 60000), [224], "it")
 
 
-def test_crop_is_from_the_centre():
+def test_crop_is_from_the_center():
     assert crop_box((8, 10), [4, 4], "it") == (3, 2, 7, 6)
 
 

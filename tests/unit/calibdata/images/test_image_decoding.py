@@ -46,7 +46,7 @@ def test_decoded_pixels_are_those_of_pillow(tmp_path, pixels):
     np.testing.assert_array_equal(decode_image(path, NAME, ImageSettings()), np.asarray(Image.open(path)))
 
 
-def test_grey_has_no_channel_axis(tmp_path, pixels):
+def test_gray_has_no_channel_axis(tmp_path, pixels):
     assert decode_image(saved(tmp_path, jpeg(pixels)), NAME, ImageSettings(mode="L")).shape == (24, 32)
 
 

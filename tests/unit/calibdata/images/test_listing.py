@@ -92,7 +92,7 @@ def test_link_that_leaves_the_folder_is_refused(make, tmp_path):
         list_images(root)
 
 
-def test_neighbour_with_the_same_beginning_is_outside(make, tmp_path):
+def test_neighbor_with_the_same_beginning_is_outside(make, tmp_path):
     (tmp_path / "calib2").mkdir()
     (tmp_path / "calib2/1.png").touch()
     root = make("1.png")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.images.normalising import normalise
+from ptq_cli.calibdata.images.normalizing import normalize
 from ptq_cli.calibdata.images.thumbnails import LARGEST, thumbnail
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections.input_sections import ImageSettings
@@ -31,14 +31,14 @@ def smooth(height: int = 24, width: int = 32, channels: int = 3) -> Array:
 def test_the_image_settings_are_undone(mode: str, layout: str) -> None:
     settings = ImageSettings(mode=mode, layout=layout, **STATISTICS)
     picture = smooth()
-    (sample,) = normalise(picture[None], settings)
+    (sample,) = normalize(picture[None], settings)
     assert np.abs(pixels_of(thumbnail(sample, settings)) - picture).max() <= 6
 
 
-def test_grey() -> None:
+def test_gray() -> None:
     settings = ImageSettings(mode="L", mean=[0.5], std=[0.25])
     picture = smooth(channels=1)
-    (sample,) = normalise(picture[None], settings)
+    (sample,) = normalize(picture[None], settings)
     assert np.abs(pixels_of(thumbnail(sample, settings)) - picture[..., 0]).max() <= 4
 
 

@@ -65,7 +65,7 @@ def test_images_are_as_those_of_a_folder(save_tar, save_images, tmp_path):
         assert found.inputs[""].tobytes() == wanted.inputs[""].tobytes()
 
 
-def test_grey_images_and_nhwc(save_tar):
+def test_gray_images_and_nhwc(save_tar):
     dataset = open_tar(save_tar(images(2)), ImageSettings(mode="L", layout="NHWC", scale=1.0))
     (batch,) = dataset.batches(2)
     assert batch.inputs[""].shape == (2, 4, 4, 1)

@@ -99,7 +99,7 @@ LEAF = encode(Leaf(1))
         ),
         (broken(notes={"a": 1}), "'notes.a' is 1, expected a string"),
         (broken(notes={"a": "\ud800"}), "'notes.a' is '\\ud800', expected text that UTF-8 can encode"),
-        (broken(colour="red"), "'colour' is not a key of this format version"),
+        (broken(color="red"), "'color' is not a key of this format version"),
         ({"kind": "oak"}, "'height' is missing"),
         (broken(leaves=[{}]), "'leaves[0].size' is missing"),
     ],

@@ -14,7 +14,7 @@ from tests.unit.plan.graphs import build, run, sample
 nn = torch.nn
 
 
-def normalised(*layers: nn.Module) -> nn.Sequential:
+def normalized(*layers: nn.Module) -> nn.Sequential:
     module = nn.Sequential(*layers).eval()
     with torch.no_grad():
         for layer in module:
@@ -26,19 +26,19 @@ def normalised(*layers: nn.Module) -> nn.Sequential:
 
 
 FOLDED = {
-    "conv": (normalised(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), noise(2, 3, 8, 8), ["Conv"]),
+    "conv": (normalized(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), noise(2, 3, 8, 8), ["Conv"]),
     "conv_without_bias": (
-        normalised(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)),
+        normalized(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)),
         noise(2, 3, 8, 8),
         ["Conv"],
     ),
-    "depthwise": (normalised(nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4)), noise(2, 4, 8, 8), ["Conv"]),
+    "depthwise": (normalized(nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4)), noise(2, 4, 8, 8), ["Conv"]),
     "conv_transpose": (
-        normalised(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)),
+        normalized(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)),
         noise(2, 3, 8, 8),
         ["ConvTranspose"],
     ),
-    "linear": (normalised(nn.Linear(8, 4), nn.BatchNorm1d(4)), noise(2, 8), ["Gemm"]),
+    "linear": (normalized(nn.Linear(8, 4), nn.BatchNorm1d(4)), noise(2, 8), ["Gemm"]),
 }
 
 

@@ -69,7 +69,7 @@ def test_a_budget_that_so_few_samples_cannot_show(budget):
         "256 samples are set aside, and even a model that changes no answer is only shown to lose less than"
         in (caught.value.message)
     )
-    assert f"set {needed(0.005):,} labelled samples aside" in str(caught.value.hint)
+    assert f"set {needed(0.005):,} labeled samples aside" in str(caught.value.hint)
     require_reachable(gate_of(**budget), 540)
 
 

@@ -1,4 +1,4 @@
-"""Two reports whose models were analysed: which layers got worse."""
+"""Two reports whose models were analyzed: which layers got worse."""
 
 from dataclasses import replace
 from pathlib import Path

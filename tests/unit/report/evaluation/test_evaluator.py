@@ -57,8 +57,8 @@ def test_each_output_has_metrics_of_its_own() -> None:
     found = evaluator("top1", "top1[aux]", "f1[scores]")
     run_evaluator(found, Runs(model(0), (model(0.5),)), batches())
     (result,) = found.evaluations()
-    labelled = [(m.name, m.output) for m in result.measurements if m.needs_labels]
-    assert labelled == [("top1", "scores"), ("top1[aux]", "aux"), ("f1[scores]", "scores")]
+    labeled = [(m.name, m.output) for m in result.measurements if m.needs_labels]
+    assert labeled == [("top1", "scores"), ("top1[aux]", "aux"), ("f1[scores]", "scores")]
     exact = np.einsum("nk,kc->nc", INPUTS, WEIGHT)
     assert result.measurements[1].float_value == np.mean(exact[:, ::-1].argmax(1) == LABELS)
     assert [m.output for m in result.measurements[3:]] == ["scores"] * 6 + ["aux"] * 6

@@ -21,8 +21,8 @@ ALL = [
 ]
 
 
-def titles(evidence: Evidence = FOUND.evidence, *, analysed: bool = True) -> list[str]:
-    analysis = FOUND.analysis if analysed else None
+def titles(evidence: Evidence = FOUND.evidence, *, analyzed: bool = True) -> list[str]:
+    analysis = FOUND.analysis if analyzed else None
     return [column.title for column in layer_table(FOUND.report.layers, evidence, analysis).columns]
 
 
@@ -31,8 +31,8 @@ def test_all_is_shown_that_is_known() -> None:
 
 
 def test_a_column_without_values_is_left_out() -> None:
-    assert titles(analysed=False) == ALL[:6]
-    assert titles(Evidence(Origin("")), analysed=False) == ["Op", "Runs on"]
+    assert titles(analyzed=False) == ALL[:6]
+    assert titles(Evidence(Origin("")), analyzed=False) == ["Op", "Runs on"]
 
 
 def test_cells_are_texts_and_what_they_are_sorted_by() -> None:

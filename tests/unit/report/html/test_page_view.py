@@ -10,7 +10,7 @@ import pytest
 
 from ptq_cli.report.document.times import Times
 from ptq_cli.report.html.evidence import Evidence, Origin
-from ptq_cli.report.html.page_view import NOT_ANALYSED, PageInput, render_page
+from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
 from tests.pages import Network
 
 LIMIT = 2_000_000
@@ -74,16 +74,16 @@ def test_long_texts_of_its_own_are_whole() -> None:
     assert "a" * 500 in render_page(long) and "b" * 5_000 in render_page(long)
 
 
-@pytest.mark.parametrize("analysed", [True, False])
-def test_no_text_of_a_model_becomes_markup(analysed: bool) -> None:
+@pytest.mark.parametrize("analyzed", [True, False])
+def test_no_text_of_a_model_becomes_markup(analyzed: bool) -> None:
     plain = Elements(
         render_page(
-            Network(text="harmless", name=lambda index: f"layer {index}").page_input(analysed=analysed)
+            Network(text="harmless", name=lambda index: f"layer {index}").page_input(analyzed=analyzed)
         )
     )
     page = Elements(
         render_page(
-            Network(text=HOSTILE, name=lambda index: f"{HOSTILE} {index}").page_input(analysed=analysed)
+            Network(text=HOSTILE, name=lambda index: f"{HOSTILE} {index}").page_input(analyzed=analyzed)
         )
     )
     # The same elements, but for places where a long name may be broken.
@@ -167,8 +167,8 @@ def test_only_the_times_differ_and_they_stand_in_one_place() -> None:
 
 
 def test_without_an_analysis_the_page_says_how_to_get_it_and_draws_no_chart() -> None:
-    text = render_page(Network().page_input(analysed=False))
-    assert NOT_ANALYSED in text and "ptq analyze" in text
+    text = render_page(Network().page_input(analyzed=False))
+    assert NOT_ANALYZED in text and "ptq analyze" in text
     assert 'id="depth-title"' not in text and 'id="sens-title"' not in text
     assert "Sensitivity</button>" not in text and "SQNR acc." not in text
 

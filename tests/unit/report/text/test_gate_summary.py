@@ -67,13 +67,13 @@ def test_a_doubt_says_how_many_samples_would_settle_it(report: Report) -> None:
     assert doubt_lines(report) == [
         "undecided: drop of top1; about 2,200 samples would decide it, this run had 1,000"
     ]
-    assert verdict_line(report) == "PASS: 2 gates passed, 1 of them undecided"
+    assert verdict_line(report) == "PASS: 2 gates passed; 1 undecided"
 
 
 def test_strictness_makes_a_doubt_a_failure(report: Report) -> None:
     strict = replace(report, gates=tuple(replace(gate, strict=True) for gate in report.gates))
     assert [row[-1] for row in gate_table(strict).rows] == ["FAIL, undecided", "pass"]
-    assert verdict_line(strict) == "FAIL: 1 of 2 gates failed, 1 of them undecided"
+    assert verdict_line(strict) == "FAIL: 1 of 2 gates failed; 1 undecided"
 
 
 def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> None:

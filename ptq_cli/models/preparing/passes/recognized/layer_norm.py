@@ -23,7 +23,7 @@ from ptq_cli.models.preparing.rewriting.rewrite_pass import RewritePass
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """What a form computes: ``root`` is its last node, ``x`` what is normalised over its last ``sizes``."""
+    """What a form computes: ``root`` is its last node, ``x`` what is normalized over its last ``sizes``."""
 
     root: ir.Node
     x: ir.Value
@@ -45,7 +45,7 @@ def fuse_layer_norm(graph: ir.Graph, names: FreshNames) -> int:
     """Fuse each layer normalization that is written out, and return how many."""
     count = 0
     for node in [item for item in graph if item.op_type == "Sqrt" and item.domain == ""]:
-        form = _normalised(node)
+        form = _normalized(node)
         if form is None:
             continue
         _write(graph, _with_affine(form), names)
@@ -68,7 +68,7 @@ def _write(graph: ir.Graph, form: _Form, names: FreshNames) -> None:
     put_instead(ir.Node("", "LayerNormalization", inputs, attributes), form.root, names)
 
 
-def _normalised(sqrt: ir.Node) -> _Form | None:
+def _normalized(sqrt: ir.Node) -> _Form | None:
     """Return ``(x - mean) / sqrt(variance + epsilon)`` around its square root, without scale and bias."""
     add = made_by(sqrt.inputs[0], "Add")
     if add is None:
@@ -148,7 +148,7 @@ def _with_affine(form: _Form) -> _Form:
 
 
 def _over_sizes(node: ir.Node, root: ir.Node, form: _Form) -> Array | None:
-    """Return the constant beside ``root`` if it has one number for each that is normalised together."""
+    """Return the constant beside ``root`` if it has one number for each that is normalized together."""
     array = array_of(operand_beside(node, root.outputs[0]))
     rank = rank_of(form.x)
     if array is None or rank is None or array.ndim > rank or array.dtype != np.float32:

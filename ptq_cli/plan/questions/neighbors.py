@@ -1,4 +1,4 @@
-"""How a target treats an operator together with its neighbours."""
+"""How a target treats an operator together with its neighbors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -10,7 +10,7 @@ from ptq_cli.core.errors import DataShapeError
 from ptq_cli.recipe.sections.input_sections import ImageSettings
 
 
-def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDArray[np.float32]:
+def normalize(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDArray[np.float32]:
     """Return ``(pixels * scale - mean) / std`` in the layout of the settings, contiguous.
 
     Shapes:
@@ -22,7 +22,7 @@ def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
 
     Example:
         >>> pixels = np.array([[[[255, 0, 0]]]], np.uint8)
-        >>> normalise(pixels, ImageSettings(mode="BGR", mean=[0.5], std=[0.5])).ravel().tolist()
+        >>> normalize(pixels, ImageSettings(mode="BGR", mean=[0.5], std=[0.5])).ravel().tolist()
         [-1.0, -1.0, 1.0]
     """
     if settings.mode == "BGR":
@@ -41,7 +41,7 @@ def normalise(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
     return result
 
 
-def normalise_images(
+def normalize_images(
     images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str], settings: ImageSettings, source: str
 ) -> npt.NDArray[np.float32]:
     """Return decoded images as one normalized batch.
@@ -60,13 +60,13 @@ def normalise_images(
 
     Example:
         >>> pixels = np.zeros((2, 3, 3), np.uint8)
-        >>> normalise_images([pixels, pixels], ["a", "b"], ImageSettings(), "it").shape
+        >>> normalize_images([pixels, pixels], ["a", "b"], ImageSettings(), "it").shape
         (2, 3, 2, 3)
     """
     for image, name in zip(images, names, strict=True):
         require_size_of_first(image.shape, images[0].shape, name, names[0], source)
     pixels = np.stack(images)
-    return normalise(pixels.reshape(*pixels.shape[:3], CHANNELS[settings.mode]), settings)
+    return normalize(pixels.reshape(*pixels.shape[:3], CHANNELS[settings.mode]), settings)
 
 
 def require_size_of_first(
