@@ -58,7 +58,7 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
     assert [item["name"] for item in inspected["inputs"]] == ["input"]
     told = ptq(f"calibrate voice.onnx --data with_sr.npz {fixed}").out
     assert "note: the input 'sr' is fixed to 16000" in told
-    assert "equals the file's within" in told
+    assert "equals the file's exactly" in told
     for words in ("export --onnx", "evaluate --eval-data calib.npz", "analyze", "verify"):
         assert ptq(words).status == 0, words
     assert "If" not in operators("ptq-run/model.float.onnx") | operators("ptq-run/model.int8.onnx")
