@@ -60,7 +60,8 @@ def test_what_make_test_leaves_out_runs_each_night() -> None:
     (rule,) = re.findall(r"^test-nightly: .*\n\t(.+)$", makefile, re.MULTILINE)
     assert "pytest" in rule and "-m" not in rule.split()
     nightly = (WORKFLOWS / "nightly.yml").read_text(encoding="utf-8")
-    assert "- run: make test-nightly\n" in nightly and "- cron: " in nightly
+    assert "- cron: " in nightly
+    assert all(f"- run: make {target}\n" in nightly for target in ("test-nightly", "test-install"))
 
 
 def test_the_workflow_covers_every_supported_python_and_system() -> None:

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -173,6 +174,9 @@ def test_overlays_for_model_explorer(folder: Path, ptq: Ptq) -> None:
     assert found["time (µs)"]["conv"] > 0
 
 
+@pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="not installed on other systems"
+)
 def test_model_explorer_reads_the_overlays(folder: Path, ptq: Ptq) -> None:
     builder = importlib.import_module("model_explorer.node_data_builder")
     ptq("analyze --eval-data eval.npz --no-sensitivity --model-explorer sqnr.json")
