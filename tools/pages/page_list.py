@@ -18,6 +18,8 @@ NIGHTLY = {
     "docs/guides/ci.md",
     "docs/guides/dataloader.md",
     "docs/guides/language-model.md",
+    "docs/guides/many-machines.md",
+    "docs/guides/sentence-encoder.md",
     "docs/index.md",
     "docs/json.md",
     "docs/latency.md",
