@@ -1,6 +1,7 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
 # make test-install   build the wheel and the sdist, and try them in empty environments
+# make test-processors   run the samples' int8 files on emulated processors; ARGS=--kernels is shorter
 # make site   set up and build the site of the documentation into site/
 PYTHON ?= python3
 VENV := .venv
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-nightly test-install lint format docs docs-check site bench clean
+.PHONY: demo test test-nightly test-install test-processors lint format docs docs-check site bench clean
 
 demo: $(VENV)/.installed
 	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq calibrate model.pt --method histogram
@@ -25,6 +26,9 @@ test-nightly: lint docs-check
 
 test-install: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.try_release
+
+test-processors: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.processors $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
@@ -58,6 +62,8 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.amax
 	$(BIN)/python -m benchmarks.amax_accuracy
 	$(BIN)/python -m benchmarks.presets
+	$(BIN)/python -m benchmarks.portable
+	$(BIN)/python -m benchmarks.portable --speed
 	$(BIN)/python -m benchmarks.checkpoints
 	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.placement
@@ -74,7 +80,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.language
 
 clean:
-	rm -rf $(VENV) build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .emulation build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf sample_models/*/ptq-run
 
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt

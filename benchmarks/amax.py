@@ -4,7 +4,6 @@ python -m benchmarks.amax            print the table
 python -m benchmarks.amax --write    also write it to benchmarks/RESULTS.md
 """
 
-import platform
 from collections.abc import Callable, Iterator
 from functools import partial
 from statistics import median
@@ -12,7 +11,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import seconds, take_turns
 from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
@@ -42,7 +41,7 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     write = is_to_write("Measure how long deciding ranges takes.")
     lines = [
-        f"`python -m benchmarks.amax --write`, {platform.machine()}, one of {usable_cores()} cores; medians "
+        f"`python -m benchmarks.amax --write`, {processor()}, one of {usable_cores()} cores; medians "
         f"of {ROUNDS} rounds in which the methods take turns. {TENSORS} tensors of {VALUES:,} values, a "
         f"quarter each {', '.join(SHAPES)}.",
         "",

@@ -5,7 +5,6 @@ python -m benchmarks.analyze --write    also write it to benchmarks/RESULTS.md
 """
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, peak_bytes, run_ptq
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
@@ -79,7 +78,7 @@ def page(scratch: Path) -> Iterator[str]:
         prepared("transformer sample", SPEECH, scratch / "speech"),
     ]
     yield (
-        f"`python -m benchmarks.analyze --write`, {platform.machine()}, {usable_cores()} cores, load "
+        f"`python -m benchmarks.analyze --write`, {processor()}, {usable_cores()} cores, load "
         f"{os.getloadavg()[0]:.1f} at the start; {IMAGES} samples, {ROUNDS} rounds in which the candidates "
         "take turns. *Analyze* is the shortest wall time; processor times are medians. The layers are those "
         "with a sensitivity, and each needs two models. *Work* counts forward passes by their "

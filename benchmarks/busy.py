@@ -9,7 +9,6 @@ Runtime and of PyTorch. In each round, each of them runs alone, and then beside 
 
 import argparse
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.busy_jobs import SPINNING
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.turns import Contestant
 from ptq_cli.runtime.machine import usable_cores
 
@@ -167,7 +166,7 @@ def _lines(stages: list[Stage], rounds: int) -> Iterator[str]:
         for field in ("others", "stolen")
     )
     yield (
-        f"`python -m benchmarks.busy --write`, {platform.machine()}, {cores} cores; medians of {rounds} "
+        f"`python -m benchmarks.busy --write`, {processor()}, {cores} cores; medians of {rounds} "
         "rounds. In each, a stage runs alone and then beside a process that keeps a core busy: as ptq runs "
         "it, and with threads that spin while they wait, which is the default of ONNX Runtime and PyTorch."
     )

@@ -10,7 +10,6 @@ Each contestant has its own process (``benchmarks.contestants``); they take turn
 
 import argparse
 import os
-import platform
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_resnet56, write_sequences
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant, Marginal
 from ptq_cli.pipeline.run.reading import open_data, reading_of
@@ -137,7 +136,7 @@ def _parts(scratch: Path, arguments: argparse.Namespace) -> Iterator[tuple[str, 
 
 def _table(case: Case, rounds: int, *, theirs: bool) -> Iterator[str]:
     yield (
-        f"**{case.title}**, {platform.machine()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} at "
+        f"**{case.title}**, {processor()}, {usable_cores()} cores, load {os.getloadavg()[0]:.1f} at "
         f"the start, medians of {rounds} rounds"
     )
     yield ""

@@ -4,7 +4,6 @@ python -m benchmarks.channels            print the table
 python -m benchmarks.channels --write    also write it to benchmarks/RESULTS.md
 """
 
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, median_ratio
 from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.collector import Collector
@@ -38,7 +37,7 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     write = is_to_write("Measure the cost of counting each channel.")
     lines = [
-        f"`python -m benchmarks.channels --write`, {platform.machine()}, one of {usable_cores()} cores; "
+        f"`python -m benchmarks.channels --write`, {processor()}, one of {usable_cores()} cores; "
         f"processor time, medians of {ROUNDS} rounds in which the collectors take turns, on normal values "
         "after a ReLU. The ratio compares calibration with `--activation-axis`, which also counts the whole "
         "tensor, with calibration without it.",

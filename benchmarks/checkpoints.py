@@ -4,7 +4,6 @@ python -m benchmarks.checkpoints            print the table
 python -m benchmarks.checkpoints --write    also write it to benchmarks/RESULTS.md
 """
 
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from ptq_cli.collectors.artifact.calibration_file import Provenance, save_calibration
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -69,7 +68,7 @@ def main() -> None:
     write = is_to_write("Measure the cost of checkpoints.")
     with tempfile.TemporaryDirectory() as scratch:
         lines = [
-            f"`python -m benchmarks.checkpoints --write`, {platform.machine()}, {usable_cores()} cores. The "
+            f"`python -m benchmarks.checkpoints --write`, {processor()}, {usable_cores()} cores. The "
             f"times are medians of the checkpoints after each batch. The default is one every {INTERVAL:.0f} "
             f"seconds, and fewer if they would take more than {COST_LIMIT:.0%} of the time.",
             "",

@@ -7,7 +7,6 @@ The forms take turns: pairs of uint8 and of uint16 around a Conv with int8 weigh
 input's range is found at each run.
 """
 
-import platform
 import tempfile
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +20,7 @@ import onnxruntime
 from onnx import numpy_helper
 
 from benchmarks.each_network import table_line
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
 from ptq_cli.runtime.rounds import take_rounds
@@ -52,7 +51,7 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the table."""
     write = is_to_write("Measure the forms of a Conv.")
     head = (
-        f"`python -m benchmarks.conv_forms --write`, {platform.machine()}, onnxruntime "
+        f"`python -m benchmarks.conv_forms --write`, {processor()}, onnxruntime "
         f"{onnxruntime.__version__}, one thread; the processor time of each form over that of float, with "
         "its interval of 95 %, and the same by the clock in italics.",
         "",

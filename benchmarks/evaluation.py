@@ -6,7 +6,6 @@ python -m benchmarks.evaluation --write    also write it to benchmarks/RESULTS.m
 
 import argparse
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.main_job import CNN, SAMPLES
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
@@ -117,7 +116,7 @@ def _tell_parts(*, write: bool) -> None:
     load = os.getloadavg()[0]
     rows = list(_part_rows())
     lines = [
-        f"`python -m benchmarks.evaluation --parts --write`, {platform.machine()}, {usable_cores()} cores, "
+        f"`python -m benchmarks.evaluation --parts --write`, {processor()}, {usable_cores()} cores, "
         f"load {load:.1f} at the start; medians of {ROUNDS} rounds in which both take turns. "
         f"{PARTS} shards, one after the other in one process, with their files and the merge, over "
         "the evaluation of the whole; each shard opens the models again.",
@@ -147,7 +146,7 @@ def _tell_costs(*, write: bool) -> None:
     load = os.getloadavg()[0]
     rows = list(_rows())
     lines = [
-        f"`python -m benchmarks.evaluation --write`, {platform.machine()}, {usable_cores()} cores, load "
+        f"`python -m benchmarks.evaluation --write`, {processor()}, {usable_cores()} cores, load "
         f"{load:.1f} at the start; medians of {ROUNDS} rounds in which both take turns. Plain is one pass of "
         "the float and of the int8 model in ONNX Runtime over the same batches, which ignores the outputs; "
         "ptq's time includes the intervals. The ratio of processor times shows the cost, independent of what "

@@ -12,7 +12,6 @@ ONNX Runtime, which optimum calls, takes part with int8 weights per channel.
 import argparse
 import json
 import logging
-import platform
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.each_network import table_line
-from benchmarks.results_page import between, print_part
+from benchmarks.results_page import between, print_part, processor
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.tensors import Array
@@ -149,7 +148,7 @@ def table(subject: Subject, forms: Mapping[str, Sequence[str]], seconds: float) 
         prompts = [subject.sequences[:1], subject.sequences[:1, :1]]
         speeds = [speed_of([original, *files.values()], prompt, seconds) for prompt in prompts]
     yield (
-        f"{subject.name}, {platform.machine()}, one thread, onnxruntime {onnxruntime.__version__}; float: "
+        f"{subject.name}, {processor()}, one thread, onnxruntime {onnxruntime.__version__}; float: "
         f"perplexity {of_float:.3f} on {first['evaluation']['samples']} sequences, "
         f"{first['model']['float_model']['bytes'] / 1e6:.2f} MB."
     )

@@ -4,13 +4,12 @@ python -m benchmarks.large_model            print the table
 python -m benchmarks.large_model --write    also write it to benchmarks/RESULTS.md
 """
 
-import platform
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import peak_anonymous_bytes, peak_bytes
 from tests.large_models import write_large
 
@@ -51,7 +50,7 @@ def measure() -> list[str]:
         np.savez(folder / "x.npz", x=x)
         peaks = [(what, peak_bytes(words.split(), folder), asked) for what, words, asked in COMMANDS]
     return [
-        f"`python -m benchmarks.large_model --write`, {platform.machine()}; {LAYERS} layers of {WIDTH} by "
+        f"`python -m benchmarks.large_model --write`, {processor()}; {LAYERS} layers of {WIDTH} by "
         f"{WIDTH}, {size / 1e9:.2f} GB with external data. Peak resident memory, including mapped pages.",
         "",
         "| measurement | required | times the model |",
@@ -69,11 +68,11 @@ def measure_weights() -> list[str]:
             (what, peak_bytes(words.split(), folder), peak_anonymous_bytes(words.split(), folder))
             for what, words in WEIGHTS
         ]
-        written = sum(path.stat().st_size for path in (folder / "ptq-run").glob("model.int8.onnx*"))
+        written = sum(path.stat().st_size for path in (folder / "ptq-run").glob("model.w4.onnx*"))
     layer = 4 * WIDTH**2
     limit = 1.3 * layer + written
     return [
-        f"`python -m benchmarks.large_model --write`, {platform.machine()}; {DECODER_LAYERS} layers of "
+        f"`python -m benchmarks.large_model --write`, {processor()}; {DECODER_LAYERS} layers of "
         f"{WIDTH} by {WIDTH}, {size / 4e9:.2f} billion parameters, {size / 1e9:.2f} GB in float32 with "
         f"external data. The file with 4 bits has {written / 1e9:.2f} GB, {100 * written / size:.1f} % of "
         "float. Resident memory at its peak, with pages of mapped files, and in a second run without them: "

@@ -4,14 +4,13 @@ python -m benchmarks.layer_norm            print the table
 python -m benchmarks.layer_norm --write    also write it to benchmarks/RESULTS.md
 """
 
-import platform
 from collections.abc import Iterator
 
 import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from ptq_cli.report.evaluation.speed.latency import measure_latency
 
 SHAPES = ((1, 64, 256), (8, 64, 256), (1, 64, 768), (8, 64, 768), (8, 256, 768))
@@ -26,7 +25,7 @@ def main() -> None:
 
 def _table() -> Iterator[str]:
     yield from (
-        f"`python -m benchmarks.layer_norm --write`, {platform.machine()}, onnxruntime "
+        f"`python -m benchmarks.layer_norm --write`, {processor()}, onnxruntime "
         f"{onnxruntime.__version__}: the time of Add and LayerNormalization, which are merged into one "
         "kernel, over that of Sum and LayerNormalization, which are not.",
         "",

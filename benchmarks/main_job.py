@@ -4,7 +4,6 @@ python -m benchmarks.main_job            print the table
 python -m benchmarks.main_job --write    also write it to benchmarks/RESULTS.md
 """
 
-import platform
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.histogram_collector import compile_kernel
@@ -48,7 +47,7 @@ def main() -> None:
     write = is_to_write("Measure the main job on the sample models.")
     rows = [*calibration_rows(), *latency_rows(), *memory_rows(), *command_rows()]
     lines = [
-        f"`python -m benchmarks.main_job --write`, {platform.machine()}, {usable_cores()} cores; medians of "
+        f"`python -m benchmarks.main_job --write`, {processor()}, {usable_cores()} cores; medians of "
         f"{ROUNDS} rounds in which the candidates take turns.",
         "",
         "| measurement | required | measured |",

@@ -15,7 +15,6 @@ one thread.
 import argparse
 import importlib.util
 import math
-import platform
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.each_network import Found, measured_table
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.speed import decibels, write_cnn
 from benchmarks.zoo import find_networks
 
@@ -78,7 +77,7 @@ def _folders(folder: Path, only: Sequence[str] | None, scratch: Path) -> Iterato
 def report(folders: Sequence[Path], options: Mapping[str, str]) -> Iterator[str]:
     """Measure the networks, and yield the lines of the table and what they say together."""
     yield (
-        f"`python -m benchmarks.openvino DIR --samples {options['samples']} --write`, {platform.machine()}, "
+        f"`python -m benchmarks.openvino DIR --samples {options['samples']} --write`, {processor()}, "
         f"openvino {version('openvino')}, nncf {version('nncf')}; at most {options['samples']} samples to "
         "calibrate with and as many others for the SQNR, which is that of the worst output against the float "
         "network. *Over* is how many times as fast a file is, in processor time of one thread, with the "

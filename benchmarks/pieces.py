@@ -9,7 +9,6 @@ take turns with the plain model in batches of 32, and processor time is compared
 
 import argparse
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.models import write_images, write_resnet56
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.counted_together import SharedMemory
 from ptq_cli.collectors.histogram_collector import compile_kernel
@@ -68,7 +67,7 @@ def _lines(scratch: Path, rounds: int) -> Iterator[str]:
                 times[key].append(seconds)
     least = min(taken)
     yield (
-        f"`python -m benchmarks.pieces --write`, {platform.machine()}, one thread, load {load:.1f} at "
+        f"`python -m benchmarks.pieces --write`, {processor()}, one thread, load {load:.1f} at "
         f"the start; processor time, the least of {rounds} rounds in turns. {elements:,} tapped elements a "
         f"sample; the plain model in batches of {BATCH} takes {least / SAMPLES * 1e3:.2f} ms a sample: 1.00."
     )

@@ -5,7 +5,6 @@ python -m benchmarks.placement --write    also write it to benchmarks/RESULTS.md
 """
 
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.first_export import WORK
 from benchmarks.models import write_images, write_resnet50
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
@@ -47,7 +46,7 @@ def main() -> None:
 def page(scratch: Path) -> Iterator[str]:
     """Measure, and yield the lines of the part."""
     yield (
-        f"`python -m benchmarks.placement --write`, {platform.machine()}, {usable_cores()} cores, load "
+        f"`python -m benchmarks.placement --write`, {processor()}, {usable_cores()} cores, load "
         f"{os.getloadavg()[0]:.1f} at the start; medians of {ROUNDS} rounds in which all take turns: `onnx` "
         "reads the float file and writes it (C++ throughout), ptq exports, and `onnx_ir` reads and writes (a "
         "Python object for each node and value). *Once per process* is how a command does it, without the "

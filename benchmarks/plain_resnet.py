@@ -1,6 +1,8 @@
-"""A plain ResNet of 20 layers, trained on the images that the CNN sample comes from, ready to be quantized.
+"""A plain ResNet, trained on the images that the CNN sample comes from, ready to be quantized.
 
 python -m benchmarks.plain_resnet cifar10_train.npz cifar10_test.npz FOLDER --epochs 3
+python -m benchmarks.plain_resnet … --network resnet56    56 layers instead of 20
+python -m benchmarks.plain_resnet … --network mobilenet   one like MobileNetV2
 python -m benchmarks.recovery --folder FOLDER
 
 The npz files are those that ``sample_models/cifar10_cnn/train.py`` takes; they are not included.
@@ -19,7 +21,6 @@ SAMPLE = Path(__file__).parent.parent / "sample_models" / "cifar10_cnn"
 SEED = 0
 STAGES = ((16, 1), (32, 2), (64, 2))
 """Channels and stride."""
-BLOCKS = 3
 HELD_OUT = 1000
 """Images whose accuracy is printed after each epoch."""
 
@@ -43,15 +44,15 @@ class Block(nn.Module):
         return torch.relu(self.second_norm(self.second(inner)) + self.skip(features))
 
 
-class ResNet20(nn.Module):
-    """He and others, Deep Residual Learning for Image Recognition (2016), section 4.2, n = 3."""
+class ResNet(nn.Module):
+    """He and others, Deep Residual Learning for Image Recognition (2016), section 4.2."""
 
-    def __init__(self) -> None:
-        """Initializes every weight from torch's global generator."""
+    def __init__(self, blocks: int) -> None:
+        """Has ``blocks`` blocks in each stage: 3 for 20 layers; weights are from torch's global generator."""
         super().__init__()
         self.stem = nn.Conv2d(3, STAGES[0][0], 3, 1, 1, bias=False)
         self.norm = nn.BatchNorm2d(STAGES[0][0])
-        self.blocks = nn.Sequential(*_blocks())
+        self.blocks = nn.Sequential(*_stages(blocks))
         self.classifier = nn.Linear(STAGES[-1][0], 10)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -61,37 +62,69 @@ class ResNet20(nn.Module):
         return logits
 
 
-def _blocks() -> Iterator[Block]:
+def _stages(blocks: int) -> Iterator[Block]:
     channels = STAGES[0][0]
     for given, stride in STAGES:
-        for block in range(BLOCKS):
+        for block in range(blocks):
             yield Block(channels, given, stride if block == 0 else 1)
             channels = given
 
 
-def build() -> nn.Module:
-    """Returns the network with random weights."""
-    return ResNet20()
+def resnet20() -> nn.Module:
+    """Returns 20 layers with random weights."""
+    return ResNet(3)
+
+
+def resnet56() -> nn.Module:
+    """Returns 56 layers with random weights."""
+    return ResNet(9)
+
+
+def mobilenet() -> nn.Module:
+    """Returns inverted residuals alone, as MobileNetV2 has, behind a stem of stride 2.
+
+    Source:
+        Sandler and others, MobileNetV2: Inverted Residuals and Linear Bottlenecks (2018), section 4.
+    """
+    sys.path.insert(0, str(SAMPLE))
+    from model import ConvNorm, InvertedResidualNet, Stage  # type: ignore[import-not-found]
+
+    rows = ((1, 16, 1), (2, 24, 1), (3, 32, 2), (3, 64, 2), (2, 96, 1))
+    network: nn.Module = InvertedResidualNet(
+        [
+            Stage(fused=False, blocks=blocks, channels=channels, expansion=6, stride=stride)
+            for blocks, channels, stride in rows
+        ]
+    )
+    network.stem = ConvNorm(3, 24, 3, stride=2)
+    return network
+
+
+NETWORKS = {build.__name__: build for build in (resnet20, resnet56, mobilenet)}
 
 
 def main() -> None:
     """Parse the arguments, train, and write model.pt and ptq.toml."""
-    parser = argparse.ArgumentParser(description="Train a ResNet of 20 layers on CIFAR-10.")
+    parser = argparse.ArgumentParser(description="Train a network on CIFAR-10.")
     parser.add_argument("train", type=Path)
     parser.add_argument("test", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--network", choices=NETWORKS, default="resnet20")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    _train(arguments.train, arguments.test, arguments.folder / "model.pt", arguments.epochs)
+    build = NETWORKS[arguments.network]
+    _train(build, arguments.train, arguments.test, arguments.folder / "model.pt", arguments.epochs)
     recipe = (SAMPLE / "ptq.toml").read_text()
     for name in ("calib", "eval"):
         recipe = recipe.replace(f'data = "{name}"', f"data = '{SAMPLE / name}'")
-    recipe = recipe.replace('arch = "model.py:build"', f"arch = '{Path(__file__).resolve()}:build'")
+    recipe = recipe.replace(
+        'arch = "model.py:build"', f"arch = '{Path(__file__).resolve()}:{arguments.network}'"
+    )
     (arguments.folder / "ptq.toml").write_text(recipe)
 
 
-def _train(train: Path, test: Path, output: Path, epochs: int) -> None:
+def _train(build: Callable[[], nn.Module], train: Path, test: Path, output: Path, epochs: int) -> None:
     sys.path.insert(0, str(SAMPLE))
     import cifar10  # type: ignore[import-not-found]
     import train as sample  # type: ignore[import-not-found]

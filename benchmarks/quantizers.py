@@ -6,7 +6,6 @@ python -m benchmarks.quantizers --write    also write it to benchmarks/RESULTS.m
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.timing import Work, median_ratio, take_turns
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant
@@ -42,7 +41,7 @@ def main() -> None:
         print(copies(arguments.peak))
         return
     lines = [
-        f"`python -m benchmarks.quantizers --write`, {platform.machine()}, {torch.get_num_threads()} of "
+        f"`python -m benchmarks.quantizers --write`, {processor()}, {torch.get_num_threads()} of "
         f"{usable_cores()} cores; medians of {ROUNDS} rounds in which the candidates take turns. A tensor of "
         f"{ROWS:,} x {COLUMNS:,} floats, int8. A speed is the other function's time over ours.",
         "",

@@ -1,12 +1,35 @@
 """The page of results: a benchmark prints what it measures, and writes it there if that is asked for."""
 
 import argparse
+import platform
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "avx512_f": "AVX-512",
+    "avx_vnni": "AVX-VNNI",
+    "avx512_vnni": "AVX-512 VNNI",
+    "amx_int8": "AMX",
+    "dot": "dot products",
+    "i8mm": "I8MM",
+}
+"""What PyTorch calls the instructions that decide which kernels multiply bytes, and what their makers do."""
+
+
+def processor() -> str:
+    """Return the processor's architecture, with those of its instructions that integer kernels use.
+
+    Speeds, and files without the condition on pairs, depend on them.
+    """
+    import torch
+
+    found = torch.cpu.get_capabilities()
+    names = ", ".join(name for key, name in INSTRUCTIONS.items() if found.get(key))
+    return f"{platform.machine()} with {names}" if names else platform.machine()
 
 
 def is_to_write(description: str, page: Path = RESULTS) -> bool:

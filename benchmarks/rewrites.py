@@ -9,7 +9,6 @@ finds nothing in a network has no row.
 """
 
 import argparse
-import platform
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from unittest.mock import patch
 import onnxruntime
 
 from benchmarks.network_files import REWRITES, Maker
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
 from benchmarks.zoo import find_networks
@@ -54,7 +53,7 @@ def main() -> None:
 def _table(folders: Sequence[Path], batch: int, shown: str) -> Iterator[str]:
     yield from (
         f"`python -m benchmarks.rewrites DIR {shown} --write`, "
-        f"{platform.machine()}, onnxruntime {onnxruntime.__version__}, one thread; processor time of the "
+        f"{processor()}, onnxruntime {onnxruntime.__version__}, one thread; processor time of the "
         "file without a rewrite over that of the file with it, with the interval of 95 %, and the same by "
         "the clock in italics.",
         "",

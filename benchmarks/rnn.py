@@ -4,7 +4,6 @@ python -m benchmarks.rnn            print the tables
 python -m benchmarks.rnn --write    also write them to benchmarks/RESULTS.md
 """
 
-import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import onnx_ir as ir
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
@@ -71,7 +70,7 @@ def main() -> None:
 
 def _tables() -> Iterator[str]:
     yield from (
-        f"`python -m benchmarks.rnn --write`, {platform.machine()}, onnxruntime {onnxruntime.__version__}, "
+        f"`python -m benchmarks.rnn --write`, {processor()}, onnxruntime {onnxruntime.__version__}, "
         "one thread: processor time over that of the float layer, and SQNR of all steps against it, on "
         "normal noise. Integers: DynamicQuantizeLSTM. Product: int8 behind a Cast and a Mul, which are "
         "computed once, at loading. Dequantized: int8 behind a DequantizeLinear, which runs each time.",

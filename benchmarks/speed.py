@@ -16,7 +16,6 @@ network has a process of its own, whose files take turns, for each batch and num
 
 import argparse
 import math
-import platform
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ import onnxruntime
 from benchmarks.each_network import Found, measured_table, table_line
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.network_files import RUNTIME
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.speed_network import DEFAULT, FLOAT, LATENCY, PLAIN, THEIRS, USER
 from benchmarks.static_quantization import CNN, write_decoded
 from benchmarks.timing import run_ptq
@@ -103,7 +102,7 @@ def report(folders: Sequence[Path], options: Mapping[str, str], asked: Mapping[s
     """Measure the networks, and yield the lines of both tables and what they say together."""
     shown = " ".join(f"--{name} {asked[name]}" for name in ("batches", "threads", "only") if name in asked)
     yield (
-        f"`python -m benchmarks.speed DIR {shown} --write`, {platform.machine()}, onnxruntime "
+        f"`python -m benchmarks.speed DIR {shown} --write`, {processor()}, onnxruntime "
         f"{onnxruntime.__version__}; at most {options['samples']} samples to calibrate with and as many "
         "others for the SQNR. The speeds are those of the file of `--prefer latency`: the processor time of "
         "the other file over its own, with the interval of 95 %, and the same by the clock in italics. *In "

@@ -13,7 +13,6 @@ import contextlib
 import io
 import json
 import logging
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 from benchmarks.timing import run_ptq
 from ptq_cli.pipeline.run.reading import open_data, reading_of
 from ptq_cli.pipeline.run.resolve import Request, resolve
@@ -92,7 +91,7 @@ def main() -> None:
 
 def _report(scratch: Path, only: str | None, seconds: float) -> Iterator[str]:
     yield from (
-        f"`python -m benchmarks.static_quantization --write`, {platform.machine()}, {usable_cores()} threads,"
+        f"`python -m benchmarks.static_quantization --write`, {processor()}, {usable_cores()} threads,"
         f" batches of {BATCH}, `{' '.join(OURS)}`. Above 1, ours is faster.",
         "",
         "| model | speed over theirs | speed over float | SQNR of ours | SQNR of theirs "

@@ -19,7 +19,6 @@ its memory is free for the next.
 """
 
 import argparse
-import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 import onnxruntime
 
 from benchmarks.each_network import measure_apart, table_line
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, processor
 
 SAMPLES, SECONDS = 48, 10.0
 LONGEST_NETWORK = 600
@@ -67,7 +66,7 @@ def find_networks(folder: Path, only: Sequence[str] | None) -> list[Path]:
 
 def _report(folders: Sequence[Path], samples: int, seconds: float) -> Iterator[str]:
     yield from (
-        f"`python -m benchmarks.zoo DIR --write`, {platform.machine()}, one thread, onnxruntime "
+        f"`python -m benchmarks.zoo DIR --write`, {processor()}, one thread, onnxruntime "
         f"{onnxruntime.__version__}; at most {samples} samples to calibrate with and as many others to "
         "evaluate on, one at a time. *SQNR* is that of the worst output; *file* is the share of the float "
         "file's size; *speed* is the float network's processor time over the quantized one's, from runs "

@@ -246,7 +246,8 @@ def _integer_share(file: Path, data: Path) -> float | None:
 def reason_of(error: Exception) -> str:
     """Return an error in a line."""
     if isinstance(error, subprocess.CalledProcessError):
-        lines = [line for line in error.stderr.decode().splitlines() if line.startswith(("error", "bug"))]
+        text = error.stderr if isinstance(error.stderr, str) else error.stderr.decode()
+        lines = [line for line in text.splitlines() if line.startswith(("error", "bug"))]
         return lines[0] if lines else f"exit status {error.returncode}"
     return first_line(error, LONGEST_REASON)
 

@@ -1,5 +1,7 @@
 """Placements for tests that have a recipe and a graph, and no run."""
 
+from pathlib import Path
+
 import onnx_ir as ir
 
 from ptq_cli.pipeline.exporting.placing.placement import Placement, place
@@ -8,6 +10,9 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
+
+PLAIN_WEIGHTS = Path(__file__).parent / "contracts" / "plain_weights.toml"
+"""A target's table: ort-cpu, with the integers that the quantizers alone make."""
 
 
 def placed(model: ir.Model, recipe: Recipe, target: Target | str = "ort-cpu") -> Placement:

@@ -23,8 +23,9 @@ settings as keyword arguments. A shell can [complete](completion.md) commands, o
 Results go to stdout, everything else to stderr: progress, notes, warnings, the next step, and errors.
 
 - `--json` prints the result as one JSON document instead of lines and tables.
-- `--quiet` (`-q`) leaves out everything on stderr but errors. Stdout, the files that are written and the exit
-  status stay the same. It can be combined with `--json`.
+- `--quiet` (`-q`) leaves out progress, notes and next steps: stderr has only warnings and errors. Commands
+  that write files, and `ptq gate`, print only verdicts, warnings and paths; the other commands print their
+  result as always. It can be combined with `--json`, and changes neither the files nor the exit status.
 - `--debug` adds the traceback to an error.
 
 `--quiet` and `--debug` can be given before or after the command.
@@ -42,7 +43,11 @@ name has a line of its own; numbers and words are never split. Lines in a pipe a
 | 1 | a bug in ptq |
 | 2 | usage, recipe or input error: one line with a [code](errors.md), and a hint |
 | 3 | a limit failed |
-| 130 | interrupted; earlier outputs are unchanged |
+| 130 | interrupted by Ctrl-C; earlier outputs are unchanged |
+| 143 | interrupted by SIGTERM; earlier outputs are unchanged |
+
+After 130 and 143, `calibrate`, `quantize`, `evaluate` and `tune` continue from their last checkpoint when
+they are run again. The status is the same if nobody reads the output, or if stdout and stderr are closed.
 """
 FOLDER = "project"
 FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project without recipe"}

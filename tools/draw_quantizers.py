@@ -39,6 +39,8 @@ FIGURE_STYLE: Any = {**STYLE, "svg.fonttype": "none", "font.size": 9.0, "font.fa
 """Text is stored as text, which is small. A white background is readable on a dark page."""
 METADATA: Any = {"Date": None, "Creator": None}
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
+"""The name of a path, made from all its numbers."""
 NEAR = 0.02
 """Tolerance in points of a drawing: the exponential of another processor may differ by this."""
 
@@ -110,6 +112,7 @@ def is_same(one: str, other: str) -> bool:
         >>> is_same("M 1.5 2", "M 1.501 2"), is_same("M 1.5 2", "M 1.6 2"), is_same("M 1 2", "L 1 2")
         (True, False, False)
     """
+    one, other = DIGEST.sub("", one), DIGEST.sub("", other)
     if NUMBER.sub("#", one) != NUMBER.sub("#", other):
         return False
     first, second = (np.array(NUMBER.findall(text), dtype=np.float64) for text in (one, other))

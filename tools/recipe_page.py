@@ -52,18 +52,19 @@ directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.to
 If there is one of these, and neither it nor a flag names data, the run directory's are used: `ptq evaluate`
 takes those of the last evaluation, or those that the model was quantized with, and says so in a note; `ptq
 analyze`, `verify` and `bench` name the data with their results; `ptq tune` of the same model takes those of
-the calibration ([0058](decisions/0058-data-that-a-run-remembers.md)).
+the calibration ([0022](decisions/0022-what-a-run-remembers.md)).
 
 `ptq quantize` evaluates if there is a limit, or with `--evaluate` or another option of the evaluation. Data
 under `[evaluation]` alone are for `ptq evaluate`, which it names in its last line.
 
-`ptq export` writes it together with the run's own `model.int8.onnx`, so the flags of such an export hold for
+`ptq export` writes it together with the run's own model, so the flags of such an export hold for
 later ones. `ptq export --output FILE` writes only FILE, and its flags hold for that file alone. `ptq export
 --reset` leaves out what earlier exports set: ranges, quantizers and overrides are again those of the preset,
 and the target is that of the calibration.
 
 `ptq recipe init MODEL` writes a commented `ptq.toml` for a model, `ptq recipe check` tells whether a recipe
-is correct, and `ptq recipe schema` writes [the JSON Schema](recipe.schema.json) for editors.
+is correct and, if it names a model, whether it names the data to quantize it with, and `ptq recipe schema`
+writes [the JSON Schema](recipe.schema.json) for editors.
 """
 WORDS = {
     str: ("string", "strings"),

@@ -16,8 +16,8 @@ from tools.tables import code, table
 INTRODUCTION = """\
 # Targets
 
-A target describes which operators a runtime computes in integers, and what a model must look like for that.
-It is a table of rules; [one algorithm](decisions/0003-targets-as-tables.md) applies every table to a graph.
+A target is a table of rules: which operators a runtime computes in integers, and what a model must look
+like for that. [One algorithm](decisions/0006-targets-as-tables.md) applies every table to a graph.
 
 <!-- folder: digits -->
 ```bash
@@ -25,57 +25,66 @@ ptq inspect model.onnx --target openvino
 ptq quantize model.onnx --data calib.npz --target tensorrt
 ```
 
-A name that ends with `.toml` or contains a `/`, such as `--target ./my-npu.toml`, is a file with
-[a table of your own](#write-a-target-from-scratch). In a recipe, write `target = "./my-npu.toml"` under
-`[quantization]`; the path is relative to the recipe's folder. A calibration measures the tensors that its
-target quantizes. `ptq export --target` can use it for another target that quantizes no further tensors: a
-calibration for `ort-cpu` is usually enough for `tensorrt`, and if it is not, an error names the tensor that
-was not measured.
+A name that ends with `.toml` or contains a `/`, such as `--target ./my-npu.toml`, is a file with [a table
+of your own](#write-a-target-from-scratch); in a recipe, `target = "./my-npu.toml"` under `[quantization]`,
+relative to its folder. A calibration measures the tensors that its target quantizes. `ptq export --target`
+can use it for a target that quantizes no further tensors, as `tensorrt` after `ort-cpu`; otherwise an error
+names the tensor.
 
 ## Targets that come with ptq
 
 {targets}
 
-- **ort-cpu.** Its rules were checked against the graphs that ONNX Runtime 1.31 makes from quantized models.
-  On the CPUs that it is for (VNNI, ARM dotprod), products of bytes are added in 32 bits.
-- **ort-cpu-avx2.** Without VNNI, two products are added in 16 bits, which can saturate; with 7-bit weights
-  it cannot. `--weight-bits 8` is refused.
-- **openvino.** Its rules were checked against the execution graphs of OpenVINO 2026.4. A Conv, Gemm or
-  MatMul, the activation function behind it and the quantization of the result become one primitive, so no
-  pair stands between them; a file for `ort-cpu` has such pairs. `pip install 'ptq-cli[openvino]'` installs
-  the runtime. `ptq evaluate`, `verify`, `bench` and the gates then run the quantized model on OpenVINO
-  ([0043](decisions/0043-what-a-runtime-is.md)); it computes what is not integer in float32. `ptq analyze`
-  says which kernels OpenVINO has for it, but runs it on ONNX Runtime. OpenVINO's operators cannot be
-  measured one by one, so `--prefer latency` is refused.
-- **tensorrt.** [tensorrt.md](tensorrt.md) has its presets, with int8 or 8-bit floats. A Conv's input is
-  quantized, and its result is not. If one side of an Add comes from a Conv that nothing else reads, that
-  side stays float, so that Conv, Add and Relu become one kernel; the other side, the residual, is
-  quantized. All inputs and the output of a Concat share one scale. A bias stays float. Weights are floats
-  with values on the grid, behind a QuantizeLinear and a DequantizeLinear, which every version of TensorRT
-  reads ([0017](decisions/0017-targets-that-cannot-be-run-here.md)). The file is therefore as large as the
-  float model, but the engine that TensorRT builds from it is not.
-- **generic.** For compilers that ptq does not know. ONNX Runtime also runs these models, but computes a Conv
-  before a Relu in float: with a zero point of 0 the Relu does not disappear into the range.
+- **ort-cpu.** Its rules were checked against the graphs that ONNX Runtime 1.31 makes.
+- **openvino.** Its rules were checked against the execution graphs of OpenVINO 2026.4
+  (`pip install 'ptq-cli[openvino]'`). A Conv, Gemm or MatMul, its activation function and the quantization
+  of the result become one primitive, so no pair stands between them. `ptq evaluate`, `verify`, `bench` and
+  the gates run on OpenVINO ([0007](decisions/0007-runtimes-and-float-formats.md)), with float32 for what is
+  not integer; `ptq analyze` runs on ONNX Runtime. `--prefer latency` is refused, because OpenVINO's operators
+  cannot be measured one by one.
+- **tensorrt.** [tensorrt.md](tensorrt.md) has its presets. A Conv's input is quantized, its result is not.
+  The side of an Add that comes from a Conv which nothing else reads stays float, so that Conv, Add and Relu
+  become one kernel; the residual is quantized. All inputs and the output of a Concat share one scale. A
+  bias stays float. Weights are floats on the grid behind a pair, which every version of TensorRT reads
+  ([0006](decisions/0006-targets-as-tables.md)): the file is as large as the float model, the
+  engine is not.
+- **generic.** For compilers that ptq does not know. ONNX Runtime computes a Conv before a Relu in float
+  here: with a zero point of 0 the Relu does not disappear into the range.
 
-The weights of LSTM, GRU and RNN are stored as int8, without a calibration. `ort-cpu` computes an LSTM with
-32,768 weights or more in a direction with ONNX Runtime's DynamicQuantizeLSTM, which finds the ranges of its
-activations at each run; the other layers compute in float, and only the file is smaller. `tensorrt` keeps
-these weights in float. If an LSTM loses too much, `--exclude` keeps it in float, and `kernel = ""` under
-`[op.LSTM]` in [a table of your own](#write-a-target-from-scratch) keeps only its computation in float
-([0032](decisions/0032-weights-of-recurrent-layers.md)).
+The weights of LSTM, GRU and RNN are int8, without a calibration. `ort-cpu` computes an LSTM with 32,768
+weights or more in a direction with DynamicQuantizeLSTM, which finds ranges at each run; the other layers
+compute in float, and only the file is smaller. `tensorrt` keeps these weights in float. `--exclude` keeps
+an LSTM in float, and `kernel = ""` under `[op.LSTM]` in [a table of your own](#write-a-target-from-scratch)
+only its computation ([0010](decisions/0010-weights-in-the-file.md)).
 
-Tied tensors share one scale and zero point, decided from their merged statistics; merging is exact.
-Operators that only move values (Reshape, MaxPool, Split) use the parameters of their input for the output.
+Tied tensors share one scale and zero point, from their merged statistics. Operators that only move values
+(Reshape, MaxPool, Split) use the parameters of their input for the output. To keep layers in float or give
+them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override); what the target
+cannot do is an error. `ptq verify` checks any quantized model against the table.
 
-`ptq verify` checks any quantized model against the table, including models from other tools. To keep layers
-in float or give them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override).
-If the target cannot do what you ask for, an error names the target and the layer.
+## The same sums on every processor
+
+ONNX Runtime and OpenVINO multiply unsigned activations by signed weights. On x86 processors without VNNI
+(most AMD processors before Zen 4, Intel's before Ice Lake) the instruction adds the products of two
+neighbors in 16 bits, and saturates: 255 * 127 + 255 * 127 = 64,770, and int16 ends at 32,767. Only two
+weights of one sign whose magnitudes add up to more than 128 can do that. In the targets `ort-cpu`,
+`openvino` and `generic` (`weight.pair_sum = 128`) each channel's scale is larger by what its worst pair
+needs, so none does: the integer sums are the same with VNNI and without, on ARM and in WebAssembly, at the
+same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 measured networks, and 2.3 dB on one. Convs are
+therefore rounded so that the errors of each filter and channel add up to 0, which makes up for it on most,
+and `--recover weighed` does on others (`python -m benchmarks.portable`;
+[results](../benchmarks/RESULTS.md#weights-for-every-processor))
+([0025](decisions/0025-pairs-of-weights.md)).
+
+`ptq verify` counts in any file, on any processor, what can saturate
+([verify.md](verify.md#on-every-processor)). [processors.md](processors.md) says how the sums are compared
+on emulated processors, and what is left to differ. If all your processors have VNNI,
+[`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8 bits.
 
 ## Weights alone
 
-With `--activation-mode float` only weights are quantized ([weight_only.md](weight_only.md)). Weights with a
-scale for each block of inputs are then read by kernels of their own; other sizes are refused, since the
-runtime would restore such a weight to floats at each run:
+With `--activation-mode float` only weights are quantized ([weight_only.md](weight_only.md)), for kernels
+that read a scale for each block of inputs; other sizes are refused:
 
 {blocks}
 
@@ -88,10 +97,9 @@ With `--activation-mode dynamic` these operators make integers of their activati
 
 ## Write a target from scratch
 
-Suppose an accelerator works like this: activations and weights are int8 with zero points of 0, and the bias
-is int32. It has integer Conv, Gemm, Add and Concat, and the Concat copies bytes. It has a lookup table for
-Sigmoid that gives uint8. Pooling and reshaping move bytes. A Relu is part of the operator before it. It adds
-in 32 bits, but multiplies with 7 bits of a weight.
+Suppose an accelerator has int8 activations and weights with zero points of 0, and an int32 bias; integer
+Conv, Gemm, Add and Concat, which copies bytes; a table for Sigmoid that gives uint8; pooling and reshaping
+that move bytes. A Relu is part of the operator before it. It multiplies with 7 bits of a weight.
 
 <!-- folder: cifar10_cnn -->
 <!-- file: my-npu.toml -->
@@ -103,10 +111,8 @@ ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15
 ptq verify --target ./my-npu.toml
 ```
 
-`ptq verify` checks that the file is as the table says.
-
-If a runtime is similar to one that ptq knows, use `extends` to start from its table, and write only the keys
-that differ:
+`ptq verify` checks that the file is as the table says. `extends` starts from another table, and has only
+the keys that differ:
 
 <!-- file: tensorrt-10.toml -->
 ```toml
@@ -116,12 +122,10 @@ that differ:
 ptq inspect model.pt --target ./tensorrt-10.toml
 ```
 
-[`configs/targets`](../configs/README.md#targets) has such a file to copy, made from `ort-cpu`.
-
-A table is read strictly: an unknown key, a value of the wrong type and a key that belongs to another kind of
-operator are errors that name the file, the key and the nearest known key. So are an operator that is not in
-ONNX, an input that the operator does not have, and a `weight_axis` that is not the axis of its output
-channels.
+[`configs/targets`](../configs/README.md#targets) has such a file to copy. A table is read strictly: an
+unknown key, a value of the wrong type, a key of another kind of operator, an operator or input that ONNX
+does not have, and a `weight_axis` that is not the axis of the output channels are errors that name the file
+and the key.
 
 ## Every key
 """

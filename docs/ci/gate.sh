@@ -17,7 +17,7 @@ ptq quantize "$@" --run "$RUN" --max-drop "$MAX_DROP"
 status=$?
 
 case $status in
-    0) echo "gate passed: $RUN/model.int8.onnx can be released" ;;
+    0) echo "gate passed: the model in $RUN can be released" ;;
     3) echo "gate failed: see $RUN/report.md" >&2 ;;
     *) echo "gate not evaluated: ptq ended with exit status $status" >&2 ;;
 esac

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
@@ -14,6 +15,7 @@ from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings
 
 
+@in_own_words
 def evaluate(
     quantized_model: ModelLike | None = None,
     *,
@@ -50,6 +52,7 @@ def evaluate(
     )
 
 
+@in_own_words
 def evaluate_shard(
     shard: str,
     quantized_model: ModelLike | None = None,
@@ -86,6 +89,7 @@ def evaluate_shard(
     )
 
 
+@in_own_words
 def merge_evaluation(
     shards: Sequence[PathLike], run: PathLike = DEFAULT_RUN, progress: ProgressCallback = silent
 ) -> tuple[EvaluationResult, ...]:

@@ -138,9 +138,12 @@ def onnx_file(model: Any) -> Path:
     import onnx_ir as ir
 
     if not isinstance(model, (onnx.ModelProto, ir.Model)):
-        raise UsageError(
-            f"the model is a {type(model).__name__}, expected {_MODELS}", hint="pass one of these"
-        )
+        hint = "pass one of these"
+        if isinstance(model, Mapping):
+            hint = (
+                "of a state dict, pass the module that has loaded it, or its file with arch='model.py:build'"
+            )
+        raise UsageError(f"the model is of type {type(model).__name__}, expected {_MODELS}", hint=hint)
     path = _folder() / "model.onnx"
     if isinstance(model, onnx.ModelProto):
         onnx.save(model, path)
@@ -166,7 +169,7 @@ def _batches(data: Any) -> Callable[[], Iterable[Any]]:
     if callable(data):
         found: Callable[[], Iterable[Any]] = data
         return found
-    raise UsageError(f"the data is a {kind}, expected {_DATA}", hint="pass one of these")
+    raise UsageError(f"the data is of type {kind}, expected {_DATA}", hint="pass one of these")
 
 
 def _samples(data: Any) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack, cast
 
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
@@ -14,6 +15,7 @@ from ptq_cli.recipe.flags import Settings, SharedSettings
 from ptq_cli.report.proof.verification import Verification
 
 
+@in_own_words
 def verify(
     model: ModelLike | None = None,
     *,
@@ -54,6 +56,7 @@ def verify(
     return run_verify(request, RunDirectory(Path(run)), as_model_path(model), options, progress)
 
 
+@in_own_words
 def bench(
     *models: ModelLike,
     run: PathLike = DEFAULT_RUN,

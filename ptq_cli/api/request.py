@@ -1,5 +1,6 @@
 """The arguments of an API function as the request that the commands make from options."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,8 +24,8 @@ def request_of(
     for name in ("data", "eval_data"):
         if name in found:
             found[name] = pass_data(found[name])
-    if "input" in settings:
-        found["input"] = {name: _plain(value) for name, value in settings["input"].items()}
+    if isinstance(values := found.get("input"), Mapping):
+        found["input"] = {name: _plain(value) for name, value in values.items()}
     return Request(
         settings=found,
         model=path,

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Unpack
 
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.request import ModelLike, PathLike, as_path, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.calibration_result import CalibrationResult
@@ -19,6 +20,7 @@ from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
 from ptq_cli.recipe.flags import Settings
 
 
+@in_own_words
 def calibrate(
     model: ModelLike | None = None,
     *,
@@ -58,6 +60,7 @@ def calibrate(
     return run_calibrate(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
 
 
+@in_own_words
 def collect_moments(
     model: ModelLike | None = None,
     *,
@@ -96,6 +99,7 @@ def collect_moments(
     return run_moments(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
 
 
+@in_own_words
 def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -> MergeResult:
     """Combine the runs of several shards into the same bytes as one calibration of the whole set.
 
@@ -110,6 +114,7 @@ def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -
     return run_merge([RunDirectory(Path(path)) for path in runs], RunDirectory(Path(run)), partial=partial)
 
 
+@in_own_words
 def export(
     *,
     run: PathLike = DEFAULT_RUN,
@@ -124,7 +129,7 @@ def export(
 
     Args:
         run: the run directory of the calibration.
-        output: the output file; None for ``model.int8.onnx`` in the run directory. With another file,
+        output: the output file; None for the run directory. With another file,
             later calls do not take over these settings.
         reset: leave out the settings of earlier exports that the run's ``recipe.toml`` holds.
         recipe: a recipe file.
@@ -140,6 +145,7 @@ def export(
     return run_export(request, RunDirectory(Path(run)), as_path(output), reset=reset, progress=progress)
 
 
+@in_own_words
 def quantize(
     model: ModelLike | None = None,
     *,
@@ -184,6 +190,7 @@ def quantize(
     )
 
 
+@in_own_words
 def quantize_folder(
     folder: PathLike,
     *,
@@ -235,6 +242,7 @@ def quantize_folder(
     )
 
 
+@in_own_words
 def prepare(
     model: ModelLike | None = None,
     *,

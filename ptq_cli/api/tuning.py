@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Unpack
 
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.request import ModelLike, PathLike, as_path, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
@@ -12,6 +13,7 @@ from ptq_cli.pipeline.tuning.run_tune import run_tune
 from ptq_cli.recipe.flags import Settings
 
 
+@in_own_words
 def tune(
     model: ModelLike | None = None,
     *,
@@ -32,7 +34,7 @@ def tune(
     Args:
         model: as for ``calibrate``.
         run: the run directory.
-        output: file of the quantized model; None for ``model.int8.onnx`` in the run directory.
+        output: file of the quantized model; None for the run directory.
         evaluate: whether to evaluate the result; None evaluates if ``eval_data``, ``metric`` or another
             setting of the evaluation is given.
         restart: start from the beginning even if an earlier tuning could be continued.

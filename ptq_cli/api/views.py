@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request, request_of
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_compare import ComparisonResult, run_compare, run_compare_models
@@ -19,6 +20,7 @@ from ptq_cli.report.analysis.analysis_document import Order
 from ptq_cli.report.comparison.report_changes import ReportChanges
 
 
+@in_own_words
 def show_calibration(
     *,
     run: PathLike = DEFAULT_RUN,
@@ -40,6 +42,7 @@ def show_calibration(
     return view_calibration(request_of(settings, None, recipe, preset), RunDirectory(Path(run)))
 
 
+@in_own_words
 def explain(
     tensor: str,
     *,
@@ -63,6 +66,7 @@ def explain(
     return explain_tensor(request_of(settings, None, recipe, preset), RunDirectory(Path(run)), tensor)
 
 
+@in_own_words
 def analyze(
     quantized_model: ModelLike | None = None,
     *,
@@ -104,6 +108,7 @@ def analyze(
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress, overlay=overlay)
 
 
+@in_own_words
 def compare(before: PathLike, after: PathLike) -> ReportChanges:
     """Return the differences between two ``report.json``: metrics, size, settings, layers.
 
@@ -117,6 +122,7 @@ def compare(before: PathLike, after: PathLike) -> ReportChanges:
     return run_compare(Path(before), Path(after))
 
 
+@in_own_words
 def compare_models(
     reports: Sequence[PathLike], *, metric: str | None = None, page: PathLike | None = None
 ) -> ComparisonResult:
@@ -135,6 +141,7 @@ def compare_models(
     )
 
 
+@in_own_words
 def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
     """Write ``report.html`` again from a run directory; no model is run.
 
@@ -147,6 +154,7 @@ def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
     return run_page(RunDirectory(Path(run)))
 
 
+@in_own_words
 def inspect(
     model: ModelLike | None = None,
     *,

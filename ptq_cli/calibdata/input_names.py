@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES
 from ptq_cli.core.errors import DataNameError
 from ptq_cli.core.known_names import did_you_mean
 
@@ -25,6 +26,12 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     Raises:
         DataNameError: an input has no array, or an array is not an input.
     """
+    for found, name in dataset.renamed.items():
+        if name not in wanted and name not in LABEL_NAMES:
+            raise DataNameError(
+                f"--rename {found}={name}: the model has no input '{name}'{did_you_mean(name, list(wanted))}",
+                hint=f"the model's inputs: {_quoted(wanted)}; labels are named '{LABEL_NAMES[0]}'",
+            )
     places = [name for name in dataset.specs if name.startswith(POSITION)]
     if places:
         if len(places) not in (len(wanted), len(wanted) + 1):

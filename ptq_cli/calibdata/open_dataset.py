@@ -19,7 +19,7 @@ from ptq_cli.calibdata.tar.tar_header import BLOCK_BYTES, is_tar_header
 from ptq_cli.calibdata.text.text_dataset import TextDataset
 from ptq_cli.calibdata.text.text_rows import DEFAULT_COLUMN, TEXT_SUFFIXES, list_texts
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError
-from ptq_cli.core.read_files import require_file
+from ptq_cli.core.read_files import missing_file, require_file
 from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
 
 KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
@@ -77,9 +77,7 @@ def open_dataset(
         return CallableDataset(source, samples)
     if has_range(source):
         return _open_files(source, expand_ranges(source), image, text, samples)
-    raise InputFileError(
-        f"data '{source}' does not exist", hint=f"name {KINDS}; relative paths start at the current folder"
-    )
+    raise missing_file(source, "data", f"name {KINDS}; relative paths start at the current folder")
 
 
 def _is_there(path: Path) -> bool:
@@ -102,8 +100,6 @@ def _open_path(
             return _open_files(source, files, image, text, samples)
         return ImageDataset(os.fspath(path), image, samples)
     require_file(path, "data")
-    if not path.is_file():
-        raise InputFileError(f"data '{source}' is neither a file nor a folder", hint=f"name {KINDS}")
     start = _start_of(source)
     if start.startswith(_NPY_MAGIC):
         return NpyDataset(source, samples)

@@ -20,12 +20,17 @@ from ptq_cli.core.errors import (
     InputFileError,
     InvalidOnnxError,
     NoMemoryError,
-    OutputFileError,
     PtqError,
     UsageError,
 )
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.work.own_process import claim_process
+from ptq_cli.core.work.own_process import (
+    TERMINATED,
+    claim_process,
+    end_as_interrupted,
+    interrupt_status,
+    keep_streams,
+)
 from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
 
 COMMANDS = (
@@ -53,7 +58,9 @@ COMMANDS = (
 )
 MODULES = {"schema": "document_schema"}
 """Commands whose file is not named as they are, because another file of the package is."""
-DONE, BUG, INTERRUPTED = 0, 1, 130
+CONTINUED = ("calibrate", "quantize", "evaluate", "tune")
+"""Commands that write checkpoints."""
+DONE, BUG = 0, 1
 DEBUG_FLAG = "--debug"
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"
 """Set by a shell that completes a command; see click's documentation on shell completion."""
@@ -94,7 +101,8 @@ Example:
   ptq export --onnx
   ptq evaluate --max-drop top1=0.01
 
-Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted.""",
+Exit status: 0 done, 1 bug in ptq, 2 usage, recipe or input error, 3 gate failed, 130 interrupted by Ctrl-C,
+143 by SIGTERM.""",
 )
 @click.option(
     "--version",
@@ -125,21 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     claim_process()
+    keep_streams()
+    end_as_interrupted()
     with one_voice(debug=DEBUG_FLAG in words):
         status = run(words)
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _discard_stdout()
-        except OSError as error:  # ptq inspect > /dev/full
-            _discard_stdout()
-            status = _report(
-                OutputFileError(
-                    f"cannot write to stdout: {_reason(error)}",
-                    hint="check where the output goes, and the free space",
-                ),
-                debug=False,
-            )
     sys.exit(status)
 
 
@@ -148,18 +145,12 @@ def run(words: list[str]) -> int:
     try:
         return _invoke(words)
     except (click.Abort, KeyboardInterrupt):
-        # The terminal has just shown ^C, or half a progress bar, on this line.
-        click.echo("\n" if sys.stderr.isatty() else "", nl=False, err=True)
-        click.echo("interrupted; earlier outputs are unchanged", err=True)
-        return INTERRUPTED
-    except BrokenPipeError:
-        _discard_stdout()
-        return DONE
+        return _report_interrupt(words)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return UsageError.exit_status
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user must not see it as a traceback
-        known = _as_input_error(error)
+        known = _as_input_error(error, words)
         debug = DEBUG_FLAG in words
         return _report(known, debug=debug) if known is not None else _report_bug(error, debug=debug)
 
@@ -175,16 +166,17 @@ def _invoke(words: list[str]) -> int:
             result = cli.invoke(context)
     except click.exceptions.Exit as error:  # --help and --version
         return error.exit_code
+    sys.stdout.flush()  # What code of the user's has printed; a full disk is an error like any other.
     return result if isinstance(result, int) else DONE
 
 
-def _as_input_error(error: BaseException) -> PtqError | None:
+def _as_input_error(error: BaseException, words: Sequence[str]) -> PtqError | None:
     """Return the user-facing error for an exception, or None for a bug in ptq."""
     if isinstance(error, PtqError):
         return error
     known: PtqError | None = None
     if isinstance(error, click.UsageError):
-        known = _as_usage_error(error)
+        known = _as_usage_error(error, words)
     elif isinstance(error, SystemExit):
         known = EntryPointError(f"user code called sys.exit({error.code!r})", hint="let it return instead")
     # Errors about specific files are raised where the files are used; this catches the others.
@@ -196,6 +188,10 @@ def _as_input_error(error: BaseException) -> PtqError | None:
         known = InvalidOnnxError(
             "the model has more operators in a row, or more graphs inside graphs, than ptq can follow",
             hint="simplify the model, for example with onnxsim",
+        )
+    elif isinstance(error, FileNotFoundError) and _here() is None:
+        known = InputFileError(
+            "the current folder does not exist any more", hint="cd to a folder that exists"
         )
     elif isinstance(error, OSError):
         name = f"'{error.filename}'" if error.filename else "stdout or a file"
@@ -210,8 +206,17 @@ def _as_input_error(error: BaseException) -> PtqError | None:
 def _report(error: PtqError, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    _say_error("error", as_typed(str(error), Path.cwd()))
+    here = _here()
+    _say_error("error", as_typed(str(error), here) if here is not None else str(error))
     return error.exit_status
+
+
+def _here() -> Path | None:
+    """Return the current folder, or None if it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def _report_bug(error: BaseException, *, debug: bool) -> int:
@@ -223,10 +228,27 @@ def _report_bug(error: BaseException, *, debug: bool) -> int:
     return BUG
 
 
-def _as_usage_error(error: click.UsageError) -> UsageError:
+def _report_interrupt(words: list[str]) -> int:
+    from ptq_cli.cli.shown.terminal.output import fitted
+
+    status = interrupt_status()
+    # The terminal has just shown ^C, or half a progress bar, on this line.
+    click.echo("\n" if sys.stderr.isatty() else "", nl=False, err=True)
+    lines = f"interrupted{' by SIGTERM' if status == TERMINATED else ''}; earlier outputs are unchanged"
+    if next((word for word in words if not word.startswith("-")), "") in CONTINUED:
+        lines += "\nhint: run the same command again: it continues from its last checkpoint, if there is one"
+    click.echo(fitted(lines, sys.stderr), err=True)
+    return status
+
+
+def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError:
     command = error.ctx.command_path if error.ctx is not None else "ptq"
     hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
+        # Letters after one dash are options of one letter each, and a file's name has more.
+        file = next((word for word in words if word.startswith(error.option_name) and "." in word), None)
+        if file is not None and "=" not in file:
+            hint = f"a file whose name begins with a dash is named ./{file}"
         nearest = did_you_mean(error.option_name, list(error.possibilities or ()))
         return UsageError(f"{command} has no option '{error.option_name}'{nearest}", hint=hint)
     message = error.format_message().rstrip(".")
@@ -248,8 +270,3 @@ def _say_error(kind: str, text: str) -> None:
 def _colored(word: str) -> str:
     # https://no-color.org: set and not empty.
     return word if os.environ.get("NO_COLOR") else click.style(word, fg="red", bold=True)
-
-
-def _discard_stdout() -> None:
-    # The reader is gone (ptq inspect | head); Python would complain again at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

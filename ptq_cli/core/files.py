@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.read_files import require_name, url_of
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -24,7 +25,9 @@ def replaced_file(path: Path) -> Path:
     """Return the file that writing to ``path`` replaces: that which a symbolic link points to, or ``path``.
 
     Raises:
-        OutputFileError: it is a folder, a device, a pipe or a socket, or a link that cannot be followed.
+        OutputFileError: it is a folder, a device, a pipe, a socket or a URL, or a link that cannot be
+            followed.
+        InputFileError: its name is not UTF-8.
 
     Example:
         >>> replaced_file(Path("report.json")).name
@@ -35,10 +38,15 @@ def replaced_file(path: Path) -> Path:
         ptq_cli.core.errors.OutputFileError: PTQ-FILE-002: cannot write '...': it is not a regular file
         hint: name a regular file, or one that does not exist yet
     """
+    require_name(path)
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):  # nothing to replace; making the folder may fail later
         mode = stat.S_IFREG
+        if (url := url_of(path)) is not None and not path.parent.exists():
+            raise OutputFileError(
+                f"cannot write '{url}': it is a URL", hint="name a file here, and upload it"
+            ) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise _cannot_write(path, error) from error
     if stat.S_ISDIR(mode):
@@ -191,15 +199,19 @@ def write_together(contents: Mapping[Path, Content]) -> None:
 
 @contextlib.contextmanager
 def _deferred_interrupt() -> Iterator[None]:
-    """Delay the effect of Ctrl-C until after the block; only the main thread receives signals."""
+    """Delay the effect of Ctrl-C and SIGTERM until after the block; only the main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: pressed.append(number))
+    received: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _frame: received.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if pressed:
-            signal.raise_signal(signal.SIGINT)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])

@@ -3,23 +3,48 @@
 import hashlib
 import mmap
 import os
+import re
+import sys
 from pathlib import Path
 
 from ptq_cli.core.errors import InputFileError
 
+URL = re.compile(r"(?:^|[/\\])([A-Za-z][A-Za-z0-9+.-]+):[/\\]+(?=.)")
+"""Where a URL begins in a path, which has lost one of its slashes; C: is a drive."""
 HASHED_BLOCK = 1 << 23
 """Number of bytes that are read and hashed at a time."""
 
 
+def url_of(path: Path | str) -> str | None:
+    """Return the URL that a user named as a path, or None if it is not one.
+
+    Example:
+        >>> url_of(Path("https://host/m.onnx")), url_of("/home/me/s3:/bucket/x"), url_of("C:/m.onnx")
+        ('https://host/m.onnx', 's3://bucket/x', None)
+    """
+    match = URL.search(str(path))
+    return f"{match[1]}://{str(path)[match.end() :]}" if match is not None else None
+
+
+def missing_file(path: Path | str, what: str, hint: str) -> InputFileError:
+    """Return the error to raise where a user named a file that does not exist, or a URL."""
+    url = url_of(path)
+    if url is None:
+        return InputFileError(f"{what} '{path}' does not exist", hint=hint)
+    return InputFileError(
+        f"{what} '{url}' is a URL, expected a path", hint="download it, and name the file or folder"
+    )
+
+
 def require_file(path: Path, what: str) -> Path:
-    """Return ``path`` if it is a readable file.
+    """Return ``path`` if it is a regular file that can be read; a pipe can be read only once.
 
     Args:
         path: the file.
         what: what it is to the user, such as ``"model"``; it begins the message.
 
     Raises:
-        InputFileError: it is missing, a folder, or unreadable.
+        InputFileError: it is missing, a folder, a pipe, a socket, a device, or unreadable.
 
     Example:
         >>> require_file(Path("no-such-file.pt"), "model")
@@ -28,6 +53,16 @@ def require_file(path: Path, what: str) -> Path:
         ptq_cli.core.errors.InputFileError: PTQ-FILE-001: model 'no-such-file.pt' does not exist
         hint: check the path; relative paths start at the current folder
     """
+    _require_readable(path, what)
+    if not path.is_file():
+        raise InputFileError(
+            f"{what} '{path}' is not a regular file",
+            hint="name a regular file, and not a pipe, a socket or a device",
+        )
+    return path
+
+
+def _require_readable(path: Path, what: str) -> None:
     try:
         is_folder, exists = path.is_dir(), path.exists()
     except OSError as error:  # a folder on the way that may not be entered, or a name that is too long
@@ -36,17 +71,49 @@ def require_file(path: Path, what: str) -> Path:
     if is_folder:
         raise InputFileError(f"{what} '{path}' is a folder, expected a file", hint="name a file inside it")
     if not exists:
-        raise InputFileError(
-            f"{what} '{path}' does not exist",
-            hint="check the path; relative paths start at the current folder",
-        )
+        raise missing_file(path, what, "check the path; relative paths start at the current folder")
     if not os.access(path, os.R_OK):
         raise InputFileError(f"{what} '{path}' cannot be read", hint="check its permissions")
-    return path
+
+
+def require_name(path: Path | str, *, is_path: bool = True) -> None:
+    r"""Check that a name is the same for Python, for recipes and reports, and for libraries in C++: UTF-8.
+
+    Args:
+        path: the file or folder.
+        is_path: False for other text of the user's, which only has to be UTF-8.
+
+    Raises:
+        InputFileError: a part of the path has bytes that are not UTF-8, or Python reads names otherwise.
+
+    Example:
+        >>> require_name("runs/\udcff")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: the name '\xff' is not UTF-8
+        hint: rename it: recipes, reports and the libraries for models have names in UTF-8 only
+    """
+    encoding = sys.getfilesystemencoding()
+    for name in Path(path).parts:
+        # What Python cannot decode it keeps as halves of surrogate pairs, which no other encoding has.
+        found = name.encode("utf-8", "surrogateescape")
+        is_utf8 = found == name.encode("utf-8", "replace")
+        if is_utf8 and (not is_path or name.encode(encoding, "replace") == found):
+            continue
+        shown = found.decode("utf-8", "backslashreplace")
+        if encoding == "utf-8":
+            raise InputFileError(
+                f"the name '{shown}' is not UTF-8",
+                hint="rename it: recipes, reports and the libraries for models have names in UTF-8 only",
+            )
+        raise InputFileError(
+            f"the name '{shown}' is not {encoding.upper()}, the encoding of names in this locale",
+            hint="set PYTHONUTF8=1, or choose a locale in UTF-8: LC_ALL=C.UTF-8",
+        )
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """Return the content of a file.
+    """Return the content of a file, which may be a pipe, such as a shell's ``<(…)``.
 
     Args:
         path: the file.
@@ -55,8 +122,9 @@ def read_file(path: Path, what: str) -> bytes:
     Raises:
         InputFileError: it is missing, a folder, or cannot be read.
     """
+    _require_readable(path, what)
     try:
-        return require_file(path, what).read_bytes()
+        return path.read_bytes()
     except OSError as error:  # a disk or a share that fails
         reason = (error.strerror or str(error)).lower()
         raise InputFileError(

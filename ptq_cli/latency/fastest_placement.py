@@ -47,10 +47,11 @@ def fastest_placement(
         profile: of the model.
 
     Edge case:
-        A layer that is kept in float can keep the next one in float, too (docs/decisions/0018). Where that
-        happens, the cheaper of two remedies is taken: both in float, or both in integers. What only moves
-        values, or clamps them, follows its neighbors. A placement that would quantize a tensor that the
-        calibration did not measure is not taken: what reads that tensor stays in float, too.
+        A layer that is kept in float can keep the next one in float, too
+        (docs/decisions/0009-layers-that-stay-float.md). Where that happens, the cheaper of two remedies is
+        taken: both in float, or both in integers. What only moves values, or clamps them, follows its
+        neighbors. A placement that would quantize a tensor that the calibration did not measure is not taken:
+        what reads that tensor stays in float, too.
     """
     circuit, excluded = circuit_of_profile(model, plan, profile), _in_float(model, plan, target)
     seam, leading = Seam(profile.seam_fixed, profile.seam_element), _leading(model, target)

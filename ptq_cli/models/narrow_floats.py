@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.converting.opset import opset_of
+from ptq_cli.models.files.mapped_constants import moved_tensor
 from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.models.operators.two_levels import is_dynamic_quantize, is_in_two_levels
-from ptq_cli.models.preparing.fold_lazily import LAZY, lazy_tensor
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 LARGEST = float(np.finfo(np.float16).max)
@@ -208,9 +208,7 @@ def _narrow_attributes(node: ir.Node) -> None:
 
 
 def _narrowed(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    if isinstance(tensor, LAZY):
-        return lazy_tensor(tensor, to_half, name)
-    return ir.tensor(to_half(tensor.numpy()), name=name)
+    return moved_tensor(tensor, to_half, name)
 
 
 def to_half(array: Array) -> Array:

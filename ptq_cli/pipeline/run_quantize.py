@@ -137,6 +137,7 @@ def run_quantize(
         progress=progress,
     )
     write_together(made.files)
+    run.discard_other_models(made.result.export.output)
     discard_checkpoints(run)
     return made.result
 
@@ -176,7 +177,7 @@ def make_quantization(
         PtqError: as ``run_quantize`` does.
     """
     recipe = resolved.recipe
-    require_outputs(run, input_files(recipe), output)
+    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
     require_device(resolved.machine.device)
     evaluate = is_evaluated(recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
@@ -186,6 +187,7 @@ def make_quantization(
     if restart:
         discard_checkpoints(run)
     opened = open_subject(resolved, progress, run.float_model, dataset)
+    request, resolved = opened.as_given(request, resolved)
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
     tensor_settings(opened.model.model, opened.plan, resolved.target, tensor_recipe(recipe))
     subject, changed = rescaled(opened, resolved, progress)

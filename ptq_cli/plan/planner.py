@@ -21,6 +21,7 @@ from ptq_cli.plan.layers.ties import Groups
 from ptq_cli.plan.questions.already_quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.questions.neighbors import Reasons, Rules, moved_from
 from ptq_cli.plan.questions.nested_layers import nested_refusals
+from ptq_cli.plan.questions.pair_orders import with_pairs
 from ptq_cli.plan.reasons import layer_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import ActivationRule, Target
@@ -70,7 +71,7 @@ def make_plan(
         raise quantized_already(quantizing[0])
     if not plan.weights and not plan.activations and not may_be_empty:
         raise _nothing(plan, target, is_dynamic=bool(dynamic))
-    return plan
+    return plan.with_weights(with_pairs(model.graph, plan, target, {site: site for site in plan.weights}), {})
 
 
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ptq_cli.core.numbers.formats import NumberFormat
+from ptq_cli.core.numbers.pair_sums import PairRule
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class WeightSite:
         block_kernel: the runtime's kernel that reads the blocks; empty if there is none.
         dynamic: what shares a scale of the activations that the node multiplies it with, if these become
             integers at each run: ``"row"`` or ``"tensor"``; empty otherwise.
+        preserves_sums: its integers are chosen so that the errors of each filter and channel add up to 0.
+        pairs: what two neighbors along K may add up to for every kernel to be exact; None if no kernel adds
+            products of two in 16 bits. It follows from the plan, and is not part of what a site is.
     """
 
     tensor: str
@@ -60,6 +64,8 @@ class WeightSite:
     block_axis: int | None = None
     block_kernel: str = ""
     dynamic: str = ""
+    preserves_sums: bool = False
+    pairs: PairRule | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ptq_cli.core.documents.decoding import decode_value
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.read_files import require_name
 from ptq_cli.recipe.schema import Recipe
 
 Settings = TypeVar("Settings")
@@ -109,8 +110,10 @@ class _Toml:
         # What a metric of the user's is given, it alone knows.
         if kind is Any:
             return value
-        if isinstance(value, str) and "\0" in value:
-            raise self.refusal(value, "text without a NUL character", place)
+        if isinstance(value, str):
+            if "\0" in value:
+                raise self.refusal(value, "text without a NUL character", place)
+            require_name(value, is_path=False)
         if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

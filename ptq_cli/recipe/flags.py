@@ -73,10 +73,11 @@ class SharedSettings(TypedDict, total=False):
     latency: bool
     eval_samples: int
     max_drop: dict[str, Limit]
-    max_ratio: dict[str, float]
-    min: dict[str, float]
+    max_ratio: dict[str, Limit]
+    min: dict[str, Limit]
     max_size: str
     max_latency_ratio: float
+    require_portable: bool
     baseline: str
     max_regression: dict[str, Limit]
     strict: bool
@@ -174,6 +175,7 @@ FLAG_KEYS: dict[str, tuple[str, ...]] = {
     "min": ("gate.min",),
     "max_size": ("gate.max_size",),
     "max_latency_ratio": ("gate.max_latency_ratio",),
+    "require_portable": ("gate.require_portable",),
     "baseline": ("gate.baseline",),
     "max_regression": ("gate.max_regression",),
     "strict": ("gate.strict",),
@@ -221,7 +223,8 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
         ``weight_amax="percentile"`` it is for the weights.
 
     Raises:
-        UsageError: there is no setting of that name; only the Python API can cause this.
+        UsageError: there is no setting of that name, or its value is not a list; only the Python API can
+            cause this.
 
     Example:
         >>> settings_to_table({"method": "max", "batch_size": 8})["calibration"]
@@ -244,6 +247,10 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
             table.setdefault(section, {})[field] = value
     if "percentile" in settings and "amax" not in settings and settings.get("weight_amax") != "percentile":
         table["amax"]["method"] = "percentile"
+    for name in (*OVERRIDE_FLAGS, OVERRIDE):
+        # A text would be taken for the list of its characters.
+        if not isinstance(settings.get(name, ()), (list, tuple)):
+            raise UsageError(f"'{name}' is {settings[name]!r:.80}, expected a list", hint=f"correct '{name}'")
     overrides = [
         {key: pattern, "quantize": quantize}
         for name, (key, quantize) in OVERRIDE_FLAGS.items()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from ptq_cli.core.entry_point import is_entry_point, resolve_entry_point
+from ptq_cli.core.read_files import require_name
 from ptq_cli.recipe.schema import Recipe
 
 
@@ -68,6 +69,9 @@ def resolve_location(text: str, folder: Path) -> str:
         ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is the
         user's home.
 
+    Raises:
+        InputFileError: a name is not UTF-8.
+
     Example:
         >>> resolve_location("model.py:build", Path("/models"))
         '/models/model.py:build'
@@ -76,10 +80,11 @@ def resolve_location(text: str, folder: Path) -> str:
     """
     # Not Path.expanduser(), which raises where there is no such user; such a name is a file's.
     text = os.path.expanduser(text)  # noqa: PTH111
-    if is_entry_point(text) and not (folder / text).exists():
-        return resolve_entry_point(text, folder)
+    is_code = is_entry_point(text) and not (folder / text).exists()
     # Not Path.resolve(): a link that the user named stays a link in messages.
-    return os.path.normpath(folder / text)
+    location = resolve_entry_point(text, folder) if is_code else os.path.normpath(folder / text)
+    require_name(location)
+    return location
 
 
 def relative_location(location: str, folder: Path) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from itertools import pairwise
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.tensors import Array
@@ -11,6 +11,8 @@ from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.runtime.engines.engine import OpenedModel
 
 Batch = Mapping[str, Array]
+RunsOfTurns = tuple[tuple[float, ...], ...]
+"""Seconds of the runs of one model, by turn."""
 
 RUNS_A_TURN = 3
 """Their median leaves out one that something else on the machine held up."""
@@ -33,16 +35,27 @@ class Turns:
         processors: seconds of processor time of all threads, likewise.
     """
 
-    seconds: tuple[tuple[tuple[float, ...], ...], ...]
-    processors: tuple[tuple[tuple[float, ...], ...], ...]
+    seconds: tuple[RunsOfTurns, ...]
+    processors: tuple[RunsOfTurns, ...]
 
-    def medians(self, model: int) -> list[float]:
-        """Return the middle one of each turn's runs, by the clock."""
-        return [median(runs) for runs in self.seconds[model]]
+    def parts(self, most: int) -> list["Turns"]:
+        """Return the turns in so many parts, each of turns that followed one another; fewer of few turns.
 
-    def processor_medians(self, model: int) -> list[float]:
-        """Return the middle one of each turn's runs, in processor time."""
-        return [median(runs) for runs in self.processors[model]]
+        Example:
+            >>> clock = (((1.0,), (2.0,), (3.0,)),)
+            >>> [part.seconds for part in Turns(clock, clock).parts(2)]
+            [(((1.0,),),), (((2.0,), (3.0,)),)]
+        """
+        turns = len(self.seconds[0])
+        count = max(1, min(most, turns))
+        ends = [turns * index // count for index in range(count + 1)]
+        return [
+            Turns(
+                tuple(model[begin:end] for model in self.seconds),
+                tuple(model[begin:end] for model in self.processors),
+            )
+            for begin, end in pairwise(ends)
+        ]
 
 
 def take_turns(

@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import pytest
 
 from ptq_cli.amax.decide import decide, decide_range
 from ptq_cli.amax.method_registry import METHODS
@@ -13,6 +12,7 @@ from ptq_cli.core.numbers.arithmetic import fake_quantize
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(41)
 NORMAL = RNG.normal(size=4000).astype(np.float32)
@@ -31,9 +31,9 @@ ARRAYS = {
 }
 FORMATS = [IntegerFormat(bits, signed=signed) for bits in (2, 4, 8, 11, 16) for signed in (True, False)]
 
-pytestmark = pytest.mark.parametrize("method", METHODS)
-each_array = pytest.mark.parametrize("name", ARRAYS)
-symmetric_or_not = pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
+each_method = each_case("method", METHODS)
+each_array = each_case("name", ARRAYS)
+symmetric_or_not = each_case("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 
 
 def statistics_of(*arrays):
@@ -48,6 +48,7 @@ def kept(name):
     return statistics_of(ARRAYS[name])
 
 
+@each_method
 @each_array
 def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, name):
     for format in FORMATS:
@@ -57,6 +58,7 @@ def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, name)
         assert choice.low == -choice.high, format
 
 
+@each_method
 @each_array
 def test_range_holds_zero_and_is_no_wider_than_the_values(method, name):
     array = ARRAYS[name]
@@ -72,7 +74,8 @@ def test_range_holds_zero_and_is_no_wider_than_the_values(method, name):
             assert choice.high == 0, format
 
 
-@pytest.mark.parametrize("format", [INT8_NARROW, IntegerFormat(4, signed=True, narrow_range=True)], ids=str)
+@each_method
+@each_case("format", [INT8_NARROW, IntegerFormat(4, signed=True, narrow_range=True)], ids=str)
 def test_sign_does_not_matter_to_a_symmetric_range(method, format):
     settings = AmaxSettings(method=method)
     for name, array in ARRAYS.items():
@@ -83,8 +86,9 @@ def test_sign_does_not_matter_to_a_symmetric_range(method, format):
         assert one == other, name
 
 
+@each_method
 @symmetric_or_not
-@pytest.mark.parametrize("arrays", [[], [np.zeros(9, np.float32)]], ids=["no values", "only zeros"])
+@each_case("arrays", [[], [np.zeros(9, np.float32)]], ids=["no values", "only zeros"])
 def test_nothing_to_see_is_zero_and_gets_scale_one(method, arrays, symmetric):
     found = decide(statistics_of(*arrays), AmaxSettings(method=method), UINT8, symmetric=symmetric)
 
@@ -93,6 +97,7 @@ def test_nothing_to_see_is_zero_and_gets_scale_one(method, arrays, symmetric):
     assert fake_quantize(np.zeros(3, np.float32), found.parameters).tolist() == [0, 0, 0]
 
 
+@each_method
 @each_array
 @symmetric_or_not
 def test_parameters_hold_zero_and_the_range(method, name, symmetric):
@@ -113,6 +118,7 @@ def require_zero_and_the_range(array, format, found):
     assert (error <= float(parameters.scale) * 1.001).all()
 
 
+@each_method
 @symmetric_or_not
 def test_order_and_size_of_the_batches_do_not_matter(method, symmetric):
     parts, settings = np.split(NORMAL, 8), AmaxSettings(method=method)
@@ -125,6 +131,7 @@ def test_order_and_size_of_the_batches_do_not_matter(method, symmetric):
     assert len(ranges) == 1
 
 
+@each_method
 @symmetric_or_not
 def test_power_of_two_scales_the_range_exactly(method, symmetric):
     values, settings = NORMAL[NORMAL > -1], AmaxSettings(method=method)
@@ -139,6 +146,7 @@ def test_power_of_two_scales_the_range_exactly(method, symmetric):
             assert scaled.candidates == one.candidates, (format, power)
 
 
+@each_method
 @each_array
 def test_weights_are_decided_channel_by_channel(method, name):
     array, settings = ARRAYS[name], AmaxSettings(weight_method=method)

@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import onnxruntime
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +23,7 @@ from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.quantizers.scaled import affine
 from ptq_cli.quantizers.scaled import scaled_quantize as scaled
+from tests.each_case import each_case
 
 INT16, UINT16 = IntegerFormat(16, signed=True), IntegerFormat(16, signed=False)
 INT4, UINT4 = IntegerFormat(4, signed=True), IntegerFormat(4, signed=False)
@@ -120,8 +120,8 @@ def probes(scale: np.float32, format: IntegerFormat, seed: int = 0):
     return np.concatenate([part.astype(np.float32) for part in parts])
 
 
-@pytest.mark.parametrize("format", RUNTIME_FORMATS, ids=lambda format: format.name)
-@pytest.mark.parametrize("scale", SCALES)
+@each_case("format", RUNTIME_FORMATS, ids=lambda format: format.name)
+@each_case("scale", SCALES)
 def test_per_tensor(format, scale):
     middle = (format.qmin + format.qmax + 1) // 2
     for zero_point in (format.qmin, middle, middle + 5, format.qmax):
@@ -129,8 +129,8 @@ def test_per_tensor(format, scale):
         assert_all_agree(probes(np.float32(scale), format), parameters)
 
 
-@pytest.mark.parametrize("format", RUNTIME_FORMATS, ids=lambda format: format.name)
-@pytest.mark.parametrize("shape", [(4,), (3, 17), (5, 1), (1, 5), (2, 3, 33), (4, 3, 5, 7)], ids=str)
+@each_case("format", RUNTIME_FORMATS, ids=lambda format: format.name)
+@each_case("shape", [(4,), (3, 17), (5, 1), (1, 5), (2, 3, 33), (4, 3, 5, 7)], ids=str)
 def test_per_axis(format, shape):
     rng = np.random.default_rng(len(shape))
     for axis, magnitude in itertools.product([*range(len(shape)), -1], [4, 60]):
@@ -145,13 +145,13 @@ def test_per_axis(format, shape):
         assert_all_agree(x.astype(np.float32), parameters)
 
 
-@pytest.mark.parametrize("length", range(70))
+@each_case("length", range(70))
 def test_every_length_of_a_vector_loop(length):
     x = probes(np.float32(0.1), UINT8)[400 : 400 + length]
     assert_all_agree(x, QuantParameters(np.asarray(0.1, np.float32), np.asarray(7, np.int64), UINT8))
 
 
-@pytest.mark.parametrize("format", RUNTIME_FORMATS, ids=lambda format: format.name)
+@each_case("format", RUNTIME_FORMATS, ids=lambda format: format.name)
 def test_nan_is_the_one_thing_that_differs(format):
     parameters = QuantParameters(np.asarray(1.0, np.float32), np.asarray(3, np.int64), format)
     x = np.full(5, np.nan, np.float32)
@@ -159,8 +159,8 @@ def test_nan_is_the_one_thing_that_differs(format):
     assert np.isnan(in_torch(x, parameters)).all()
 
 
-@pytest.mark.parametrize("format", [INT4, UINT4], ids=lambda format: format.name)
-@pytest.mark.parametrize("axis", [None, 0, 1])
+@each_case("format", [INT4, UINT4], ids=lambda format: format.name)
+@each_case("axis", [None, 0, 1])
 def test_four_bits(format, axis):
     # Not beyond 2^31 steps: there ONNX Runtime 1.31 wraps to the other end along the last axis.
     granularity = PerTensor() if axis is None else PerAxis(axis)

@@ -1,9 +1,9 @@
 """What every collector of the registry promises."""
 
 import numpy as np
-import pytest
 
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(17)
 VALUES = RNG.normal(size=(6, 40)).astype(np.float32)
@@ -18,11 +18,12 @@ BAD = {
     "nan behind a new range": np.array([1e30, -1e30, np.nan], np.float32),
 }
 
-pytestmark = pytest.mark.parametrize("method", COLLECTORS)
+each_method = each_case("method", COLLECTORS)
 
 
-@pytest.mark.parametrize("array", BAD.values(), ids=BAD)
-@pytest.mark.parametrize("before", [0, 1], ids=["at first", "after a batch"])
+@each_method
+@each_case("array", BAD.values(), ids=BAD)
+@each_case("before", [0, 1], ids=["at first", "after a batch"])
 def test_what_is_not_finite_is_reported_and_not_added(method, array, before):
     collector = make_collector(method)
     for _ in range(before):
@@ -36,7 +37,8 @@ def test_what_is_not_finite_is_reported_and_not_added(method, array, before):
     assert collector.statistics().count == (before + 1) * VALUES.size
 
 
-@pytest.mark.parametrize(
+@each_method
+@each_case(
     "array",
     [VALUES, VALUES.astype(np.float16), VALUES.astype(np.float64), (VALUES * 50).astype(np.int8), VALUES > 0],
     ids=["float32", "float16", "float64", "int8", "bool"],
@@ -52,6 +54,7 @@ def test_range_and_count_are_those_of_the_values(method, array):
     assert found.minimum.dtype == found.maximum.dtype == np.float32
 
 
+@each_method
 def test_all_zero_first_batch_then_values(method):
     late, early = make_collector(method), make_collector(method)
     zeros = np.zeros((3, 5), np.float32)
@@ -63,6 +66,7 @@ def test_all_zero_first_batch_then_values(method):
     assert late.statistics().high == VALUES.max()
 
 
+@each_method
 def test_all_zero_is_an_empty_range(method):
     collector = make_collector(method)
 
@@ -71,7 +75,8 @@ def test_all_zero_is_an_empty_range(method):
     assert (collector.statistics().low, collector.statistics().high) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("sizes", [[6], [1] * 6, [5, 1], [1, 0, 5], [2, 3, 1]], ids=str)
+@each_method
+@each_case("sizes", [[6], [1] * 6, [5, 1], [1, 0, 5], [2, 3, 1]], ids=str)
 def test_uneven_batches_give_the_same(method, sizes):
     whole, parts = make_collector(method), make_collector(method)
     whole.update(VALUES)
@@ -81,6 +86,7 @@ def test_uneven_batches_give_the_same(method, sizes):
     assert parts.statistics() == whole.statistics()
 
 
+@each_method
 def test_shapes_may_differ_from_batch_to_batch(method):
     collector = make_collector(method)
 
@@ -91,6 +97,7 @@ def test_shapes_may_differ_from_batch_to_batch(method):
     assert collector.statistics().count == VALUES.size + 8
 
 
+@each_method
 def test_update_does_not_change_the_array(method):
     array = VALUES.copy()
 
@@ -99,6 +106,7 @@ def test_update_does_not_change_the_array(method):
     np.testing.assert_array_equal(array, VALUES)
 
 
+@each_method
 def test_statistics_can_be_read_at_any_time(method):
     collector = make_collector(method)
     collector.update(VALUES)
@@ -109,6 +117,7 @@ def test_statistics_can_be_read_at_any_time(method):
     assert first.count == VALUES.size and first.high == VALUES.max()
 
 
+@each_method
 def test_empty_collector_is_the_neutral_element(method):
     collector, nothing = make_collector(method), make_collector(method)
     collector.update(VALUES)

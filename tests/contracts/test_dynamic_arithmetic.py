@@ -14,6 +14,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
+from tests.each_case import each_case
 
 Floats = npt.NDArray[np.float32]
 FUSED = 2e-6
@@ -80,9 +81,9 @@ def run(model: onnx.ModelProto, x: Floats, *, optimize: bool) -> Floats:
     return found
 
 
-@pytest.mark.parametrize("opset", [17, 21])
-@pytest.mark.parametrize("kind", ["row", "tensor"])
-@pytest.mark.parametrize("layer", LAYERS)
+@each_case("opset", [17, 21])
+@each_case("kind", ["row", "tensor"])
+@each_case("layer", LAYERS)
 def test_a_layer_equals_its_arithmetic(layer: str, kind: str, opset: int) -> None:
     model = layer_model(layer, opset)
     plan = make_plan(model, load_target("ort-cpu"), dynamic={"layer": kind})

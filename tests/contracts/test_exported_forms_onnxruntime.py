@@ -4,7 +4,6 @@ import functools
 
 import numpy as np
 import onnxruntime
-import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_format import FixedPointFormat
 from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
 from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from tests.each_case import each_case
 
 torch.set_num_threads(1)
 
@@ -87,10 +87,10 @@ def probes(format):
     return np.concatenate([points, *near, np.array(EXTREMES, np.float32)]).astype(np.float32)
 
 
-@pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("keep_negative", [True, False])
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("integer", [-3, 0, 5])
+@each_case("bits", BITS)
+@each_case("keep_negative", [True, False])
+@each_case("symmetric", [False, True])
+@each_case("integer", [-3, 0, 5])
 def test_fixed_point_is_quantize_linear_at_ties_edges_and_extremes(bits, keep_negative, symmetric, integer):
     format = FixedPointFormat(bits, integer, symmetric, keep_negative)
     x = probes(format)
@@ -166,8 +166,8 @@ def gather_session(found):
     return session_of(nodes, [], constants, opset=21)
 
 
-@pytest.mark.parametrize("count", [2, 16, 17, 256])
-@pytest.mark.parametrize("axis", [None, 0, 1])
+@each_case("count", [2, 16, 17, 256])
+@each_case("axis", [None, 0, 1])
 def test_indices_and_codebook_are_gather(count, axis):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(7, 3, 5, generator=generator)

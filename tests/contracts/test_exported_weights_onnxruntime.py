@@ -25,7 +25,8 @@ from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
-from tests.placements import placed
+from tests.each_case import each_case
+from tests.placements import PLAIN_WEIGHTS, placed
 from tests.quantized import quantize_model
 
 torch.set_num_threads(1)
@@ -70,7 +71,7 @@ def export(settings: WeightSettings) -> tuple[Weights, Weights, onnx.ModelProto]
     """Return the float weights, what ONNX Runtime reads in their place, and the exported model."""
     model = prepare(ir.from_proto(float_model()), "test")
     floats = {name: np.array(model.graph.initializers[name].const_value.numpy()) for name in AXES}
-    placement = placed(model, replace(Recipe(), weights=settings))
+    placement = placed(model, replace(Recipe(), weights=settings), str(PLAIN_WEIGHTS))
     model = with_opset(model, placement.opset, "test")
     parameters = decide_all(
         model,
@@ -117,7 +118,7 @@ def channels(weight: np.ndarray, axis: int) -> list[torch.Tensor]:
     return list(torch.tensor(weight).unbind(axis))
 
 
-@pytest.mark.parametrize("bits", range(2, 9))
+@each_case("bits", range(2, 9))
 def test_scaled(bits):
     floats, found, _ = export(WeightSettings(bits=bits))
     for name, axis in AXES.items():
@@ -126,7 +127,7 @@ def test_scaled(bits):
         assert_same_bits(found[name], expected)
 
 
-@pytest.mark.parametrize("bits", range(2, 9))
+@each_case("bits", range(2, 9))
 def test_fixed_point_with_a_point_for_each_channel(bits):
     floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits))
     for name, axis in AXES.items():
@@ -144,7 +145,7 @@ def test_fixed_point_with_one_point(bits):
         assert_same_bits(found[name], fixed_point(torch.tensor(floats[name]), bits, 1))
 
 
-@pytest.mark.parametrize("bits", range(2, 9))
+@each_case("bits", range(2, 9))
 def test_fixed_point_with_a_found_power_of_two(bits):
     floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits, alpha="auto_po2"))
     for name, axis in AXES.items():
@@ -153,7 +154,7 @@ def test_fixed_point_with_a_found_power_of_two(bits):
         assert_same_bits(found[name], expected)
 
 
-@pytest.mark.parametrize("bits", range(2, 8))
+@each_case("bits", range(2, 8))
 def test_dorefa(bits):
     floats, found, _ = export(WeightSettings(quantizer="dorefa", bits=bits))
     for name, axis in AXES.items():
@@ -175,8 +176,8 @@ def test_step(bits):
         assert_same_bits(found[name], torch.clamp(expected, float(low * width), float(high * width)))
 
 
-@pytest.mark.parametrize("granularity", ["tensor", "channel"])
-@pytest.mark.parametrize("count", [2, 16, 17])
+@each_case("granularity", ["tensor", "channel"])
+@each_case("count", [2, 16, 17])
 def test_centers(count, granularity):
     settings = WeightSettings(quantizer="centers", centers=count, granularity=granularity, seed=3)
     floats, found, _ = export(settings)
@@ -194,7 +195,7 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("name", PACKED)
+@each_case("name", PACKED)
 def test_four_bits_are_stored_two_in_a_byte(name):
     settings, dtype = PACKED[name]
     _, _, model = export(settings)

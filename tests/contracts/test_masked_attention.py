@@ -53,9 +53,11 @@ def require_attention_is_quantized(model: ir.Model, names: list[str]) -> None:
 def require_no_quantized_mask(model: ir.Model, wanted: dict[str, np.ndarray], target: str) -> None:
     batches = [batch(seed) for seed in range(8)]
     plan = make_plan(model, load_target(target))
-    found = ranges(model, plan, batches)
-    assert {key: pair for key, pair in found.items() if max(map(abs, pair)) > LARGEST} == {}, target
+    seen = ranges(model, plan, batches)
+    assert {key: pair for key, pair in seen.items() if max(map(abs, pair)) > LARGEST} == {}, target
     result = quantize_model(model, plan, parameters(model, plan, batches))
     for optimize in (True, False):
-        for name, output in zip(wanted, run(result, batches[0], optimize=optimize), strict=True):
+        # A GPU saturates no sums, and this processor may.
+        found = run(result, batches[0], optimize=optimize, exact_sums=target == "tensorrt")
+        for name, output in zip(wanted, found, strict=True):
             assert sqnr_db(wanted[name], output) > LEAST_DB, (target, name)

@@ -24,6 +24,7 @@ from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.taps import tap
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run, serialized, sqnr_db
 
 IF = """(float[N,8,8,8] x, float[N] g) => (float[N,8,8,8] y)
@@ -117,7 +118,7 @@ def written(folder: Path, case: str) -> tuple[Path, ir.Model, dict[str, Array]]:
     return path, model, arrays
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_it_runs_in_integers_and_near_the_float_model(tmp_path: Path, case: str) -> None:
     path, model, arrays = written(tmp_path, case)
     data, run_path = tmp_path / "data.npz", tmp_path / "run"

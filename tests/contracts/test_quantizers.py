@@ -6,6 +6,7 @@ import torch
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.blocks import BLOCK
 from tests.contracts.quantizer_families import AXIS, FAMILIES, Family
+from tests.each_case import each_case
 
 torch.set_num_threads(1)
 
@@ -15,7 +16,7 @@ HALVES = [torch.float16, torch.bfloat16]
 
 def families(wanted):
     chosen = [pytest.param(family, id=family.name) for family in FAMILIES if wanted(family)]
-    return pytest.mark.parametrize("family", chosen)
+    return each_case("family", chosen)
 
 
 every_family = families(lambda _family: True)
@@ -64,7 +65,7 @@ def test_larger_inputs_never_give_smaller_outputs(family):
 
 
 @every_family
-@pytest.mark.parametrize("dtype", [*HALVES, torch.float64], ids=str)
+@each_case("dtype", [*HALVES, torch.float64], ids=str)
 def test_other_dtypes_are_computed_in_float32(family, dtype):
     x = sample(family, 3, AXIS, 33).to(dtype)
     found = family.apply(x)
@@ -77,7 +78,7 @@ def test_other_dtypes_are_computed_in_float32(family, dtype):
 
 
 @every_family
-@pytest.mark.parametrize("shape", [(0, AXIS, 4), (2, AXIS, 0), (1, AXIS, 1)], ids=str)
+@each_case("shape", [(0, AXIS, 4), (2, AXIS, 0), (1, AXIS, 1)], ids=str)
 def test_small_shapes(family, shape):
     x = torch.ones(shape)
     assert family.apply(x).shape == shape
@@ -191,15 +192,14 @@ def test_as_one_graph_it_is_the_same(family):
     assert_compiles(family, torch.float32, "aot_eager")
 
 
-@pytest.mark.parametrize("name", ["scaled"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_it_is_the_same(name):
-    (family,) = (family for family in FAMILIES if family.name == name)
+def test_compiled_it_is_the_same():
+    family = next(family for family in FAMILIES if family.name == "scaled")
     assert_compiles(family, torch.float32, "inductor")
 
 
 @pytest.mark.nightly
-@every_family
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_every_quantizer_compiles_in_every_dtype(family, dtype):

@@ -25,6 +25,7 @@ from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 from ptq_cli.report.analysis.constant_costs import use_of
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from tests.contracts.ops.case import graph
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 SEQUENCE = "float[7,N,64] x"
@@ -51,9 +52,9 @@ def exported(text: str, target: str = "ort-cpu") -> tuple[ir.Model, ir.Model]:
     return model, quantized(model, make_plan(model, load_target(target)))
 
 
-@pytest.mark.parametrize("target", ["ort-cpu", "ort-cpu-avx2", "generic"])
-@pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize("op", GATES)
+@each_case("target", ["ort-cpu", "generic"])
+@each_case("directions", [1, 2])
+@each_case("op", GATES)
 def test_a_file_of_one_layer_has_a_quarter_of_the_bytes_and_nearly_its_results(op, directions, target):
     model, made = exported(layer(op, 96, directions), target)
     inputs, before, after = sample(model, 5), serialized(model), serialized(made)
@@ -70,8 +71,8 @@ def test_a_file_of_one_layer_has_a_quarter_of_the_bytes_and_nearly_its_results(o
             assert sqnr_db(wanted, found) > LEAST_DB[op]
 
 
-@pytest.mark.parametrize(
-    ("more", "inputs"),
+@each_case(
+    "more, inputs",
     [
         (", clip=0.5", "x, w, r, b"),
         (", input_forget=1", "x, w, r, b"),
@@ -125,13 +126,18 @@ def test_each_direction_and_channel_has_a_scale_of_its_own(op):
     for constant in constants:
         weight = model.graph.initializers[constant.tensor].const_value.numpy()
         found = constant_values(TwinGraphs(model, made), constant)
-        assert np.allclose(found.scale * 127, np.abs(weight).max(axis=2), rtol=1e-6)
-        assert found.dtype == "int8" and np.abs(found.integers).max() == 127
+        # With room for neighbors of one sign, where a kernel adds them in pairs.
+        one, other = weight[..., 0::2], weight[..., 1::2]
+        sums = np.where(one * other > 0, np.abs(one + other), 0).max(axis=2) if op == "LSTM" else 0
+        wanted = np.maximum(np.abs(weight).max(axis=2) / 127, sums / 128)
+        assert np.allclose(found.scale, wanted, rtol=1e-6)
+        largest = np.rint(np.abs(weight).max(axis=2) / wanted).max() if op == "LSTM" else 127
+        assert found.dtype == "int8" and np.abs(found.integers).max() == largest
         assert np.abs(found.values - weight).max() <= found.scale.max() / 2 * 1.001
 
 
-@pytest.mark.parametrize(
-    ("weights", "least_db", "kernel"),
+@each_case(
+    "weights, least_db, kernel",
     [
         ({"granularity": "tensor"}, 30.0, True),
         ({"bits": 4}, 10.0, True),
@@ -143,7 +149,7 @@ def test_each_direction_and_channel_has_a_scale_of_its_own(op):
     ],
     ids=["tensor", "4 bits", "blocks", "centers", "dorefa", "fixed_point", "step"],
 )
-@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+@each_case("op", ["LSTM", "GRU"])
 def test_every_quantizer_of_weights_is_stored_and_analyzed(op, weights, least_db, kernel):
     model, made = placed(layer(op, 64, directions=2), **weights)
     inputs = sample(model)
@@ -193,8 +199,7 @@ def test_an_excluded_layer_is_unchanged():
 
 def test_eight_bits_break_the_rule_of_a_target_that_adds_products_in_16_bits():
     _, made = exported(layer("LSTM", 64))
-    target = load_target("ort-cpu-avx2")
-    (fault, other) = target_faults(made, target)
+    target = load_target("ort-cpu")
+    assert list(target_faults(made, target)) == []
+    (fault, other) = target_faults(made, replace(target, weight=replace(target.weight, bits=7)))
     assert fault.text == "'y': integers beyond ±64, for which 16-bit sums can overflow" == other.text
-    wide = replace(target, weight=replace(target.weight, bits=8))
-    assert list(target_faults(made, wide)) == []

@@ -5,6 +5,7 @@ import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 MOVED = """(float[N,3,8,8] x) => (float[] y) <float[3,3,3,3] w, float[3] b, int64[3] s = {0,-1,4}> {
@@ -12,8 +13,8 @@ MOVED = """(float[N,3,8,8] x) => (float[] y) <float[3,3,3,3] w, float[3] b, int6
     y = Reshape(c, s) }"""
 
 
-@pytest.mark.parametrize("opset", [13, 17, 20, 21, 23])
-@pytest.mark.parametrize("target", ["generic", "tensorrt"])
+@each_case("opset", [13, 17, 20, 21, 23])
+@each_case("target", ["generic", "tensorrt"])
 def test_it_runs_in_every_opset(target: str, opset: int):
     model = build(MOVED, opset)
     result = quantized(model, make_plan(model, load_target(target)))

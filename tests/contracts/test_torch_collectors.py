@@ -19,6 +19,7 @@ from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
 from ptq_cli.core.errors import RuntimeFailedError, UnknownNameError
 from ptq_cli.pipeline.calibration.counting.device_collectors import make_torch_collector
 from tests.devices import require_or_skip
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(29)
 NORMAL = RNG.normal(size=6000).astype(np.float32)
@@ -111,8 +112,8 @@ def test_every_collector_is_there_twice() -> None:
         make_torch_collector("histgram")
 
 
-@pytest.mark.parametrize("method", COLLECTORS)
-@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+@each_case("method", COLLECTORS)
+@each_case("array", ARRAYS.values(), ids=ARRAYS)
 def test_the_bytes_are_those_of_numba(method: str, array: np.ndarray) -> None:
     for before in BEFORE.values():
         first = [np.array(before, np.float32)] if before else []
@@ -120,9 +121,9 @@ def test_the_bytes_are_those_of_numba(method: str, array: np.ndarray) -> None:
         require_same(*on_both(method, [*first, array]))
 
 
-@pytest.mark.parametrize("method", COLLECTORS)
-@pytest.mark.parametrize("array", BAD.values(), ids=BAD)
-@pytest.mark.parametrize("before", [0, 1], ids=["at first", "after a batch"])
+@each_case("method", COLLECTORS)
+@each_case("array", BAD.values(), ids=BAD)
+@each_case("before", [0, 1], ids=["at first", "after a batch"])
 def test_what_is_not_finite_is_reported_and_not_added(method: str, array: np.ndarray, before: int) -> None:
     collector, host = make_torch_collector(method), make_collector(method)
     for _ in range(before):
@@ -135,7 +136,7 @@ def test_what_is_not_finite_is_reported_and_not_added(method: str, array: np.nda
     require_same(host.statistics(), collector.statistics())
 
 
-@pytest.mark.parametrize("size", [1, 255, 256, 257, 1024, 3001])
+@each_case("size", [1, 255, 256, 257, 1024, 3001])
 def test_parts_of_a_tensor_join_to_it(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_kernels, "PART_VALUES", 256)
     values = NORMAL[:size] * np.float32(1e-3)

@@ -11,6 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
 from ptq_cli.core.errors import PtqError, RecipeValueError, TargetOverrideError
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+from tests.each_case import each_case
 
 TOKENS, WIDTH, HIDDEN, BLOCK = 40, 64, 99, 32
 """The hidden layer has an odd number of values, which is no whole number of blocks: MatMulNBits takes
@@ -54,7 +56,7 @@ def quantized(folder: Path, *, tied: bool = True, **settings: Any) -> Path:
     language_model(folder / "model.onnx", tied=tied)
     settings = {"activation_mode": "float", "weight_bits": 4, "weight_block_size": BLOCK, **settings}
     ptq_cli.quantize(folder / "model.onnx", run=folder / "run", latency=False, **settings)
-    return folder / "run/model.int8.onnx"
+    return RunDirectory(folder / "run").quantized_model
 
 
 def session(path: Path, level: str, saved: Path | None = None) -> onnxruntime.InferenceSession:
@@ -71,8 +73,8 @@ def kernels(path: Path) -> list[str]:
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
-@pytest.mark.parametrize(
-    ("settings", "tied", "lookup"),
+@each_case(
+    "settings, tied, lookup",
     [
         ({"runtime_operators": True}, True, "GatherBlockQuantized"),
         ({"runtime_operators": True, "weight_symmetric": False}, True, "GatherBlockQuantized"),
@@ -141,7 +143,7 @@ def test_a_gemm_with_its_weight_turned_gets_a_kernel_too(tmp_path: Path, setting
         latency=False,
         **settings,
     )
-    path = tmp_path / "run/model.int8.onnx"
+    path = tmp_path / "run/model.w4.onnx"
     onnx.checker.check_model(path, full_check=False)
     proof = ptq_cli.verify(path)
     assert [item.kernel for item in proof.operators if item.op == "Gemm"] == ["MatMulNBits"] * 3
@@ -173,7 +175,7 @@ def test_a_turned_weight_outside_the_graph_is_the_same(
         )
         graph = onnx.load(made.export.output).graph
         found.append({item.name: numpy_helper.to_array(item).tobytes() for item in graph.initializer})
-    assert (tmp_path / "apart/model.int8.onnx.data").stat().st_size < 30_000
+    assert (tmp_path / "apart/model.w4.onnx.data").stat().st_size < 30_000
     assert found[0] == found[1]
     assert not any("transB" in str(node.attribute) for node in graph.node)
 
@@ -194,7 +196,7 @@ def test_layers_that_share_a_weight_get_a_kernel_each(tmp_path: Path) -> None:
     model.graph.initializer.append(numpy_helper.from_array(square, "square.weight"))
     onnx.save(model, tmp_path / "model.onnx")
     ptq_cli.quantize(tmp_path / "model.onnx", run=tmp_path / "run", preset="w4_block32", latency=False)
-    proof = ptq_cli.verify(tmp_path / "run/model.int8.onnx")
+    proof = ptq_cli.verify(tmp_path / "run/model.w4.onnx")
     assert [item.kernel for item in proof.operators if item.op == "MatMul"] == ["MatMulNBits"] * 3
     assert not proof.faults
 
@@ -218,7 +220,7 @@ def test_branches_read_blocks_of_weights_outside_them(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "model.onnx")
     ptq_cli.quantize(tmp_path / "model.onnx", run=tmp_path / "run", preset="w4_block32", latency=False)
-    path = tmp_path / "run/model.int8.onnx"
+    path = tmp_path / "run/model.w4.onnx"
     proof = ptq_cli.verify(path, random_inputs=True)
     assert [item.kernel for item in proof.operators if item.op == "MatMul"] == ["MatMulNBits"] * 2
     assert proof.verdict == "pass"
@@ -241,8 +243,8 @@ def test_verify_names_the_kernel_of_each_layer(tmp_path: Path) -> None:
     assert not proof.faults
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
+@each_case(
+    "settings, error, message",
     [
         ({"weight_block_size": 512}, TargetOverrideError, "reads blocks of 16, 32, 64, 128, 256"),
         ({"weight_block_size": 8}, TargetOverrideError, "would be restored to floats at each run"),

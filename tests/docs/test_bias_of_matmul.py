@@ -1,13 +1,13 @@
-"""The table of decision 0004: what ONNX Runtime makes of a quantized MatMul and the Add of its bias."""
+"""The table of decision 0008: what ONNX Runtime makes of a quantized MatMul and the Add of its bias."""
 
 from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.runtime.sessions.session import Session
+from tests.each_case import each_case
 
 MATRICES = {"none": {"MatMulIntegerToFloat"}, "float": {"Gemm"}, "int32": {"QGemm"}}
 SEQUENCE = {
@@ -56,9 +56,9 @@ def build(shape: list[int | str], bias: str) -> bytes:
     return bytes(model.SerializeToString())
 
 
-@pytest.mark.parametrize("bias", ["none", "float", "int32"])
-@pytest.mark.parametrize(
-    ("shape", "wanted"),
+@each_case("bias", ["none", "float", "int32"])
+@each_case(
+    "shape, wanted",
     [([4, 16], MATRICES), (["n", 16], MATRICES), ([4, 5, 16], MATRICES), (["n", 5, 16], SEQUENCE)],
     ids=lambda value: str(value) if isinstance(value, list) else "",
 )

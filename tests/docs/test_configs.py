@@ -16,6 +16,7 @@ from PIL import Image
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.recipe_layers import PRESETS, preset_names
+from tests.each_case import each_case
 from tools.pages import networks
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -58,13 +59,13 @@ def test_the_presets_are_those_of_the_checkout() -> None:
     assert len(preset_names()) == 16
 
 
-@pytest.mark.parametrize("name", preset_names())
+@each_case("name", preset_names())
 def test_every_preset_resolves(name: str, tmp_path: Path) -> None:
     recipe = resolve(Request(settings={}, preset=name, folder=tmp_path)).recipe
     assert recipe.model.path is None and recipe.calibration.data is None, "a preset names no files"
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+@each_case("path", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_resolves_and_names_all_that_a_run_needs(path: Path, tmp_path: Path) -> None:
     recipe = resolve(Request(settings={}, recipe_file=path, folder=tmp_path)).recipe
     places = [recipe.model.path, recipe.calibration.data, recipe.evaluation.data]
@@ -83,7 +84,7 @@ def test_every_target_loads(path: Path) -> None:
     assert target.name == path.stem and target.extends
 
 
-@pytest.mark.parametrize("path", [*RECIPES, *TARGETS], ids=lambda path: path.stem)
+@each_case("path", [*RECIPES, *TARGETS], ids=lambda path: path.stem)
 def test_every_file_has_a_line_in_the_readme_and_a_reason_for_its_settings(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert f"({path.relative_to(CONFIGS).as_posix()})" in README
@@ -144,8 +145,9 @@ def test_a_recipe_for_a_model_of_ones_own_runs_on_one(
     assert len(report["gates"]) == gates
 
 
-def test_the_target_runs_on_a_model_of_ones_own(tmp_path: Path, ptq: RunShell) -> None:
+@pytest.mark.parametrize("name", sorted(path.name for path in (CONFIGS / "targets").glob("*.toml")))
+def test_the_target_runs_on_a_model_of_ones_own(name: str, tmp_path: Path, ptq: RunShell) -> None:
     make_for_transformer(tmp_path)
-    target = CONFIGS / "targets" / "my-cpu.toml"
+    target = CONFIGS / "targets" / name
     told = ptq(f"ptq quantize model.onnx --data calib.npz --target {target} --run out", tmp_path)
     assert told.returncode == 0, told.stdout

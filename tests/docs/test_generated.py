@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 import numpy as np
-import pytest
 from PIL import Image
 
 from ptq_cli.cli.main import COMMANDS, cli
@@ -21,6 +20,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
+from tests.each_case import each_case
 from tools.draw_report import save
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ CODES = [
 ]
 
 WITH_EXAMPLES = (
-    *("tools.tables", "tools.marked", "benchmarks.zoo_metrics", "benchmarks.zoo"),
+    *("tools.tables", "tools.marked", "benchmarks.zoo_metrics", "benchmarks.zoo", "benchmarks.portable"),
     *("tools.pages.page_blocks", "tools.pages.page_commands", "tools.pages.page_faults", "tools.pages.shown"),
 )
 
@@ -80,7 +80,7 @@ def test_an_unknown_argument_is_a_usage_error() -> None:
     assert generate(ROOT, "--chekc").returncode == 2
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_case("name", COMMANDS)
 def test_every_command_and_option_is_described(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
@@ -97,7 +97,7 @@ def test_every_command_and_option_is_described(name: str) -> None:
 
 def test_every_exit_status_is_described() -> None:
     section = sections("commands.md")["Exit status"]
-    assert re.findall(r"^\| (\d+) \|", section, re.MULTILINE) == ["0", "1", "2", "3", "130"]
+    assert re.findall(r"^\| (\d+) \|", section, re.MULTILINE) == ["0", "1", "2", "3", "130", "143"]
 
 
 def test_every_error_code_is_described() -> None:
@@ -107,7 +107,7 @@ def test_every_error_code_is_described() -> None:
         assert "**Cause.** " in text and "**Remedy.** " in text
 
 
-@pytest.mark.parametrize("section", [item.name for item in fields(Recipe) if is_dataclass(item.type)])
+@each_case("section", [item.name for item in fields(Recipe) if is_dataclass(item.type)])
 def test_every_setting_is_described(section: str) -> None:
     text = sections("recipe.md")[section]
     settings = [item.name for item in fields(getattr(Recipe(), section))]
@@ -144,7 +144,7 @@ def test_a_screenshot_keeps_its_grounds_apart_and_its_few_colored_pixels(tmp_pat
         assert (found[row, 0] == pixels[row, 0]).all()
 
 
-@pytest.mark.parametrize("module", WITH_EXAMPLES)
+@each_case("module", WITH_EXAMPLES)
 def test_examples_of_the_tools(module: str) -> None:
     done = doctest.testmod(importlib.import_module(module))
     assert done.attempted and not done.failed

@@ -5,10 +5,10 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 from ptq_cli.recipe.decode import decode_recipe
+from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -39,7 +39,7 @@ def anchors(path: Path) -> set[str]:
     return {text.replace(" ", "-") for text in words}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@each_case("page", PAGES, ids=page_id)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(prose(page)):
         if link.startswith(("http:", "https:")):
@@ -52,7 +52,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page_id(page)}: {link}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@each_case("page", PAGES, ids=page_id)
 def test_blocks_of_code_are_code(page: Path) -> None:
     for language, text in FENCE.findall(page.read_text(encoding="utf-8")):
         if language == "python":
@@ -70,7 +70,7 @@ def test_blocks_of_code_are_code(page: Path) -> None:
             assert language in ("console", "text"), f"{page_id(page)} has a block of {language or 'nothing'}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@each_case("page", PAGES, ids=page_id)
 def test_no_path_of_a_machine_is_shown(page: Path) -> None:
     found = re.search(r"(?<![\w.])/(home|root|tmp|usr|work|Users|var)/", page.read_text(encoding="utf-8"))
     assert found is None, found

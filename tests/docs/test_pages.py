@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ptq_cli.core.errors import PtqError
+from tests.each_case import each_case
 from tools.pages.page_blocks import blocks, is_ptq, steps
 from tools.pages.page_commands import command_faults
 from tools.pages.page_faults import faults
@@ -57,7 +58,7 @@ def test_what_a_page_says_runs(name: str, tmp_path: Path, ptq: RunShell, shell: 
         assert not lost, f"{place}\n{lost}\nrun: python -m tools.pages.write_sessions {name}"
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@each_case("name", TEXTS)
 def test_every_block_runs_or_says_why_not(name: str) -> None:
     assert list(faults(TEXTS[name])) == []
     for block in blocks(TEXTS[name]):
@@ -75,7 +76,7 @@ def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
     return {name for step in listed if step.get("uses") == "./ptq" for name in step["with"]}
 
 
-@pytest.mark.parametrize("name", page_names())
+@each_case("name", page_names())
 def test_every_command_of_a_page_has_options_that_exist(name: str) -> None:
     assert list(command_faults(TEXTS[name])) == []
 
@@ -86,7 +87,7 @@ def test_every_module_that_a_page_runs_exists() -> None:
     assert [item for item in named if find_spec(item[1]) is None] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "Run `ptq quantise`.",
@@ -111,7 +112,7 @@ def test_what_is_left_out_is_not_misspelt() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "page",
     [
         "```bash\nptq verify\n```",

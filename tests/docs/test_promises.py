@@ -4,14 +4,14 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import ptq_cli
-from ptq_cli.cli.main import BUG, DONE, INTERRUPTED
+from ptq_cli.cli.main import BUG, DONE
 from ptq_cli.collectors.artifact import calibration_file
 from ptq_cli.core import errors
+from ptq_cli.core.work.own_process import INTERRUPTED, TERMINATED
 from ptq_cli.report.analysis import analysis_document
 from ptq_cli.report.document import details, report_document
+from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
 STABILITY = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ WORKFLOW = (WORKFLOWS / "ci.yml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.mark.parametrize("document", [report_document, analysis_document, details, calibration_file])
+@each_case("document", [report_document, analysis_document, details, calibration_file])
 def test_every_format_has_its_version(document: object) -> None:
     name, version = document.FORMAT, document.FORMAT_VERSION
     assert re.search(rf"^\| `[\w.]+` \| `{re.escape(name)}` \| {version} \|", STABILITY, re.MULTILINE)
@@ -34,7 +34,7 @@ def test_every_public_name_is_promised() -> None:
 
 def test_the_exit_statuses_are_those_of_the_commands() -> None:
     assert f"{DONE} done, {BUG} a bug in ptq, {errors.PtqError.exit_status} input" in STABILITY
-    assert f"{INTERRUPTED} interrupted" in STABILITY
+    assert f"{INTERRUPTED} interrupted by Ctrl-C, {TERMINATED} by SIGTERM" in STABILITY
 
 
 def test_every_code_exists() -> None:
@@ -61,7 +61,9 @@ def test_what_make_test_leaves_out_runs_each_night() -> None:
     assert "pytest" in rule and "-m" not in rule.split()
     nightly = (WORKFLOWS / "nightly.yml").read_text(encoding="utf-8")
     assert "- cron: " in nightly
-    assert all(f"- run: make {target}\n" in nightly for target in ("test-nightly", "test-install"))
+    assert all(
+        f"- run: make {target}\n" in nightly for target in ("test-nightly", "test-install", "test-processors")
+    )
 
 
 def test_the_workflow_covers_every_supported_python_and_system() -> None:

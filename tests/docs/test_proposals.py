@@ -6,9 +6,8 @@ test makes it print them.
 
 from pathlib import Path
 
-import pytest
-
 import ptq_cli
+from tests.each_case import each_case
 from tests.proposed_commands import problems_of_printed, problems_of_prose, texts_of
 
 SOURCES = sorted(Path(ptq_cli.__file__).parent.rglob("*.py"))
@@ -22,7 +21,7 @@ def test_every_text_names_commands_and_options_that_exist() -> None:
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "next: ptq evalute",
@@ -41,7 +40,7 @@ def test_what_is_misspelt_is_found(line: str) -> None:
     assert problems_of_printed(f"wrote a.onnx\n{line}\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line",
     [
         "next: ptq evaluate 'a model.onnx' --run b",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import ptq_cli.quantizers
+from tests.each_case import each_case
 from tools import draw_quantizers
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ def test_the_page_has_every_public_name_and_no_other() -> None:
     assert sorted(listed) == sorted(ptq_cli.quantizers.__all__)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@each_case("family", FAMILIES)
 def test_a_family_has_what_one_asks_of_it(family: str) -> None:
     text = SECTIONS[family]
     assert EXAMPLE.search(text) and re.search(r"^!\[.+\]\(figures/\w+\.svg\)$", text, re.MULTILINE)

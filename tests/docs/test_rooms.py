@@ -1,11 +1,11 @@
-"""Pages and docstrings name rooms and files that exist, and no two files or classes share a name."""
+"""Pages and docstrings name rooms and files that exist."""
 
-import ast
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "ptq_cli"
@@ -38,7 +38,7 @@ def room_name(room: Path) -> str:
     return room.relative_to(PACKAGE).as_posix()
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=room_name)
+@each_case("room", ROOMS, ids=room_name)
 def test_a_room_names_files_that_it_has(room: Path) -> None:
     text = (room / "__init__.py").read_text(encoding="utf-8")
     known = TOP_ROOMS | COMMANDS | {path.name for path in room.iterdir() if path.is_dir()}
@@ -74,20 +74,3 @@ def _is_path(name: str) -> bool:
 def _exists(name: str) -> bool:
     name = re.sub(r"<\w+>", "*", name)
     return any(next(folder.glob(name), None) is not None for folder in (ROOT, PACKAGE, ROOT / "docs"))
-
-
-def test_no_two_files_share_a_name() -> None:
-    places = defaultdict(list)
-    for path in FILES:
-        if not path.stem.startswith("__"):
-            places[path.stem].append(room_name(path))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
-
-
-def test_no_two_public_classes_share_a_name() -> None:
-    places = defaultdict(list)
-    for path in FILES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(room_name(path))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}

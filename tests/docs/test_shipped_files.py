@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 
 import jsonschema
-import pytest
 
 import ptq_cli
+from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -16,7 +16,7 @@ DECISIONS = sorted((DOCS / "decisions").glob("0*.md"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.name)
+@each_case("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.name)
 def test_every_schema_is_a_schema(path: Path) -> None:
     schema = json.loads(path.read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -33,7 +33,7 @@ def test_every_dependency_has_its_line() -> None:
         assert re.findall(r"^\| `([\w-]+)` \|", part, re.MULTILINE) == sorted(names)
 
 
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+@each_case("path", DECISIONS, ids=lambda path: path.stem)
 def test_a_decision_is_short_and_whole(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 40

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.plan.target.target_file import load_target, target_names
+from tests.each_case import each_case
 from tools.target_page import SECTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
@@ -22,7 +23,7 @@ def test_every_target_is_on_the_page() -> None:
     assert re.findall(r"^\| `([\w-]+)` \| (?:u?int)", PAGE, re.MULTILINE) == list(target_names())
 
 
-@pytest.mark.parametrize(("title", "kind"), SECTIONS, ids=[title for title, _ in SECTIONS])
+@each_case("title, kind", SECTIONS, ids=[title for title, _ in SECTIONS])
 def test_every_key_is_described(title: str, kind: type) -> None:
     section = PAGE.partition(f"### {title}\n")[2].partition("\n### ")[0]
     assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [item.name for item in fields(kind)]

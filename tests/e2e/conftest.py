@@ -164,6 +164,21 @@ def folder(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.fixture
+def anew(template: Path, folder: Path) -> Callable[[], None]:
+    """Make the folder what it was at first, for the next case of a test."""
+
+    def restore() -> None:
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        shutil.copytree(template, folder, dirs_exist_ok=True)
+
+    return restore
+
+
+@pytest.fixture
 def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves.
 

@@ -57,7 +57,7 @@ def test_weights_are_decided_apart_from_activations(folder: Path, ptq: Any, meth
     found = exported(ptq, f"--amax max --weight-amax {method} --percentile 50")
 
     assert changed(by_max, found) == {"conv.weight.scale", "fc.weight.scale"}
-    assert all((found[name] <= by_max[name]).all() for name in found)
+    assert all((found[name] <= by_max[name] * (1 + 1e-6)).all() for name in found)
     outcome = ptq("evaluate --eval-data eval.npz")
     assert outcome.status == 0
     assert f"max, weights by {method}" in (folder / "ptq-run/report.md").read_text()

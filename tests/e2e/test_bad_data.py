@@ -14,12 +14,13 @@ import pytest
 from onnx import helper, numpy_helper
 from PIL import Image
 
+from tests.each_case import each_case
+
 CALIBRATE = "calibrate model.onnx --data {}"
 QUANTIZE = "quantize model.onnx --data {}"
 EVALUATE = "evaluate --eval-data {}"
 QUANTIZE_AND_EVALUATE = "quantize model.onnx --data calib.npz --evaluate --eval-data {}"
 EVERYWHERE = (CALIBRATE, QUANTIZE, EVALUATE, QUANTIZE_AND_EVALUATE)
-EVALUATING = (EVALUATE, QUANTIZE_AND_EVALUATE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,11 +236,20 @@ CASES: dict[str, Bad] = {
 }
 
 
-@pytest.mark.parametrize(
-    "command", EVERYWHERE, ids=["calibrate", "quantize", "evaluate", "quantize and evaluate"]
-)
-@pytest.mark.parametrize("bad", CASES.values(), ids=CASES.keys())
-def test_bad_data_are_refused(folder: Path, refuse: Any, bad: Bad, command: str) -> None:
+@each_case("bad", CASES.values(), ids=CASES.keys())
+def test_bad_data_are_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) -> None:
+    anew()
+    bad.arrange(folder)
+    refuse(CALIBRATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
+
+
+@each_case("command", EVERYWHERE)
+@each_case("name", ["missing", "a wrong shape", "NaN"])
+def test_every_command_refuses_bad_data(
+    folder: Path, anew: Any, refuse: Any, name: str, command: str
+) -> None:
+    anew()
+    bad = CASES[name]
     bad.arrange(folder)
     refuse(command.format(bad.name), bad.code, *bad.says, hint=bad.hint)
 
@@ -285,11 +295,17 @@ LABELS: dict[str, Bad] = {
 }
 
 
-@pytest.mark.parametrize("command", EVALUATING, ids=["evaluate", "quantize"])
-@pytest.mark.parametrize("bad", LABELS.values(), ids=LABELS.keys())
-def test_bad_labels_are_refused(folder: Path, refuse: Any, bad: Bad, command: str) -> None:
+@each_case("bad", LABELS.values(), ids=LABELS.keys())
+def test_bad_labels_are_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) -> None:
+    anew()
     bad.arrange(folder)
-    refuse(command.format(bad.name), bad.code, *bad.says, hint=bad.hint)
+    refuse(EVALUATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
+
+
+def test_a_quantization_that_evaluates_refuses_bad_labels(folder: Path, refuse: Any) -> None:
+    bad = LABELS["outside the classes"]
+    bad.arrange(folder)
+    refuse(QUANTIZE_AND_EVALUATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
 
 
 NONE_NAMED = {
@@ -303,9 +319,18 @@ NONE_NAMED = {
 }
 
 
-@pytest.mark.parametrize(("words", "section", "flag"), NONE_NAMED.values(), ids=NONE_NAMED.keys())
+@each_case("words, section, flag", NONE_NAMED.values(), ids=NONE_NAMED.keys())
 def test_no_data_at_all(refuse: Any, words: str, section: str, flag: str) -> None:
     refuse(words, "PTQ-DATA-005", f"no {section} data was given", hint=flag)
+
+
+@pytest.mark.parametrize("model", ["model.onnx", "ptq-run/model.int8.onnx"], ids=["float", "quantized"])
+def test_inspect_refuses_data_as_a_calibration_does(folder: Path, refuse: Any, model: str) -> None:
+    (folder / "none").mkdir()
+    np.savez(folder / "bad.npz", x=np.ones((4, 3, 9, 8), np.float32))
+    refuse(f"inspect {model} --data nowhere.npz", "PTQ-FILE-001", "data 'nowhere.npz' does not exist")
+    refuse(f"inspect {model} --data none", "PTQ-DATA-005", "folder 'none' holds no images")
+    refuse(f"inspect {model} --data bad.npz", "PTQ-DATA-003", "dimension 2 of input 'x' differs")
 
 
 def overflow(proto: onnx.ModelProto) -> None:

@@ -14,6 +14,8 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from tests.each_case import each_case
+
 Arrange = Callable[[Path], object]
 COMMANDS = ("calibrate", "quantize", "inspect")
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -314,9 +316,20 @@ CASES: dict[str, Bad] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("bad", CASES.values(), ids=CASES.keys())
-def test_a_bad_model_is_refused(folder: Path, refuse: Any, bad: Bad, command: str) -> None:
+@each_case("bad", CASES.values(), ids=CASES.keys())
+def test_a_bad_model_is_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) -> None:
+    anew()
+    bad.arrange(folder)
+    refuse(f"calibrate {bad.words}{DATA}", bad.code, *bad.says, hint=bad.hint)
+
+
+@each_case("command", COMMANDS)
+@each_case("name", ["a damaged zip", "arch with other shapes", "ONNX with an unknown operator"])
+def test_every_command_refuses_a_bad_model(
+    folder: Path, anew: Any, refuse: Any, name: str, command: str
+) -> None:
+    anew()
+    bad = CASES[name]
     bad.arrange(folder)
     refuse(f"{command} {bad.words}{DATA}", bad.code, *bad.says, hint=bad.hint)
 
@@ -327,13 +340,13 @@ def test_an_operator_that_onnx_runtime_does_not_have(folder: Path, refuse: Any, 
     refuse(f"{command} bad.onnx{DATA}", "PTQ-RUNTIME-001", "Frobnicate", hint="custom domain")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_case("command", COMMANDS)
 def test_no_model_at_all(refuse: Any, command: str) -> None:
     refuse(f"{command}{DATA}", "PTQ-USAGE-001", "no model was given", hint="under [model] in ptq.toml")
 
 
 @pytest.mark.skipif(AS_ROOT, reason="root reads everything")
-@pytest.mark.parametrize("command", COMMANDS)
+@each_case("command", COMMANDS)
 def test_an_unreadable_model(folder: Path, ptq: Any, command: str) -> None:
     (folder / "model.onnx").chmod(0)
     outcome = ptq(f"{command} model.onnx{DATA}")

@@ -43,6 +43,33 @@ def test_evaluate_before_export(folder: Path, refuse: Any) -> None:
     refuse("evaluate", "PTQ-RUN-001", "with ptq export", hint="run ptq export first")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "inspect bad\udcff.onnx",
+        "verify bad\udcff.onnx",
+        "evaluate bad\udcff.onnx",
+        "calibrate model.onnx --data bad\udcff.npz",
+        "calibrate model.onnx --data calib.npz --run bad\udcff.run",
+        "prepare model.onnx --output bad\udcff.out",
+        "quantize model.onnx --data calib.npz --exclude bad\udcff.layer",
+    ],
+)
+def test_a_name_that_is_not_utf_8(folder: Path, refuse: Any, words: str) -> None:
+    for name in ("model.onnx", "calib.npz"):
+        shutil.copy(folder / name, f"bad\udcff{Path(name).suffix}")
+    refuse(words, "PTQ-FILE-001", "the name 'bad\\xff.", "is not UTF-8", hint="rename it")
+
+
+def test_a_name_that_the_locale_cannot_hold(folder: Path, real_ptq: Any) -> None:
+    (folder / "model.onnx").rename(folder / "größe.onnx")
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = real_ptq("inspect", "größe.onnx".encode(), cwd=folder, env=plain)
+    assert done.returncode == 2
+    assert "PTQ-FILE-001: the name 'größe.onnx' is not ASCII" in done.stderr
+    assert "hint: set PYTHONUTF8=1" in done.stderr
+
+
 def rename_weight(path: Path) -> None:
     model = onnx.load(path)
     model.graph.initializer[0].name = "\x1b[31mgone"

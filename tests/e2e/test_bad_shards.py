@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.each_case import each_case
+
 X = np.full((6, 3, 8, 8), 0.5, np.float32)
 COMMANDS = {
     "calibrate": "calibrate model.onnx --data {}",
@@ -145,11 +147,22 @@ CASES: dict[str, tuple[Callable[[Path], None], str, str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
-@pytest.mark.parametrize(("arrange", "name", "code", "says"), CASES.values(), ids=CASES.keys())
+@each_case("arrange, name, code, says", CASES.values(), ids=CASES.keys())
 def test_bad_shards_are_refused(
-    folder: Path, refuse: Any, command: str, arrange: Any, name: str, code: str, says: tuple[str, ...]
+    folder: Path, anew: Any, refuse: Any, arrange: Any, name: str, code: str, says: tuple[str, ...]
 ) -> None:
+    anew()
+    arrange(folder)
+    refuse(COMMANDS["calibrate"].format(name), code, *says)
+
+
+@each_case("command", COMMANDS.values(), ids=COMMANDS.keys())
+@each_case("case", ["NaN in a tar", "NaN in a column"])
+def test_every_command_refuses_bad_shards(
+    folder: Path, anew: Any, refuse: Any, command: str, case: str
+) -> None:
+    anew()
+    arrange, name, code, says = CASES[case]
     arrange(folder)
     refuse(command.format(name), code, *says)
 
@@ -159,7 +172,7 @@ def test_labels_outside_the_classes(folder: Path, refuse: Any) -> None:
     refuse("evaluate --eval-data bad.parquet", "PTQ-DATA-006", "label 7", "bad.parquet[3]")
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+@each_case("command", COMMANDS.values(), ids=COMMANDS.keys())
 def test_parquet_without_its_extra(
     folder: Path, refuse: Any, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

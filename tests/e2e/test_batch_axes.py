@@ -129,17 +129,53 @@ def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
         DataShapeError, match="'sr' is a single value, but the values of a batch differ"
     ) as error:
         ptq_cli.calibrate("voice.onnx", data="other.npz", batch_axis={"state": 1})
-    assert "--batch-size 1" in error.value.hint and "--input sr=VALUE" in error.value.hint
+    assert "batch_size=1" in error.value.hint and "input={'sr': VALUE}" in error.value.hint
     one = ptq_cli.calibrate("voice.onnx", data="other.npz", batch_axis={"state": 1}, batch_size=1)
     assert one.samples == COUNT
 
 
+def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None:
+    note = "note: the samples of 'state' are on axis 1, as the model's file says"
+    words = "quantize voice.onnx --data calib.npz --batch-size 4 --no-latency"
+    told = ptq(f"{words} --eval-data calib.npz --run told")
+    assert told.status == 0 and told.err.startswith(note) and f"on {COUNT} samples" in told.out
+    assert note in ptq("inspect voice.onnx").out
+    assert json.loads(ptq("inspect voice.onnx --json").out)["notes"] == [told.err.splitlines()[0][6:]]
+    for command in ("prepare voice.onnx -o float.onnx", "profile voice.onnx -o profile.json"):
+        assert note in ptq(command).out, command
+    assert note in ptq("bench voice.onnx --runs 3").err
+    # All that is kept is as if the axis had been named, so that later commands need neither.
+    named = ptq(f"{words} --eval-data calib.npz --run named --batch-axis state=1")
+    assert named.status == 0 and "note: the samples" not in named.err
+    for file in ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml"):
+        assert Path("told", file).read_bytes() == Path("named", file).read_bytes(), file
+    for command in ("export", "evaluate", "analyze", "verify"):
+        assert ptq(f"{command} --run told").status == 0, command
+    # An axis that is named is in charge.
+    refused = ptq("calibrate voice.onnx --data calib.npz --batch-axis state=0")
+    assert refused.status == 2 and "note: the samples" not in refused.err
+    # A file that ptq prepared tells the axes that it was prepared with.
+    prepared = ptq("calibrate float.onnx --data calib.npz --batch-size 4 --run prepared")
+    assert prepared.status == 0 and prepared.err.startswith(note)
+
+
+def test_samples_that_are_first_where_the_model_has_them_second(folder: Path) -> None:
+    data = arrays()
+    np.savez("first.npz", **data | {"state": data["state"].swapaxes(0, 1)})
+    with pytest.raises(DataShapeError, match="'input' has 11, 'state' has 2") as error:
+        ptq_cli.calibrate("voice.onnx", data="first.npz")
+    assert "numpy.moveaxis(array, 0, 1)" in error.value.hint
+
+
 def test_without_the_axis_the_hint_names_it(folder: Path) -> None:
+    model = onnx.load("voice.onnx")
+    model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "M"
+    onnx.save(model, "voice.onnx")
     with pytest.raises(
         PtqError, match="differ in the number of samples: 'input' has 11, 'state' has 2"
     ) as error:
         ptq_cli.calibrate("voice.onnx", data="calib.npz")
-    assert "--batch-axis state=1" in error.value.hint
+    assert "batch_axis={'state': 1}" in error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -149,7 +185,7 @@ def test_without_the_axis_the_hint_names_it(folder: Path) -> None:
             {"stat": 1},
             r"names 'stat', which is neither an input nor an output of 'voice.onnx' \(did you mean 'state'",
         ),
-        ({"state": 3}, "state=3: 'state' of 'voice.onnx' has 3 axes"),
+        ({"state": 3}, r"{'state': 3}: 'state' of 'voice.onnx' has 3 axes"),
     ],
 )
 def test_an_axis_that_is_not_there(folder: Path, axes: dict[str, int], message: str) -> None:

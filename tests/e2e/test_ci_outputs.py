@@ -22,7 +22,7 @@ def test_each_gate_is_a_test_case(folder: Path, ptq: Any) -> None:
     suites = Xml.parse(folder / "ptq-run/junit.xml").getroot()
     assert [case.get("name") for case in suites.iter("testcase")] == [
         "sqnr_db at least 99.00 dB",
-        "size of the int8 file at most 1 MB",
+        "size of the quantized file at most 1 MB",
     ]
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
 

@@ -9,6 +9,8 @@ from typing import Any
 import onnx
 import pytest
 
+from ptq_cli.pipeline.run.run_directory import RunDirectory
+
 FLAGS = {
     "weights": "--weight-bits 2",
     "activations": "--activation-symmetric",
@@ -41,8 +43,9 @@ def test_reset_leaves_the_settings_of_earlier_exports_out(folder: Path, ptq: Any
     own, recipe = folder / "ptq-run/model.int8.onnx", folder / "ptq-run/recipe.toml"
     before = own.read_bytes(), recipe.read_bytes()
     assert ptq(f"export {flags}").status == 0
+    changed = RunDirectory(folder / "ptq-run").quantized_model
     assert ptq("export -o again.onnx").status == 0
-    assert (folder / "again.onnx").read_bytes() == own.read_bytes() != before[0]
+    assert (folder / "again.onnx").read_bytes() == changed.read_bytes() != before[0]
     assert ptq("export --reset").status == 0
     assert (own.read_bytes(), recipe.read_bytes()) == before
 
@@ -57,6 +60,9 @@ def test_reset_keeps_the_flags_that_are_given_with_it(folder: Path, ptq: Any) ->
 def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: Any) -> None:
     assert ptq("export --weight-bits 2 -o ./ptq-run/../ptq-run/model.int8.onnx").status == 0
     assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"]["bits"] == 2
+    assert ptq("verify --json").status == 0
+    assert ptq("export").status == 0
+    assert not (folder / "ptq-run/model.int8.onnx").exists()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
     shutil.copytree(folder / "ptq-run", folder / "kept")
     assert ptq("quantize --recipe kept/report.toml --run again").status == 0
-    assert (folder / "again/model.int8.onnx").read_bytes() == (folder / "other.onnx").read_bytes()
+    assert RunDirectory(folder / "again").quantized_model.read_bytes() == (folder / "other.onnx").read_bytes()
     assert not json.loads((folder / "ptq-run/details.json").read_text())["notes"]
 
 

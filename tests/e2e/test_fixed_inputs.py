@@ -69,7 +69,7 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
     assert ptq(f"bench voice.onnx ptq-run/model.int8.onnx {fixed} --runs 3").status == 0
     assert ptq(f"verify {fixed}").status == 0
     assert ptq("verify --input sr=8000").status == 2
-    with pytest.raises(StaleCalibrationError, match=r"'model.inputs' was {'sr': 16000}"):
+    with pytest.raises(StaleCalibrationError, match=r"'input' was {'sr': 16000}"):
         ptq_cli.export(input={"sr": 8000})
 
 

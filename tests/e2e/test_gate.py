@@ -66,7 +66,7 @@ strict = true
     )
     outcome = ptq("evaluate")
     assert outcome.status == 3
-    assert "size of the int8 file" in outcome.out
+    assert "size of the quantized file" in outcome.out
     assert [gate["kind"] for gate in gates(folder)] == ["max_drop", "min", "max_size", "max_regression"]
     assert all(gate["strict"] for gate in gates(folder))
     assert not gates(folder)[2]["passed"]

@@ -41,6 +41,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def one_run(folder: Path) -> Path:
+    """The folder with a run of the model with one input, and data under its name."""
+    array = np.load("one.npz")["x"]
+    np.savez("x.npz", input=array)
+    np.save("x.npy", array)
+    ptq_cli.quantize("one.pt", data="x.npz", latency=False)
+    return folder
+
+
+@pytest.fixture
 def no_export(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("exported before the names were checked")
@@ -68,8 +78,8 @@ def test_renamed_arrays_serve_calibration_and_evaluation(folder: Path, capsys: A
     ("settings", "message"),
     [
         ({"data": "pair.npz"}, "no array for input 'image' in"),
-        ({"data": "pair.npz", "rename": {"x": "imge", "s": "scale"}}, r"\(did you mean 'imge'\?\)"),
-        ({"data": "pair.npz", "rename": {"xx": "image"}}, r"--rename xx=image: .* has no array 'xx'"),
+        ({"data": "pair.npz", "rename": {"x": "imge", "s": "scale"}}, r"\(did you mean 'image'\?\)"),
+        ({"data": "pair.npz", "rename": {"xx": "image"}}, r"rename={'xx': 'image'}: .* has no array 'xx'"),
         ({"data": "good.npz", "eval_data": "pair.npz", "evaluate": True}, "input 'image' in '.*pair.npz'"),
     ],
     ids=["calibration", "wrong name", "no such array", "evaluation"],
@@ -81,6 +91,39 @@ def test_names_are_checked_before_the_export(
     np.savez("good.npz", image=ones, scale=ones)
     with pytest.raises(DataNameError, match=message):
         ptq_cli.quantize("pair.pt", **settings)
+
+
+TYPED = {
+    "calibrate one.pt --data x.npz --rename nosuch=input": "'x.npz' has no array 'nosuch'",
+    "calibrate one.pt --data x.npz --rename input=nosuch": "the model has no input 'nosuch'",
+    "calibrate one.pt --data x.npz --rename input=input=input": "the model has no input 'input=input'",
+    "calibrate one.pt --data x.npy --rename nosuch=input": "the one array of 'x.npy' has no name",
+    "prepare one.pt -o one.onnx --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "inspect one.pt --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "bench --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "evaluate --eval-data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "evaluate --eval-data x.npz --rename nosuch=label": "has no array 'nosuch'",
+    "analyze --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "verify --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+}
+
+
+def test_a_rename_that_is_typed_has_an_effect(one_run: Path, capsys: Any) -> None:
+    for words, message in TYPED.items():
+        assert main(words.split()) == 2, words
+        error, hint = [line for line in capsys.readouterr().err.splitlines() if not line.endswith("…")]
+        assert error.startswith("error PTQ-DATA-002: --rename ") and message in error, words
+        assert "'input'" in hint or "leave --rename out" in hint, words
+
+
+def test_a_rename_may_be_for_either_data(one_run: Path) -> None:
+    np.savez("other.npz", image=np.load("x.npy"), target=np.zeros(12, np.int64))
+    renames = {"image": "input", "target": "label"}
+    ptq_cli.quantize("one.pt", data="x.npz", eval_data="other.npz", rename=renames, latency=False)
+    # The settings of the calibration serve an evaluation on other data.
+    assert ptq_cli.evaluate(eval_data="x.npz", latency=False).report.evaluation.samples == 12
+    with pytest.raises(DataNameError, match="has no array 'nosuch'"):
+        ptq_cli.quantize("one.pt", data="x.npz", eval_data="other.npz", rename=renames | {"nosuch": "input"})
 
 
 def test_a_rename_that_cannot_be_read_is_refused(folder: Path, capsys: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: exit status 130, and the outputs are all as they were, or all new."""
+"""Ctrl-C or SIGTERM at any moment: status 130 or 143, and the outputs are all as they were, or all new."""
 
 import signal
 import subprocess
@@ -49,15 +49,19 @@ def snapshot() -> Snapshot:
     return take
 
 
+HINT = "hint: run the same command again: it continues from its last checkpoint, if there is one\n"
 MOMENTS = {
-    "while the model is loaded": "calibrate model.pt --arch wait.py:build --data calib.npz",
-    "while it calibrates": "calibrate model.onnx --data wait.py:batches",
-    "while it evaluates": "evaluate --eval-data wait.py:batches",
+    "while the model is loaded": ("calibrate model.pt --arch wait.py:build --data calib.npz", signal.SIGINT),
+    "while it calibrates": ("calibrate model.onnx --data wait.py:batches", signal.SIGINT),
+    "while it evaluates": ("evaluate --eval-data wait.py:batches", signal.SIGINT),
+    "by SIGTERM": ("quantize model.onnx --data wait.py:batches", signal.SIGTERM),
 }
 
 
-@pytest.mark.parametrize("words", MOMENTS.values(), ids=MOMENTS.keys())
-def test_a_signal_leaves_the_earlier_outputs(folder: Path, snapshot: Snapshot, words: str) -> None:
+@pytest.mark.parametrize(("words", "number"), MOMENTS.values(), ids=MOMENTS.keys())
+def test_a_signal_leaves_the_earlier_outputs(
+    folder: Path, snapshot: Snapshot, words: str, number: int
+) -> None:
     (folder / "wait.py").write_text(WAIT)
     before = snapshot(folder)
     command = [sys.executable, "-c", START, *words.split()]
@@ -69,10 +73,11 @@ def test_a_signal_leaves_the_earlier_outputs(folder: Path, snapshot: Snapshot, w
         for line in process.stderr:
             said.append(line)
             if line == "READY\n":
-                process.send_signal(signal.SIGINT)
+                process.send_signal(number)
         out = process.stdout.read() if process.stdout else ""
-    assert process.returncode == 130, said
-    assert said[-1] == "interrupted; earlier outputs are unchanged\n"
+    assert process.returncode == 128 + number, "".join(said)
+    cause = " by SIGTERM" if number == signal.SIGTERM else ""
+    assert said[-2:] == [f"interrupted{cause}; earlier outputs are unchanged\n", HINT]
     assert "Traceback" not in "".join(said)
     assert out == ""
     assert snapshot(folder) == before
@@ -93,7 +98,7 @@ def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(
     monkeypatch.setattr(f"ptq_cli.pipeline.run_quantize.{stage}", interrupt)
     outcome = ptq(QUANTIZE)
     assert (outcome.status, outcome.out) == (130, "")
-    assert outcome.err == "interrupted; earlier outputs are unchanged\n"
+    assert outcome.err == f"interrupted; earlier outputs are unchanged\n{HINT}"
     assert snapshot(folder) == before
 
 

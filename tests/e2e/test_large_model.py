@@ -110,18 +110,18 @@ def test_weights_alone_are_written_as_they_are_decided(
     assert WIDTH * WIDTH // 2 not in written
     places = [
         {entry.key: entry.value for entry in item.external_data}
-        for item in onnx.load("one/model.int8.onnx", load_external_data=False).graph.initializer
+        for item in onnx.load("one/model.w4.onnx", load_external_data=False).graph.initializer
         if item.data_type == onnx.TensorProto.INT4
     ]
     # Two layers share a weight, each with a constant of its own in one place of the file.
     assert len(places) == LAYERS + 1
     assert len({place["offset"] for place in places}) == LAYERS
-    assert Path("one/model.int8.onnx.data").stat().st_size == LAYERS * 4096 - 2048
-    assert ptq("verify one/model.int8.onnx").status == 0
+    assert Path("one/model.w4.onnx.data").stat().st_size == LAYERS * 4096 - 2048
+    assert ptq("verify one/model.w4.onnx").status == 0
     monkeypatch.undo()
     monkeypatch.chdir(large)
     assert ptq(f"{words} --run two").status == 0
-    one, two = constants("one/model.int8.onnx"), constants("two/model.int8.onnx")
+    one, two = constants("one/model.w4.onnx"), constants("two/model.w4.onnx")
     assert one.keys() == two.keys()
     assert all(one[name].tobytes() == two[name].tobytes() for name in one)
     assert not list(large.rglob(".*"))

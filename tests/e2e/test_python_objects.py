@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ptq_cli
 from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.core.errors import DataNameError, EntryPointError, UsageError
+from ptq_cli.core.errors import DataNameError, EntryPointError, PtqError, UsageError
 
 torch.set_num_threads(1)
 MODEL = """<ir_version: 10, opset_import: ["": 20]>
@@ -95,8 +95,8 @@ def test_a_module_stays_as_it_is() -> None:
     ("model", "data", "error", "message"),
     [
         (None, (item for item in [X]), UsageError, "is a generator, which can be read only once"),
-        (None, 5, UsageError, "the data is a int, expected a path"),
-        (3, X, UsageError, "the model is a int, expected a path"),
+        (None, 5, UsageError, "the data is of type int, expected a path"),
+        (3, X, UsageError, "the model is of type int, expected a path"),
         (None, (X, X, Y), DataNameError, "has 3 arrays without names, the model has 1 input: 'x'"),
     ],
     ids=["generator", "number", "no model", "too many"],
@@ -104,6 +104,54 @@ def test_a_module_stays_as_it_is() -> None:
 def test_refused(proto: onnx.ModelProto, model: Any, data: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ptq_cli.calibrate(model or proto, data=data)
+
+
+IN_PYTHON: dict[str, tuple[dict[str, Any], str]] = {
+    "a text for a list": (
+        {"data": X, "metric": "top1"},
+        "PTQ-RECIPE-003: 'metric' is 'top1', expected a list of strings\nhint: correct 'metric'",
+    ),
+    "a text for patterns": (
+        {"data": X, "exclude": "fc"},
+        "PTQ-USAGE-001: 'exclude' is 'fc', expected a list\nhint: correct 'exclude'",
+    ),
+    "a value out of range": (
+        {"data": X, "batch_size": 0},
+        "PTQ-RECIPE-003: 'batch_size' is 0, it must be at least 1\nhint: correct 'batch_size'",
+    ),
+    "a dict with a value that is none": (
+        {"data": X, "max_drop": {"top1": -1}},
+        "PTQ-GATE-001: max_drop={'top1': -1.0} is negative: only a model that got better would pass\n"
+        "hint: write the limit without a sign: max_drop={'top1': 1.0}",
+    ),
+    "no data": (
+        {},
+        "PTQ-DATA-005: no calibration data was given\n"
+        "hint: data='data.npz', or data = 'data.npz' under [calibration] in ptq.toml",
+    ),
+    "data that does not fit": (
+        {"data": {"x": X[:, :3]}},
+        "PTQ-DATA-003: dimension 1 of input 'x' differs: found [?, 3], expected [?, 6], in 'dict'\n"
+        "hint: reshape the array; for images set image.resize, image.mode or image.layout",
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "text"), IN_PYTHON.values(), ids=IN_PYTHON.keys())
+def test_an_error_names_the_argument(proto: onnx.ModelProto, settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(PtqError) as caught:
+        ptq_cli.quantize(proto, **settings)
+    assert str(caught.value) == text
+
+
+def test_an_error_names_the_call_that_is_missing(proto: onnx.ModelProto) -> None:
+    with pytest.raises(PtqError, match=r"run ptq_cli\.calibrate\(\) first, or pass another .* with run$"):
+        ptq_cli.export(run="nowhere")
+
+
+def test_a_state_dict_is_not_a_model() -> None:
+    with pytest.raises(UsageError, match=r"expected a path, .*\nhint: of a state dict, pass the module"):
+        ptq_cli.calibrate(torch.nn.Linear(6, 4).state_dict(), data=X)
 
 
 def test_an_object_of_another_process_is_gone(proto: onnx.ModelProto) -> None:

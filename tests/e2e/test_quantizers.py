@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import preset_names
 from tests.e2e.conftest import make_onnx, make_weights
 
@@ -52,10 +53,10 @@ def test_each_family_is_exported_without_data_and_evaluated(folder: Path, ptq: A
 
 def test_an_export_is_the_same_again(folder: Path, ptq: Any) -> None:
     for flags in FAMILIES.values():
+        path = folder / exported(ptq, flags)["output"]
+        content = path.read_bytes()
         exported(ptq, flags)
-        content = (folder / "ptq-run/model.int8.onnx").read_bytes()
-        exported(ptq, flags)
-        assert (folder / "ptq-run/model.int8.onnx").read_bytes() == content
+        assert path.read_bytes() == content
 
 
 def test_an_override_gives_a_layer_another_quantizer(folder: Path, ptq: Any) -> None:
@@ -77,7 +78,7 @@ activations = { quantizer = "step", step = 0.25 }
     values = exported(ptq, "--recipe mixed.toml")
     assert values["weights"] == {"centers (16), 4 bits": 1, "scaled, 4 bits": 1}
     assert values["overridden"] == ["relu", "fc.weight"]
-    types = {item.name: item.data_type for item in onnx.load("ptq-run/model.int8.onnx").graph.initializer}
+    types = {item.name: item.data_type for item in onnx.load("ptq-run/model.w4.onnx").graph.initializer}
     assert types["conv.weight.indices"] == TensorProto.UINT4
     assert types["fc.weight.quantized"] == TensorProto.INT4
     assert types["conv.bias"] == TensorProto.FLOAT, "a bias beside a codebook stays as it is"
@@ -92,9 +93,10 @@ def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: An
         "quantizer": "dorefa",
         "bits": 3,
     }
-    content = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    assert not (folder / "ptq-run/model.int8.onnx").exists(), "who reads it would get the earlier model"
+    content = (folder / "ptq-run/model.w3.onnx").read_bytes()
     assert exported(ptq, "")["weights"] == {"dorefa, 3 bits": 2}
-    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == content
+    assert (folder / "ptq-run/model.w3.onnx").read_bytes() == content
     assert exported(ptq, "--weight-bits 4")["weights"] == {"dorefa, 4 bits": 2}
     assert exported(ptq, "--preset step_w8a8")["activations"] == {"step": 3}
     assert exported(ptq, "--weight-quantizer scaled --activation-quantizer scaled")["weights"] == {
@@ -121,7 +123,7 @@ def test_inspect_says_what_a_weight_would_be_stored_as(folder: Path, ptq: Any) -
 
 def test_damaged_metadata_is_refused(folder: Path, ptq: Any, refuse: Any) -> None:
     exported(ptq, FAMILIES["centers"])
-    path = folder / "ptq-run/model.int8.onnx"
+    path = folder / "ptq-run/model.w4.onnx"
     model = onnx.load(path)
     (layers,) = (item for item in model.metadata_props if item.key == "ptq.layers")
     for damaged in ("[", "[]", '{"a reason": 7}', '{"a reason": [7]}', "[" * 100_000):
@@ -142,7 +144,7 @@ def test_an_older_opset_is_raised_for_four_bits(folder: Path, ptq: Any) -> None:
     words = "quantize old.onnx --data calib.npz --run old"
     for flags, opset in (("--weight-bits 5", 13), ("--weight-bits 4", 21), ("--preset codebook_w4", 21)):
         assert ptq(f"{words} {flags}").status == 0
-        written = onnx.load("old/model.int8.onnx")
+        written = onnx.load(RunDirectory(Path("old")).quantized_model)
         assert [item.version for item in written.opset_import if not item.domain] == [opset]
         assert ptq("evaluate --run old --eval-data eval.npz --min sqnr_db=8").status == 0
 

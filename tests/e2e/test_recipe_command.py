@@ -45,6 +45,26 @@ def test_a_new_recipe_says_what_the_model_tells_and_asks_the_rest(detector: Path
     assert checked.err == "next: ptq quantize\n"
 
 
+def test_a_recipe_with_a_model_and_no_data_is_not_ready(detector: Path, ptq: Ptq) -> None:
+    made = ptq("recipe init detector.onnx")
+    assert "note: 'calibration.data' is not set" in made.out
+    assert json.loads(ptq("recipe init detector.onnx --force --json").out)["unset"] == ["calibration.data"]
+    checked = ptq("recipe check")
+    assert (checked.status, checked.out) == (2, "")
+    assert checked.err.startswith("error PTQ-DATA-005: 'calibration.data' is not set in 'ptq.toml'")
+    assert ptq("quantize").err.startswith("error PTQ-DATA-005: no calibration data was given")
+    path = detector.parent / "ptq.toml"
+    path.write_text(path.read_text(encoding="utf-8") + "min = { sqnr_db = 20 }\n", encoding="utf-8")
+    text = path.read_text(encoding="utf-8").replace('# data = "calib.npz"', 'data = "calib.npz"')
+    path.write_text(text, encoding="utf-8")
+    assert "'evaluation.data' is not set in 'ptq.toml'" in ptq("recipe check").err
+    # A model that computes its ranges at each run needs no data, and a recipe without a model is for several.
+    for text in ("[model]\npath = 'm.onnx'\n[activations]\nmode = 'dynamic'\n", "[gate]\nmax_size = '1MB'\n"):
+        path.write_text(text, encoding="utf-8")
+        assert ptq("recipe check").status == 0
+    assert ptq("recipe check").err == "next: ptq quantize MODEL --data PATH --eval-data PATH\n"
+
+
 TOKENS = """<ir_version: 8, opset_import: ["" : 17]>
     g (int64[N,S] input_ids) => (float[N,S] y) { y = Cast<to=1>(input_ids) }"""
 

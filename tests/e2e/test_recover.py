@@ -100,6 +100,29 @@ def test_every_layer_s_error_falls_and_the_output_gains(
     assert (found.samples, found.decided_by) == (70, 10)
 
 
+# Of an odd number of channels, so that pairs of the two orders differ.
+UPWARDS = """(float[n, 3, 8, 8] x) => (float[n, 4, 17, 17] y)
+    <float[6, 3, 3, 3] w1, float[6, 4, 3, 3] w2>
+{
+    [conv] c1 = Conv <pads=[1, 1, 1, 1]> (x, w1)
+    r1 = Relu (c1)
+    [up] y = ConvTranspose <strides=[2, 2]> (r1, w2)
+}"""
+
+
+@pytest.mark.parametrize("orders", ["across", "restart"])
+def test_a_search_keeps_the_pairs_of_every_order_and_operator(
+    quantize: Quantize, tmp_path: Path, orders: str
+) -> None:
+    # Of the generic target, which stores the weight of a ConvTranspose as integers.
+    (tmp_path / "own.toml").write_text(
+        f"name = 'own'\ndescription = 'd'\nextends = 'generic'\nweight.pair_orders = ['{orders}']\n"
+    )
+    result = quantize(UPWARDS, (3, 8, 8), target="./own.toml", recover=["weighed"])
+    (found,) = result.recovery.effects
+    assert set(found.layers) == {"conv", "up"} and found.kept
+
+
 @pytest.mark.parametrize("quantizer", ["4 bits", "one scale", "powers of two", "blocks"])
 @pytest.mark.parametrize("kind", ARRAYS)
 def test_weighing_by_what_a_layer_reads_helps_and_takes_no_other_model(
@@ -295,9 +318,9 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
 
 def test_the_recipe_of_a_run_remembers_and_reset_forgets(folder: Path, ptq: Any) -> None:
     assert ptq("export --recover round --weight-bits 4").status == 0
-    first = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    first = (folder / "ptq-run/model.w4.onnx").read_bytes()
     (told,) = json.loads(ptq("export --json").out)["recovery"]
     assert told["kept"] is True
     assert told["layers"]["fc"]["error_after"] <= told["layers"]["fc"]["error_before"]
-    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == first
+    assert (folder / "ptq-run/model.w4.onnx").read_bytes() == first
     assert json.loads(ptq("export --reset --json").out)["recovery"] is None

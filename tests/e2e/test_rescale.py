@@ -166,7 +166,7 @@ def test_a_calibration_without_a_rung_is_not_exported_with_it(quantize: Quantize
     quantize(uneven(BLOCKS, 5.0), recover=["none"])
     with pytest.raises(StaleCalibrationError, match="it was calibrated without") as raised:
         ptq_cli.export(run="run", recover=["equalize"])
-    assert raised.value.hint == "run ptq calibrate --recover equalize, or leave equalize out"
+    assert raised.value.hint == "run ptq_cli.calibrate(recover=['equalize']), or leave equalize out"
     assert ptq_cli.export(run="run", recover=["all"]).recovery is not None
 
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 import ptq_cli
@@ -111,6 +112,20 @@ def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     outcome = ptq("quantize model.onnx --data calib.npz --target tensorrt --run trt --latency")
     why = "no runtime here runs the models of target tensorrt"
     assert f"note: the latency was not measured: {why}" in outcome.out
+
+
+def test_a_model_in_which_nothing_is_quantized_is_no_faster_and_no_slower(folder: Path, ptq: Any) -> None:
+    plain, told = (onnx.load(f"ptq-run/model.{kind}.onnx") for kind in ("float", "int8"))
+    plain.metadata_props.extend(told.metadata_props)
+    onnx.save(plain, "none.onnx")
+    outcome = ptq("evaluate --model none.onnx --latency --threads 1")
+    assert "note: the latency was not measured: no layer is quantized" in outcome.out
+    assert "as fast" not in outcome.out
+    assert "the same model" in ptq("bench ptq-run/model.float.onnx none.onnx --seconds 0.2").out
+    limit = "--latency --threads 1 --max-latency-ratio 1.0"
+    assert ptq(f"evaluate --model none.onnx {limit}").status == 0
+    latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
+    assert latency["ratio"] == latency["ratio_interval"]["low"] == latency["ratio_interval"]["high"] == 1.0
 
 
 def test_a_file_of_the_users_that_cannot_run_is_no_error(

@@ -25,6 +25,8 @@ def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path,
     np.savez(folder / "ids.npz", ids=np.random.default_rng(0).integers(0, 512, (32, 6)))
     outcome = ptq("quantize tied.onnx --data ids.npz --eval-data ids.npz --evaluate --run tied")
     assert outcome.status == 0, outcome.err
+    floats = {item.name for item in onnx.load("tied/model.float.onnx").graph.initializer}
+    assert floats == {"table", "w", "b"}
     large = {item.name: item.data_type for item in onnx.load("tied/model.int8.onnx").graph.initializer}
     assert {name: kind for name, kind in large.items() if "table" in name or "turned" in name} == {
         "table.quantized": onnx.TensorProto.INT8,

@@ -14,6 +14,7 @@ import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
 from ptq_cli.models.files.stored import serialize
+from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning import candidate_models
 from ptq_cli.pipeline.tuning.climb import INTERRUPTED, NO_MORE_RUNGS, NO_MORE_TIME
 from ptq_cli.recipe.recovery_rungs import RUNGS
@@ -59,7 +60,7 @@ def test_rungs_are_climbed_and_the_recipe_makes_the_same_file(tune, tmp_path):
     assert result.ladder.best.sqnr_db > start + 3.0
     assert set(result.ladder.best.rungs) <= {"auto", *RUNGS}
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
-    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+    assert RunDirectory(tmp_path / "again").quantized_model.read_bytes() == result.output.read_bytes()
     again = tune(run="third", budget={"sqnr_db": start + 3.0})
     assert again.output.read_bytes() == result.output.read_bytes()
     assert again.ladder == result.ladder
@@ -75,7 +76,7 @@ def test_layers_stay_in_float_for_a_budget_that_rounding_cannot_keep(tune, tmp_p
     floats = [step.sqnr_db for step in result.ladder.steps[1:]]
     assert floats == sorted(floats)
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
-    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+    assert RunDirectory(tmp_path / "again").quantized_model.read_bytes() == result.output.read_bytes()
 
 
 WIDE = """
@@ -110,7 +111,7 @@ def test_a_target_with_16_bits_gets_them_before_layers_go_to_float(tune, tmp_pat
     }
     assert onnx.TensorProto.UINT16 in types
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
-    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+    assert RunDirectory(tmp_path / "again").quantized_model.read_bytes() == result.output.read_bytes()
 
 
 def test_a_budget_that_nothing_keeps_leaves_the_best_and_status_3(tune, tmp_path, capsys):
@@ -125,7 +126,7 @@ def test_a_budget_that_nothing_keeps_leaves_the_best_and_status_3(tune, tmp_path
     assert ladder["advice"][0].startswith("sqnr_db misses its budget")
     best = max(range(len(ladder["steps"])), key=lambda index: ladder["steps"][index]["sqnr_db"])
     assert ladder["chosen"] == best > 0
-    onnx.checker.check_model(onnx.load(tmp_path / "ptq-run" / "model.int8.onnx"))
+    onnx.checker.check_model(onnx.load(RunDirectory(tmp_path / "ptq-run").quantized_model))
     assert run_ptq(command.split()) == 3
     assert "BUDGET MISSED" in capsys.readouterr().out
 
@@ -144,7 +145,7 @@ def test_an_interrupt_leaves_the_best_and_the_same_command_continues(tune, tmp_p
     cut = tune(budget={"sqnr_db": 200.0}, recover=["round"])
     assert cut.interrupted
     assert (cut.ladder.stopped, names(cut), cut.ladder.met) == (INTERRUPTED, ["default"], False)
-    first = (tmp_path / "run" / "model.int8.onnx").read_bytes()
+    first = RunDirectory(tmp_path / "run").quantized_model.read_bytes()
     notes = []
     continued = tune(
         budget={"sqnr_db": 200.0}, recover=["round"], progress=lambda step: notes.append(step.note)
@@ -160,7 +161,7 @@ def test_time_that_is_over(tune, tmp_path):
     with pytest.raises(TimeBudgetError) as caught:
         tune(budget={"sqnr_db": 200.0}, time_budget="0.000001")
     assert "was over before the first candidate was measured" in caught.value.message
-    assert not (tmp_path / "run" / "model.int8.onnx").exists()
+    assert not RunDirectory(tmp_path / "run").quantized_model.exists()
 
 
 def test_time_that_is_over_later(tune, monkeypatch):
@@ -218,6 +219,6 @@ def test_a_rung_that_rewrites_the_float_model_has_its_own_calibration(tune, tmp_
     assert equalized.kept
     assert equalized.sqnr_db > plain.sqnr_db + 3.0
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
-    assert (tmp_path / "again" / "model.int8.onnx").read_bytes() == result.output.read_bytes()
+    assert RunDirectory(tmp_path / "again").quantized_model.read_bytes() == result.output.read_bytes()
     evaluated = ptq_cli.evaluate(run="run", data="calib.npz")
     assert evaluated.report.ladder == result.ladder

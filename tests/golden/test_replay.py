@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.each_case import each_case
 from tests.golden.replay import FAMILIES, HOLDS, ON_PURPOSE, main, replay
 
 FOLDER = Path(__file__).parent
@@ -74,7 +75,7 @@ def verdicts():
     return of
 
 
-@pytest.mark.parametrize("name", sorted(RECORDED))
+@each_case("name", sorted(RECORDED))
 def test_recorded_cases_hold_or_differ_on_purpose(name, verdicts):
     odd = {key: found for key, found in verdicts(name).items() if found[0] not in (HOLDS, ON_PURPOSE)}
     assert odd == {}

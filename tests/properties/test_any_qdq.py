@@ -11,6 +11,7 @@ from ptq_cli.qdq.proof.operators import OUT_OF_PLACE, prove_operators
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
 from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
+from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 
@@ -73,8 +74,8 @@ def check(name: str, seed: int) -> list[str]:
     return [proof.op for proof in proofs if proof.reason == OUT_OF_PLACE]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", SOME)
+@each_case("seed", range(3))
+@each_case("name", SOME)
 def test_every_operator_is_integer_or_has_a_reason(name: str, seed: int) -> None:
     check(name, seed)
 

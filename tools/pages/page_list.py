@@ -1,6 +1,6 @@
 """The pages of the project that say how it is used: what their blocks of code say runs in the tests.
 
-Records of decisions and the changelog are not among them: they say what was so when they were written.
+Records of decisions and the changelog are not among them: they say what was measured when they were written.
 """
 
 from pathlib import Path

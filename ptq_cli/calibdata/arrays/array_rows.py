@@ -151,7 +151,7 @@ class ArrayDataset(Dataset):
             raise DataShapeError(
                 f"arrays of '{self.source}' differ in the number of samples: "
                 f"'{first}' has {count}, '{other}' has {counts[other]}",
-                hint=unequal_hint(other),
+                hint=unequal_hint(other, self._axes.get(other, 0)),
             )
         if self._label is not None:
             header = self._headers[self._label]

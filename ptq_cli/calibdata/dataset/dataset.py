@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping
+from types import MappingProxyType
 from typing import Self
 
 from ptq_cli.calibdata.dataset.batch import Batch
@@ -31,6 +32,7 @@ class Dataset(ABC):
             extra array is taken for a misspelt name.
         is_resumable: whether the digest says which data this is, so that a checkpoint can be continued.
         default_input: the array that a model with one input takes if none has that input's name, or None.
+        renamed: the new name of each array that ``--rename`` has given one, by its own.
     """
 
     source: str
@@ -41,6 +43,7 @@ class Dataset(ABC):
     extras_allowed: bool = False
     is_resumable: bool = True
     default_input: str | None = None
+    renamed: Mapping[str, str] = MappingProxyType({})
 
     def only(self, names: Collection[str]) -> Self:
         """Return the same data with only these arrays; sources that can, do not read the others.

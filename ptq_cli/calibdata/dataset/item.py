@@ -94,7 +94,7 @@ def _require_one_count(arrays: Mapping[str, Array], axes: Mapping[str, int | Non
             raise DataShapeError(
                 f"arrays of {where} differ in the number of samples: "
                 f"'{first}' has {count}, '{name}' has {other}",
-                hint=unequal_hint(name),
+                hint=unequal_hint(name, axes[name]),
             )
     if any(array.size == 0 for array in arrays.values()):
         raise EmptyDataError(f"{where} has no values", hint="there must be at least one sample in each batch")

@@ -75,8 +75,13 @@ def no_axis(name: str, axis: int, spec: TensorSpec, source: str) -> DataShapeErr
     )
 
 
-def unequal_hint(name: str) -> str:
+def unequal_hint(name: str, axis: int | None = 0) -> str:
     """Return what to do about an array that does not have as many samples as the others."""
+    if axis:
+        return (
+            f"the samples of '{name}' are on axis {axis}, as in the model: numpy.moveaxis(array, 0, {axis}) "
+            "moves them there from the first"
+        )
     return (
         f"the first axis of every array is the sample; --batch-axis {name}=1 names another axis, "
         f"--batch-axis {name}=none uses all of '{name}' for each batch, and --input fixes an input"

@@ -19,6 +19,7 @@ class RenamedDataset(Dataset):
     def __init__(self, dataset: Dataset, names: Mapping[str, str]) -> None:
         self._dataset = dataset
         self._names = dict(names)
+        self.renamed = {found: name for found, name in names.items() if found != name}
         self._label = next((found for found, name in names.items() if name in LABEL_NAMES), None)
         self.source = dataset.source
         self.count = dataset.count
@@ -88,18 +89,24 @@ class RenamedDataset(Dataset):
                 yield Batch(inputs, labels, batch.names, axes)
 
 
-def rename_arrays(dataset: Dataset, rename: Mapping[str, str], left_out: Collection[str] = ()) -> Dataset:
+def rename_arrays(
+    dataset: Dataset,
+    rename: Mapping[str, str],
+    left_out: Collection[str] = (),
+    required: Collection[str] = (),
+) -> Dataset:
     """Return the data with arrays under other names, and without those that are not read.
 
     Args:
         dataset: the data.
         rename: the new name of an array by its own. An array named ``label`` holds the labels.
         left_out: names of arrays that are not read, where the data has them, by their new names.
+        required: names in ``rename`` that the data must have.
 
     Edge case:
         A single array without a name has nothing to rename. An array that the data does not have is no
-        error if its new name is there, or is that of the labels: the same settings serve calibration and
-        evaluation data.
+        error if its new name is there, or is that of the labels, unless it is required: the same settings
+        serve calibration and evaluation data.
 
     Raises:
         DataNameError: the data has no array of that name, or two would have the same one.
@@ -115,12 +122,18 @@ def rename_arrays(dataset: Dataset, rename: Mapping[str, str], left_out: Collect
         (['x'], [0, 1, 2, 3])
     """
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
+        for name in required:
+            raise DataNameError(
+                f"--rename {name}={rename[name]}: the one array of '{dataset.source}' has no name",
+                hint="leave --rename out: it is used for the model's input",
+            )
         return dataset
     found = list(dataset.specs)
     wanted = {name: rename[name] for name in found if name in rename}
     for name, new in rename.items():
         # Labels are for the evaluation, and calibration data need none.
-        if name not in found and new not in [*found, *wanted.values(), *LABEL_NAMES]:
+        is_needless = name not in required and new in [*found, *wanted.values(), *LABEL_NAMES]
+        if name not in found and not is_needless:
             raise DataNameError(
                 f"--rename {name}={new}: '{dataset.source}' has no array '{name}'{did_you_mean(name, found)}",
                 hint=f"its arrays: {', '.join(map(repr, found))}",

@@ -48,7 +48,7 @@ def read_class(member: TarMember, where: str) -> int:
     Raises:
         LabelError: it is not an integer.
     """
-    return as_label(_read(member, where, MAX_CLASS_BYTES).decode("ascii", "replace").strip(), where)
+    return as_label(_read(member, where, MAX_CLASS_BYTES).decode("utf-8-sig", "replace").strip(), where)
 
 
 def read_label_array(member: TarMember, where: str) -> int:

@@ -98,6 +98,6 @@ def _parsed(content: bytes, path: str) -> Any:
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_str(content.decode("utf-8"))
+        return Tokenizer.from_str(content.decode("utf-8-sig"))
     except Exception as error:  # the library raises bare Exceptions
         raise TokenizerError(f"'{path}' is not a tokenizer: {first_line(error)[:120]}", hint=_HINT) from error

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
@@ -25,7 +25,7 @@ Examples:
   ptq analyze --model-explorer sqnr.json
 """,
 )
-@click.argument("quantized_model", required=False, type=PATH)
+@argument("quantized_model", required=False, type=PATH)
 @option(
     DATA,
     "--eval-data",
@@ -118,11 +118,13 @@ def command(
     from ptq_cli.cli.shown.terminal.output import print_json, say
     from ptq_cli.cli.shown.terminal.phrases import shown_path
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
     from ptq_cli.pipeline.inspection.analysis_subject import Question
     from ptq_cli.pipeline.inspection.run_analyze import run_analyze
     from ptq_cli.pipeline.run.resolve import Request
     from ptq_cli.pipeline.run.run_directory import RunDirectory
     from ptq_cli.report.analysis.analysis_document import analysis_to_json
+    from ptq_cli.report.text.result_warnings import saturation_warnings
 
     if options["metric"] is not None:
         options["metric"] = (options["metric"],)
@@ -141,3 +143,4 @@ def command(
         say(" and ".join([f"wrote {shown_path(result.run.analysis)}", *result.also]))
         if result.overlays:
             say(f"wrote {', '.join(shown_path(path) for path in result.overlays)} for Model Explorer")
+    warn_of_result(saturation_warnings(result.saturation))

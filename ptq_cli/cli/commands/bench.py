@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, RUNNING, SectionCommand, option
+from ptq_cli.cli.help.help_sections import DATA, OWN, RUNNING, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES, TEXT
@@ -25,7 +25,7 @@ Examples:
   ptq bench model.onnx --data calib.npz --runs 200 --json
 """,
 )
-@click.argument("models", nargs=-1, type=PATH)
+@argument("models", nargs=-1, type=PATH)
 @option(
     OWN,
     "--batch",
@@ -110,14 +110,15 @@ def command(
 
     MODELS are ONNX files with the same inputs, by default the float and the quantized model of the run
     directory. The models take turns with a few runs each, and a different model begins each turn, so that a
-    machine whose speed changes favors none of them. The speed relative to the first model has a 95 %
-    confidence interval. Inputs are samples of --data, or else of the data that the run of the models was
-    calibrated on; without either, they are random. The output says which.
+    machine whose speed changes favors none of them, in several rounds, each of which opens them again. The
+    speed relative to the first model is that of the fast runs, with a 95 % confidence interval. Inputs are
+    samples of --data, or else of the data that the run of the models was calibrated on; without either, they
+    are random. The output says which.
 
     With several batch sizes, numbers of threads or runtimes, each of them is measured with each of the
     others. --profile shows what every model spends its time on, by the operators of its graph.
     """
-    from ptq_cli.cli.shown.bench_tables import bench_document, print_bench
+    from ptq_cli.cli.shown.bench_tables import bench_document, print_bench, warn_of_saturation
     from ptq_cli.cli.shown.terminal.output import print_json
     from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
@@ -143,3 +144,4 @@ def command(
         print_json(bench_document(result))
     else:
         print_bench(result, top or 0)
+    warn_of_saturation(result)

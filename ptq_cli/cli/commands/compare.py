@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.help.help_sections import OWN, SectionCommand, argument, option
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, take
 
@@ -24,7 +24,7 @@ Examples:
   ptq compare runs/* --page compare.html
 """,
 )
-@click.argument("reports", type=PATH, nargs=-1, metavar="REPORTS...")
+@argument("reports", type=PATH, nargs=-1, metavar="REPORTS...")
 @option(
     OWN,
     "--metric",

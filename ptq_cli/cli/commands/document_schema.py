@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.help.help_sections import OWN, SectionCommand, argument, option
 from ptq_cli.cli.options.completion import complete_names, documents
 from ptq_cli.cli.options.global_options import TALK
 from ptq_cli.cli.options.shared_options import PATH, take
@@ -23,7 +23,7 @@ Examples:
   ptq schema report.json
 """,
 )
-@click.argument("document", nargs=-1, metavar="[DOCUMENT]...", shell_complete=complete_names(documents))
+@argument("document", nargs=-1, metavar="[DOCUMENT]...", shell_complete=complete_names(documents))
 @option(OWN, "--output", "-o", type=PATH, metavar="FILE", help="Output file.  [default: stdout]")
 @take(TALK)
 def command(document: tuple[str, ...], output: Path | None) -> None:

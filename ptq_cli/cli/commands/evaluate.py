@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME, SHARD, TEXT
 from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, THUMBNAILS
@@ -36,7 +36,7 @@ Examples:
 Exits with status 3 if a limit fails.
 """,
 )
-@click.argument("quantized_model", required=False, type=PATH)
+@argument("quantized_model", required=False, type=PATH)
 @option(
     OWN,
     "--model",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.help.help_sections import SectionCommand, argument
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import AMAX
 from ptq_cli.cli.options.shared_options import PLOT, RECIPES, RUN, settings_from, take
@@ -30,7 +30,7 @@ Examples:
   ptq explain image --amax mse --plot image.svg
 """,
 )
-@click.argument("tensor")
+@argument("tensor")
 @take(PLOT, AMAX, RUN, RECIPES, GLOBALS)
 def command(
     tensor: str,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.help.help_sections import SectionCommand, argument
 from ptq_cli.cli.options.gate_options import GATES
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, settings_from, take
@@ -24,7 +24,7 @@ Examples:
 Exits with status 3 if a limit fails.
 """,
 )
-@click.argument("report", type=PATH)
+@argument("report", type=PATH)
 @take(GATES, GLOBALS)
 def command(report: Path, as_json: bool, **options: Any) -> int:
     """Check limits against REPORT, a report.json. No model is loaded and no data is read.

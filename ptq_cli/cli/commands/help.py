@@ -2,7 +2,7 @@
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup
+from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup, argument
 from ptq_cli.cli.options.completion import complete_commands
 from ptq_cli.cli.options.global_options import TALK
 from ptq_cli.cli.options.shared_options import take
@@ -19,7 +19,7 @@ Examples:
   ptq help calibration show
 """,
 )
-@click.argument("command", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
+@argument("command", nargs=-1, metavar="[COMMAND]...", shell_complete=complete_commands)
 @take(TALK)
 @click.pass_context
 def command(context: click.Context, command: tuple[str, ...]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, RUNNING, SectionCommand, option
+from ptq_cli.cli.help.help_sections import OWN, RUNNING, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import PATH, take
@@ -23,7 +23,7 @@ Examples:
   ptq merge fetched/*.safetensors
 """,
 )
-@click.argument("runs", nargs=-1, type=PATH)
+@argument("runs", nargs=-1, type=PATH)
 @option(OWN, "--partial", is_flag=True, help="Allow missing shards; the result can be merged again.")
 @option(
     RUNNING,

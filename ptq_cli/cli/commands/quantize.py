@@ -43,7 +43,8 @@ Exits with status 3 if a limit fails.
     "-o",
     type=PATH,
     metavar="PATH",
-    help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, RUN/export]",
+    help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, or "
+    "RUN/model.w4.onnx for 4 bits; RUN/export]",
 )
 @take(
     SUFFIX, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, FLOAT_TYPE, RUNTIME_OPERATORS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup
+from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup, argument
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
@@ -71,7 +71,7 @@ Examples:
   ptq quantizers show centers --centers 5 --temperature 0.3 --plot centers.svg
 """,
 )
-@click.argument("family", shell_complete=complete_names(completion.quantizers))
+@argument("family", shell_complete=complete_names(completion.quantizers))
 @take_drawn
 @take(PLOT, GLOBALS)
 def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:

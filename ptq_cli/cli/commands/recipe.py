@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, SectionGroup, option
+from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, SectionGroup, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.options.global_options import GLOBALS, TALK
@@ -77,9 +77,12 @@ def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
     from ptq_cli.cli.shown.terminal.phrases import shown_path
 
     if as_json:
-        print_json({"output": str(result.output), "questions": result.questions})
+        unset = list(result.unset)
+        print_json({"output": str(result.output), "questions": result.questions, "unset": unset})
         return
     say(f"wrote {shown_path(result.output)}, with {result.questions} questions in its comments")
+    for key in result.unset:
+        say(f"note: '{key}' is not set, and the model cannot be quantized without it")
     say("next: answer them, and then run ptq recipe check")
 
 
@@ -93,19 +96,21 @@ Examples:
   ptq recipe check recipes/cpu.toml
 """,
 )
-@click.argument("file", nargs=-1, type=PATH, metavar="[FILE]...")
+@argument("file", nargs=-1, type=PATH, metavar="[FILE]...")
 @take(GLOBALS)
 def check(file: tuple[Path, ...], as_json: bool) -> None:
     """Check each FILE, or ptq.toml if no FILE is given: its keys, its values and the names in it.
 
-    Files and folders that it names and that are not there are listed; they are not errors.
+    A recipe that names a model must name the data that quantizing it needs. Files and folders that it names
+    and that are not there are listed; they are not errors.
     """
     from ptq_cli.cli.shown.terminal.output import tell
     from ptq_cli.pipeline.recipes.check_recipe import check_recipe_file
 
-    _show_checked([check_recipe_file(path) for path in file or (None,)], as_json=as_json)
+    checked = [check_recipe_file(path) for path in file or (None,)]
+    _show_checked(checked, as_json=as_json)
     if not file and not as_json:
-        tell("next: ptq quantize")
+        tell(f"next: {checked[0].command}")
 
 
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, opt
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES, TEXT
+from ptq_cli.cli.options.gate_options import PORTABLE
 from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, RECIPES, RUN, THREADS, settings_from, take
 
@@ -24,7 +25,7 @@ Examples:
   ptq verify exported_q4/ --random-inputs
 
 Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
-something else than its operators.
+something else than its operators, or may do so on this processor.
 """,
 )
 @option(
@@ -61,7 +62,20 @@ something else than its operators.
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the target that the file was made for]",
 )
-@take(MODEL_ARGUMENT, INPUT, INPUT_SHAPE, NAMES, TEXT, IMAGE, THREADS, ACCURACY_LEVEL, RUN, RECIPES, GLOBALS)
+@take(
+    PORTABLE,
+    MODEL_ARGUMENT,
+    INPUT,
+    INPUT_SHAPE,
+    NAMES,
+    TEXT,
+    IMAGE,
+    THREADS,
+    ACCURACY_LEVEL,
+    RUN,
+    RECIPES,
+    GLOBALS,
+)
 def command(
     model: Path | None,
     run: Path,
@@ -82,6 +96,9 @@ def command(
     counted, the target's rules of structure are checked, and the outputs of the optimized model are compared
     with those of the file as it is written. If they differ, --max-kernel-steps decides: each kernel is run
     alone on the integers that it meets in the file, where rounding explains one step of 8 bits.
+
+    For any processor it is counted how many layers can saturate on x86 processors without VNNI, which add two
+    products in 16 bits; with --require-portable there may be none.
 
     If MODEL is a folder, each quantized ONNX file in it is checked.
     """

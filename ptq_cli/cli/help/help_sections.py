@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help.help_formatter import NarrowHelpFormatter, option_columns
+from ptq_cli.core.documents.attribute_texts import docstring
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
 
@@ -24,7 +25,30 @@ SECTIONS = (OWN, DATA, MODEL, RANGES, WEIGHTS, ACTIVATIONS, LAYERS, EVALUATION, 
 HELP_OPTIONS = ("-h", "--help")
 
 
-class SectionOption(click.Option):
+class FilledParameter(click.Parameter):
+    """An option or argument whose value is not empty: an empty path would mean the current folder."""
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value as its type.
+
+        Raises:
+            UsageError: it is empty, or one of several is.
+        """
+        if value == "" or (isinstance(value, (list, tuple)) and "" in value):
+            raise UsageError(
+                f"{self._words()} is empty",
+                hint="give one, or leave it out; a variable of the shell may not be set",
+            )
+        return super().type_cast_value(ctx, value)
+
+    def _words(self) -> str:
+        if isinstance(self, click.Option):
+            return f"the value of {self.opts[0]}"
+        name = (self.name or "").replace("_", " ")
+        return f"the {name.removesuffix('s') if self.nargs < 0 else name}'s name"
+
+
+class SectionOption(FilledParameter, click.Option):
     """An option that stands under a heading."""
 
     def __init__(self, *arguments: Any, section: str, **attributes: Any) -> None:
@@ -35,6 +59,15 @@ class SectionOption(click.Option):
 def option(section: str, *names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return ``click.option`` for an option under a heading."""
     return click.option(*names, cls=SectionOption, section=section, **attributes)
+
+
+class NamedArgument(FilledParameter, click.Argument):
+    """An argument that names something."""
+
+
+def argument(name: str, **attributes: Any) -> Callable[[Any], Any]:
+    """Return ``click.argument`` for an argument that is not empty."""
+    return click.argument(name, cls=NamedArgument, **attributes)
 
 
 def options_by_section(command: click.Command, context: click.Context) -> dict[str, list[click.Option]]:
@@ -71,6 +104,11 @@ class SectionCommand(click.Command):
 
     context_class = HelpContext
 
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        if self.help is None and self.callback is not None:  # python -OO
+            self.help = docstring(self.callback)
+
     def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the same names in any context: click keeps the option of the first one."""
         return list(HELP_OPTIONS)
@@ -80,15 +118,10 @@ class SectionCommand(click.Command):
         _write_options(self, ctx, formatter)
 
 
-class SectionGroup(click.Group):
+class SectionGroup(SectionCommand, click.Group):
     """A command that has commands, which its help lists first; an unknown one gets the nearest as a hint."""
 
-    context_class = HelpContext
     command_class = SectionCommand
-
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the same names in any context: click keeps the option of the first one."""
-        return list(HELP_OPTIONS)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, and the options under their headings."""

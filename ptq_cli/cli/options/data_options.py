@@ -1,14 +1,12 @@
 """Options about the model and the data that run through it."""
 
-import click
-
-from ptq_cli.cli.help.help_sections import DATA, MODEL, RANGES, RUNNING, option
+from ptq_cli.cli.help.help_sections import DATA, MODEL, RANGES, RUNNING, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import NumberList
 from ptq_cli.cli.options.shared_options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
 
-MODEL_ARGUMENT = click.argument("model", required=False, type=PATH)
+MODEL_ARGUMENT = argument("model", required=False, type=PATH)
 INPUT = option(
     MODEL,
     "--input",
@@ -53,7 +51,8 @@ BATCH_AXIS = option(
     "--batch-axis",
     multiple=True,
     metavar="NAME=AXIS|none",
-    help="Axis of the samples of an input or output; none for whole steps. Can be repeated.  [default: 0]",
+    help="Axis of the samples of an input or output; none for whole steps. Can be repeated.  "
+    "[default: as names of sizes tell, or 0]",
 )
 NAMES = (RENAME, BATCH_AXIS)
 TEXT = (

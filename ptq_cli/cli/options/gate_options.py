@@ -29,6 +29,12 @@ LATENCY = (
         help="Measure how fast the quantized model is beside the float model.  [default: yes]",
     ),
 )
+PORTABLE = option(
+    EVALUATION,
+    "--require-portable/--no-require-portable",
+    default=None,
+    help="Exit with status 3 if a layer can saturate on x86 processors without VNNI.  [default: no]",
+)
 GATES = (
     option(
         EVALUATION,
@@ -66,6 +72,7 @@ GATES = (
         metavar="X",
         help="Exit with status 3 if the quantized model takes more than X times as long as the float model.",
     ),
+    PORTABLE,
     option(
         EVALUATION,
         "--baseline",

@@ -14,7 +14,8 @@ QUIET = option(
     is_flag=True,
     expose_value=False,
     callback=keep_quiet,
-    help="Print only the result and errors: no progress, notes, warnings or next steps.",
+    help="Print only the result, warnings and errors; of a file that is written, only its path and the "
+    "verdict.",
 )
 TALK = (QUIET, DEBUG)
 GLOBALS = (JSON, *TALK)

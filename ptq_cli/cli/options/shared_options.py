@@ -83,7 +83,7 @@ OUTPUT = option(
     "-o",
     type=PATH,
     metavar="FILE",
-    help="Output file.  [default: RUN/model.int8.onnx]",
+    help="Output file.  [default: RUN/model.int8.onnx, or RUN/model.w4.onnx for 4 bits]",
 )
 SUFFIX = option(
     OWN,

@@ -13,12 +13,14 @@ from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, M
 from ptq_cli.report.analysis.causes import percent
 from ptq_cli.report.analysis.judge import SQNR
 from ptq_cli.report.analysis.tensor_rows import Cause, TensorAnalysis
+from ptq_cli.report.text.result_warnings import SATURATING
 from ptq_cli.report.text.summary import Table
 
 SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
 """Short names of causes that are too long for a table on a terminal with 80 columns."""
 
 EXCLUDE = "--exclude"
+SATURATION: Cause = "saturation"
 MOST_EXCLUDED = 3
 """Most layers, starting with the costliest, that one command proposes to leave in float."""
 
@@ -40,12 +42,13 @@ def print_analysis(
     if tensors or analysis.metric is None:
         rows = worst_tensors(analysis)[:top]
         _print_tensors(rows, len(analysis.tensors))
-        findings = [(item.remedy, item.name, item.finding) for item in rows]
+        findings = [(item.remedy, item.cause, item.name, item.finding) for item in rows]
     else:
         ranked = analysis.ranked()
         _print_layers(ranked[:top], len(ranked), analysis.metric)
-        findings = [(layer.remedy, layer.name, layer.finding) for layer in ranked[:top]]
-    _print_remedies(findings, run)
+        findings = [(layer.remedy, layer.cause, layer.name, layer.finding) for layer in ranked[:top]]
+    most = min(MOST_EXCLUDED, max(1, len(analysis.ranked()) - 1))
+    _print_remedies(findings, run, most)
 
 
 def worst_tensors(analysis: Analysis) -> tuple[TensorAnalysis, ...]:
@@ -155,23 +158,27 @@ def _tensor_row(tensor: TensorAnalysis) -> tuple[str, ...]:
     )
 
 
-def _print_remedies(findings: Sequence[tuple[str, str, str]], run: Path) -> None:
+def _print_remedies(findings: Sequence[tuple[str, Cause, str, str]], run: Path, most: int) -> None:
     by_remedy: dict[str, list[tuple[str, str]]] = {}
-    for remedy, name, finding in findings:
+    for remedy, cause, name, finding in findings:
         if finding:
-            by_remedy.setdefault(_kind(remedy), []).append((name, finding))
+            kind = SATURATION if cause == SATURATION else _kind(remedy)
+            by_remedy.setdefault(kind, []).append((name, finding))
     if not by_remedy:
         say("")
         say("no cause found: each of these is as precise as its integer format allows")
     for kind, found in by_remedy.items():
         # Leaving the few costliest layers in float may help; leaving all of them would quantize nothing.
         if kind == EXCLUDE:
-            remedies = dict.fromkeys(remedy for remedy, _, _ in findings if _kind(remedy) == EXCLUDE)
-            flags = " ".join(list(remedies)[:MOST_EXCLUDED])
+            remedies = dict.fromkeys(remedy for remedy, *_ in findings if _kind(remedy) == EXCLUDE)
+            flags = " ".join(list(remedies)[:most])
         else:
             flags = kind
         say("")
-        say(f"to try: {command(flags, run)}" if flags else "no option helps with:")
+        if kind == SATURATION:
+            say(f"{SATURATING[0]}:")
+        else:
+            say(f"to try: {command(flags, run)}" if flags else "no option helps with:")
         for name, finding in found:
             say(f"  {name}: {finding}")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ptq_cli.cli.shown.terminal.output import print_table, say
 from ptq_cli.cli.shown.terminal.printable import as_typed
+from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
 from ptq_cli.latency.operator_summary import OperatorSummary, by_operator, growth
 from ptq_cli.latency.operator_times import NodeTime
 from ptq_cli.pipeline.inspection.benched_models import shown_names
@@ -16,6 +17,7 @@ from ptq_cli.report.evaluation.speed.latency import LatencyComparison
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.text.latency_doubts import described, latency_doubts
 from ptq_cli.report.text.numbers import format_latency
+from ptq_cli.report.text.result_warnings import saturation_warnings
 from ptq_cli.report.text.summary import Table
 
 HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
@@ -27,6 +29,7 @@ SMALL = 0.01
 MOST_GROWN = 5
 """Operators that the comparison with the first model names."""
 MERGED = "merged"
+SAME = "the same model"
 MICRO = 1e-6
 
 
@@ -41,6 +44,7 @@ def bench_document(result: BenchResult) -> dict[str, Any]:
                 timed_scenario(
                     item.latency,
                     names,
+                    result.same_as_first,
                     item.inputs,
                     item.profiles,
                     latency_doubts(item.latency, names),
@@ -60,7 +64,7 @@ def print_bench(result: BenchResult, top: int) -> None:
         say(f"inputs: {', '.join(map(str, inputs))}, from {as_typed(result.data, Path.cwd())}")
     for fault in result.data_faults:
         say(f"note: data of the recipe were not used: {as_typed(fault, Path.cwd())}")
-    _print_latencies(scenarios, names)
+    _print_latencies(scenarios, names, result.same_as_first)
     for item in scenarios:
         where = f"{described(item.latency)}: " if len(scenarios) > 1 else ""
         for doubt in latency_doubts(item.latency, names):
@@ -70,13 +74,22 @@ def print_bench(result: BenchResult, top: int) -> None:
             _print_operators(item, names, top)
 
 
-def _print_latencies(scenarios: Sequence[BenchScenario], names: Sequence[str]) -> None:
+def warn_of_saturation(result: BenchResult) -> None:
+    """Print on stderr which models can saturate on this processor."""
+    named = zip(result.saturation, shown_names(result.models), strict=True)
+    warn_of_result(warning for found, name in named for warning in saturation_warnings(found, name))
+
+
+def _print_latencies(
+    scenarios: Sequence[BenchScenario], names: Sequence[str], same_as_first: Sequence[bool]
+) -> None:
     rows = []
     for item in scenarios:
         if len(scenarios) > 1:
             rows.append((described(item.latency), *("" for _ in NUMBERS)))
         indent = "  " if len(scenarios) > 1 else ""
-        rows += [(indent + name, *cells) for name, cells in zip(names, _cells(item.latency), strict=True)]
+        cells = _cells(item.latency, same_as_first)
+        rows += [(indent + name, *row) for name, row in zip(names, cells, strict=True)]
     alone = len(names) == 1
     kept = [index for index, name in enumerate(HEADER) if not (alone and name.startswith("speed"))]
     table = Table(
@@ -91,12 +104,14 @@ def _print_latencies(scenarios: Sequence[BenchScenario], names: Sequence[str]) -
         say(f"the terminal is too narrow for: {', '.join(hidden)}; --json has them")
 
 
-def _cells(latency: LatencyComparison) -> list[tuple[str, ...]]:
+def _cells(latency: LatencyComparison, same_as_first: Sequence[bool]) -> list[tuple[str, ...]]:
     speeds = [
         ("1", "1"),
         *(
-            (_speed(ratio.value, ratio.interval), _speed(ratio.processor, ratio.processor_interval))
-            for ratio in latency.ratios
+            (SAME, SAME)
+            if same
+            else (_speed(ratio.value, ratio.interval), _speed(ratio.processor, ratio.processor_interval))
+            for ratio, same in zip(latency.ratios, same_as_first[1:], strict=True)
         ),
     ]
     return [

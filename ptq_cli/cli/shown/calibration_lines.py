@@ -4,7 +4,7 @@ import shlex
 from typing import TYPE_CHECKING, cast
 
 from ptq_cli.cli.shown.recovery_lines import refused_lines
-from ptq_cli.cli.shown.terminal.output import say
+from ptq_cli.cli.shown.terminal.output import detail, say
 from ptq_cli.cli.shown.terminal.phrases import closeness, counted, next_step, shown_path
 
 if TYPE_CHECKING:
@@ -27,24 +27,24 @@ def print_calibration(result: "CalibrationResult") -> None:
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
     part = f" of {result.shards}" if result.shards else ""
     if result.samples or result.shards:
-        say(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
+        detail(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
     else:
-        say("measured no activations: none needs a range, and no data were given")
+        detail("measured no activations: none needs a range, and no data were given")
     if result.parity is not None:
-        say(f"the ONNX model equals {result.compared_with} {closeness(result.parity)}")
+        detail(f"the ONNX model equals {result.compared_with} {closeness(result.parity)}")
     for note in result.notes:
-        say(f"note: {note}")
+        detail(f"note: {note}")
     for item in result.rescaled:
-        say(item.describe())
+        detail(item.describe())
     if result.channels:
         total = counted(sum(result.channels.values()), "channel")
-        say(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
+        detail(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
     for name in result.dead:
-        say(f"note: '{name}' was 0 in every sample")
+        detail(f"note: '{name}' was 0 in every sample")
     for name, nonfinite in result.nonfinite.items():
         say(f"warning: '{name}' contained {nonfinite_counts(nonfinite)}; its range leaves them out")
     for name in result.faint:
-        say(f"note: '{name}' was at most 2^-24 in magnitude, so all of it quantizes to 0")
+        detail(f"note: '{name}' was at most 2^-24 in magnitude, so all of it quantizes to 0")
     say(f"wrote {shown_path(result.run.calibration)}")
 
 
@@ -98,9 +98,9 @@ def print_moments(result: "MomentsResult") -> None:
     """Print of what there are moments now."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
     part = f" of {result.shards}" if result.shards else ""
-    say(f"collected the moments of {tensors} on {samples}{part}")
+    detail(f"collected the moments of {tensors} on {samples}{part}")
     for line in refused_lines(result.refused, "has no moments", "have no moments"):
-        say(line)
+        detail(line)
     say(f"wrote {shown_path(result.file)}")
 
 
@@ -131,9 +131,9 @@ def print_merge(result: "MergeResult") -> None:
     runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
     tensors = counted(result.tensors, "tensor")
     what = "moments" if result.method == "moments" else f"statistics: {result.method}"
-    say(f"merged {runs}: {tensors} on {samples}, {what}")
+    detail(f"merged {runs}: {tensors} on {samples}, {what}")
     if result.shards:
-        say(f"note: merged {result.shards}; missing: {result.missing}")
+        detail(f"note: merged {result.shards}; missing: {result.missing}")
     say(f"wrote {shown_path(result.run.moments if result.method == 'moments' else result.run.calibration)}")
 
 

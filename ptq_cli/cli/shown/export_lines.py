@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ptq_cli.cli.shown.recovery_lines import export_recovery_lines, ranges_values, recovery_values
-from ptq_cli.cli.shown.terminal.output import say
+from ptq_cli.cli.shown.terminal.output import detail, say
 from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.text.numbers import format_latency
@@ -31,33 +31,33 @@ def print_quantized(result: "ExportResult") -> None:
     """Print what was quantized and how."""
     from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
 
-    say(quantized_line(result))
+    detail(quantized_line(result))
     if result.latency is not None:
         _print_preference(result.latency, result.plan)
     if result.kernels is not None:
-        say(f"integer kernels of {result.kernels.runtime} on this CPU: {kernel_line(result.kernels)}")
+        detail(f"integer kernels of {result.kernels.runtime} on this CPU: {kernel_line(result.kernels)}")
     elif result.uncounted:
-        say(f"integer kernels: not counted here, because {result.uncounted}; ptq verify counts them")
+        detail(f"integer kernels: not counted here, because {result.uncounted}; ptq verify counts them")
     if not result.plain:
-        say(quantizer_line(result.weights, result.activations))
+        detail(quantizer_line(result.weights, result.activations))
     _print_float_layers(result.plan)
     for reason, count in Counter(result.never_run.values()).items():
         stay = "stays" if count == 1 else "stay"
         say(f"warning: {counted(count, 'layer')} {stay} in float: {reason}")
     for name, channels in result.widened.items():
         some = "1 channel" if channels == 1 else f"{channels:,} channels"
-        say(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
+        detail(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
     for name, method in result.unsearched.items():
-        say(f"note: {method} had only one candidate for '{name}': its whole range")
+        detail(f"note: {method} had only one candidate for '{name}': its whole range")
     for line in export_recovery_lines(result):
-        say(line)
+        detail(line)
 
 
 def _print_preference(latency: "LatencyPreference", plan: "Plan") -> None:
     """Print what the forms of the model take, where the faster ones were chosen."""
     measured = f"by '{shown_path(Path(latency.source))}'" if latency.source else "measured here"
     times = latency_line(latency.floating, latency.integer, latency.expected, latency.batch, latency.threads)
-    say(f"{times}, {measured}")
+    detail(f"{times}, {measured}")
     if not any(layer.quantized for layer in plan.layers):
         say("warning: every layer stays in float, because the whole model is fastest so on that machine")
     if latency.undecided:
@@ -69,13 +69,15 @@ def _print_float_layers(plan: "Plan") -> None:
     floats = [layer for layer in plan.layers if layer.weight and not layer.quantized]
     if floats:
         runs = "runs" if len(floats) == 1 else "run"
-        say(f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why")
+        detail(
+            f"note: {counted(len(floats), 'layer')} {runs} in float with these weights; ptq inspect says why"
+        )
     stored = {site.node for site in plan.weights} - {layer.name for layer in floats}
     stored -= {layer.name for layer in plan.layers if layer.quantized}
     if stored:
         runs = "runs" if len(stored) == 1 else "run"
         what = f"{counted(len(stored), 'layer')} {runs} in float with integer weights"
-        say(f"note: {what}; ptq inspect says why")
+        detail(f"note: {what}; ptq inspect says why")
 
 
 def quantized_line(result: "ExportResult") -> str:

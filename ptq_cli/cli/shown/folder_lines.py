@@ -15,7 +15,7 @@ from ptq_cli.cli.shown.report_lines import (
     print_evaluation,
     report_values,
 )
-from ptq_cli.cli.shown.terminal.output import print_json, print_table, say
+from ptq_cli.cli.shown.terminal.output import detail, print_json, print_table, say
 from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.text.summary import Table, share_of_float
@@ -41,18 +41,18 @@ def show_folder(result: "FolderResult", *, as_json: bool) -> int:
 def print_folder(result: "FolderResult") -> None:
     """Print what was made of each file, then the summary."""
     for item in result.files:
-        say(f"{item.file.as_posix()}:")
+        detail(f"{item.file.as_posix()}:")
         if item.result is None:
-            say(f"note: copied as it is, in float: {item.reason}")
+            detail(f"note: copied as it is, in float: {item.reason}")
         else:
             _print_file(item.result)
     rows = [_row(item) for item in result.files]
     print_table(Table(("file", "quantized", "verdict"), tuple(rows)), whole=(0, 2))
     if result.shared:
         saved = format_bytes(result.saved)
-        say(f"{counted(result.shared, 'constant')} shared by several models, stored once: {saved} saved")
+        detail(f"{counted(result.shared, 'constant')} shared by several models, stored once: {saved} saved")
     for file in result.left_out:
-        say(f"note: '{file.as_posix()}' is quantized already, and was left out")
+        detail(f"note: '{file.as_posix()}' is quantized already, and was left out")
     share = share_of_float(result.bytes, result.float_bytes)
     beside = f", with {', '.join(file.as_posix() for file in result.carried)}" if result.carried else ""
     models = counted(len(result.files), "model")
@@ -64,7 +64,7 @@ def _print_file(result: "QuantizationResult") -> None:
     print_calibration(result.calibration)
     print_quantized(result.export)
     if taken := result.export.taken:
-        say(f"took the integers and scales of {counted(taken, 'weight')} from a model above")
+        detail(f"took the integers and scales of {counted(taken, 'weight')} from a model above")
     print_judgement(result)
 
 

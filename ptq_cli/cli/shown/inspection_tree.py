@@ -22,6 +22,8 @@ def print_inspection(result: Inspection, *, depth: int | None, show_all: bool) -
     say(f"{result.file.path.name}: {result.file.kind.value}, {result.parameters:,} parameters")
     say(f"inputs:  {', '.join(map(str, result.inputs))}")
     say(f"outputs: {', '.join(map(str, result.outputs))}")
+    for note in result.notes:
+        say(f"note: {note}")
     layers = list(tree_layers(result))
     if show_all:
         rows = tuple(_cells(layer, layer.name) for layer in layers)
@@ -131,6 +133,7 @@ def inspection_values(result: Inspection) -> InspectDocument:
         "outputs": [_spec(spec) for spec in result.outputs],
         "target": result.plan.target,
         "quantized": result.quantized,
+        "notes": list(result.notes),
         "parity": result.parity,
         "multiply_accumulates": result.work.total,
         "assumed_sizes": dict(result.work.assumed),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ptq_cli.cli.shown.terminal.output import tell
+from ptq_cli.cli.shown.terminal.output import warn
 
 NAMED = 2
 """Most further weights that the warning names."""
@@ -11,7 +11,7 @@ NAMED = 2
 def warn_of_outliers(outliers: Mapping[str, str]) -> None:
     """Print on stderr which weights have outliers, if any."""
     if outliers:
-        tell(outlier_line(outliers))
+        warn(outlier_line(outliers))
 
 
 def outlier_line(outliers: Mapping[str, str]) -> str:
@@ -22,11 +22,11 @@ def outlier_line(outliers: Mapping[str, str]) -> str:
 
     Example:
         >>> outlier_line({"fc.weight": "a value is 99 times the mean of the others"})
-        "warning: 'fc.weight': a value is 99 times the mean of the others; pass --weight-amax mse to clip it"
+        "'fc.weight': a value is 99 times the mean of the others; pass --weight-amax mse to clip it"
     """
     (name, what), *rest = outliers.items()
     others = [f"'{other}'" for other, _ in rest]
     also = f"; also in {', '.join(others[:NAMED])}" if others else ""
     more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
     fix = "pass --weight-granularity channel to give each its own scale" if "share a scale" in what else ""
-    return f"warning: '{name}': {what}{also}{more}; {fix or 'pass --weight-amax mse to clip it'}"
+    return f"'{name}': {what}{also}{more}; {fix or 'pass --weight-amax mse to clip it'}"

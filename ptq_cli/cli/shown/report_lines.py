@@ -5,8 +5,9 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.terminal.output import print_json, print_table, say, tell
+from ptq_cli.cli.shown.terminal.output import detail, print_json, print_table, say, tell
 from ptq_cli.cli.shown.terminal.phrases import counted, next_step, shown_path
+from ptq_cli.cli.shown.terminal.quiet_flag import is_quiet
 from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
 from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
 from ptq_cli.report.document.report_document import Report, report_to_json
@@ -22,6 +23,7 @@ from ptq_cli.report.text.summary import (
     level_lines,
     no_interval_lines,
     placement_line,
+    saturation_lines,
     size_table,
     verdict_line,
 )
@@ -65,7 +67,7 @@ def show_shard(result: "EvaluationShardResult", *, as_json: bool) -> int:
             }
         )
         return DONE
-    say(f"evaluated {counted(result.samples, result.unit)} of {result.shard}")
+    detail(f"evaluated {counted(result.samples, result.unit)} of {result.shard}")
     say(f"wrote {shown_path(result.file)}")
     step = next_step(f"ptq merge {shlex.quote(str(result.run.path))}", result.run)
     tell(step.replace("next:", "next, with the other shards:", 1))
@@ -92,6 +94,13 @@ def add_report_to_step_summary(result: "EvaluationResult | None") -> None:
 
 def print_report(report: Report) -> None:
     """Print the tables of a report, then the verdict."""
+    if not is_quiet():
+        _print_tables(report)
+    print_speed(report.times)
+    print_gates(report)
+
+
+def _print_tables(report: Report) -> None:
     table = label_table(report)
     print_table(table, right=tuple(range(1, len(table.header))))
     for line in no_interval_lines(report):
@@ -102,19 +111,19 @@ def print_report(report: Report) -> None:
         say(line)
     print_table(size_table(report), right=(2,))
     say(placement_line(report))
-    print_speed(report.times)
-    print_gates(report)
+    for line in saturation_lines(report):
+        say(line)
 
 
 def print_speed(times: Times) -> None:
     """Print how fast the quantized model is."""
     for line in speed_lines(times):
-        say(line)
+        detail(line)
 
 
 def print_reports(reports: Sequence[Report]) -> None:
     """Print reports of several quantized models of one float model: a column for each, then the verdicts."""
-    for table in several_tables(reports):
+    for table in several_tables(reports) if not is_quiet() else ():
         print_table(table, right=tuple(range(1, len(table.header))))
     for report in reports:
         say(f"{report.model.quantized_model.name}:")
@@ -129,9 +138,10 @@ def say_written(run: "RunDirectory") -> None:
 
 def print_gates(report: Report) -> None:
     """Print each gate and the verdict."""
-    print_table(gate_table(report))
+    if not is_quiet():
+        print_table(gate_table(report))
     for line in doubt_lines(report):
-        say(line)
+        detail(line)
     say(verdict_line(report))
 
 

@@ -10,9 +10,11 @@ from ptq_cli.cli.shown.report_lines import (
     print_evaluation,
     report_values,
 )
-from ptq_cli.cli.shown.terminal.output import print_json, print_table, say
+from ptq_cli.cli.shown.terminal.output import detail, print_json, print_table, say
 from ptq_cli.cli.shown.terminal.phrases import shown_path
+from ptq_cli.cli.shown.terminal.quiet_flag import is_quiet
 from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.core.work.own_process import interrupt_status
 from ptq_cli.report.document.ladder import ladder_to_json
 from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
 from ptq_cli.report.text.summary import share_of_float
@@ -20,7 +22,6 @@ from ptq_cli.report.text.summary import share_of_float
 if TYPE_CHECKING:
     from ptq_cli.pipeline.tuning.finished_tuning import TuneResult
 
-INTERRUPTED = 130
 MOST_NAMES = 8
 
 
@@ -40,10 +41,11 @@ def print_tuning(result: "TuneResult") -> None:
     """Print the ladder, the verdict, and what was written."""
     ladder = result.ladder
     table = ladder_table(ladder)
-    print_table(table, right=tuple(range(1, len(table.header) - 1)))
+    if not is_quiet():
+        print_table(table, right=tuple(range(1, len(table.header) - 1)))
     say(verdict_of(ladder))
     for line in ladder.advice:
-        say(f"what it would take: {line}")
+        detail(f"what it would take: {line}")
     best = ladder.best
     for what, names in (
         ("in 16 bits", best.in_16_bits),
@@ -53,14 +55,14 @@ def print_tuning(result: "TuneResult") -> None:
     ):
         if names:
             more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            say(f"{what}: {', '.join(names[:MOST_NAMES])}{more}")
+            detail(f"{what}: {', '.join(names[:MOST_NAMES])}{more}")
     if ladder.untried:
-        say(ladder.untried)
+        detail(ladder.untried)
     if result.interrupted:
         say("interrupted: the best so far was written, and the same command continues")
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
-    say(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
+    detail(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
 
 
 def tuning_values(result: "TuneResult") -> dict[str, Any]:
@@ -76,7 +78,7 @@ def tuning_values(result: "TuneResult") -> dict[str, Any]:
 
 
 def tuning_status(result: "TuneResult") -> int:
-    """Return 130 if it was interrupted, 3 if the budget or a gate was missed, otherwise 0."""
+    """Return 130 or 143 if it was interrupted, 3 if the budget or a gate was missed, otherwise 0."""
     if result.interrupted:
-        return INTERRUPTED
+        return interrupt_status()
     return exit_status(result.evaluation) if result.ladder.met else GATE_MISSED

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.cli.shown.terminal.output import print_table, say
+from ptq_cli.cli.shown.terminal.output import print_table, say, tell
 from ptq_cli.cli.shown.terminal.phrases import counted
 from ptq_cli.cli.shown.terminal.printable import as_typed
+from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
 from ptq_cli.core.short_numbers import format_count
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
@@ -21,6 +22,7 @@ from ptq_cli.report.proof.verification import (
     Verification,
 )
 from ptq_cli.report.text.numbers import format_decibels, format_number, format_share
+from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
 from ptq_cli.report.text.summary import Table
 
 MOST_ROWS = 20
@@ -43,6 +45,7 @@ def print_verification(result: Verification, *, show_all: bool) -> None:
     _print_operators(listed, show_all=show_all)
     _print_share(result)
     _print_faults(result)
+    _print_saturation(result)
     _print_outputs(result)
     say(result.verdict.upper() if result.verdict == "fail" else result.verdict)
 
@@ -157,6 +160,16 @@ def _print_faults(result: Verification) -> None:
     say(f"structure: {len(result.faults):,} faults for {result.target}")
 
 
+def _print_saturation(result: Verification) -> None:
+    found = result.saturation
+    if found.layers:
+        say(f"sums: {found.text}{'; required: none' if result.require_portable else ''}")
+    if result.saturates_here:
+        warn_of_result(saturation_warnings(found))
+    elif found.saturating and (result.runtime or result.require_portable):
+        tell(f"hint: {SATURATING[0]}")
+
+
 def _print_outputs(result: Verification) -> None:
     if result.comparison is None:
         reason = "; ".join(result.data_faults) or "there are no data"
@@ -250,6 +263,9 @@ def verification_values(result: Verification) -> dict[str, Any]:
         },
         "kernels": _kernel_values(result.kernel_comparison),
         "data_faults": list(result.data_faults),
+        "saturation": dataclasses.asdict(result.saturation),
+        "saturates_here": result.saturates_here,
+        "require_portable": result.require_portable,
         "verdict": result.verdict,
     }
 

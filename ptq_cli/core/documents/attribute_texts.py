@@ -1,13 +1,31 @@
 """What docstrings say about the attributes of a class, for pages and schemas that are made from them."""
 
+import ast
 import inspect
 import re
+import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
 BASES = "__described_with__"
+
+
+def docstring(item: Any) -> str:
+    """Return the docstring of a class or a function without its indentation.
+
+    ``python -OO`` drops docstrings, and then it is read from the source.
+
+    Example:
+        >>> docstring(sentence).partition(" with")[0]
+        'Return a description'
+    """
+    if sys.flags.optimize < 2:
+        return inspect.getdoc(item) or ""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(item))).body
+    return (ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None) or ""
 
 
 def attribute_texts(kind: type) -> dict[str, str]:
@@ -25,7 +43,7 @@ def attribute_texts(kind: type) -> dict[str, str]:
         "the value's name in the graph."
     """
     texts = {key: text for base in getattr(kind, BASES, ()) for key, text in attribute_texts(base).items()}
-    texts |= _described(inspect.getdoc(kind) or "")
+    texts |= _described(docstring(kind))
     wanted = [item.name for item in fields(kind)] if is_dataclass(kind) else list(get_type_hints(kind))
     missing = [name for name in wanted if name not in texts]
     if missing:

@@ -1,13 +1,12 @@
 """JSON Schemas of documents, from the dataclasses and typed dictionaries that they are written from."""
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from ptq_cli.core.documents.attribute_texts import attribute_texts, sentence
+from ptq_cli.core.documents.attribute_texts import attribute_texts, docstring, sentence
 from ptq_cli.core.documents.json_values import AtLeast
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -126,13 +125,10 @@ class Schemas:
         for name in getattr(kind, "DERIVED", ()):
             getter = getattr(kind, name).fget
             hint = get_type_hints(getter, include_extras=True)["return"]
-            text = (inspect.getdoc(getter) or "").split("\n\n")[0].replace("\n", " ").replace("``", "`")
+            text = docstring(getter).split("\n\n")[0].replace("\n", " ").replace("``", "`")
             properties[name] = _said(text, self._of(hint, numbers))
         return {
-            "description": (inspect.getdoc(kind) or "")
-            .split("\n\n")[0]
-            .replace("\n", " ")
-            .replace("``", "`"),
+            "description": docstring(kind).split("\n\n")[0].replace("\n", " ").replace("``", "`"),
             "type": "object",
             **({"additionalProperties": False} if self._strict else {}),
             "required": list(properties),

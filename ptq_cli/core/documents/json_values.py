@@ -203,7 +203,8 @@ def strict_json(content: bytes) -> Any:
         ...
         ValueError: NaN is not JSON
     """
-    return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    # Editors of Windows begin UTF-8 with a byte order mark.
+    return json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -1,5 +1,6 @@
 """TOML that a user wrote, as tables."""
 
+import codecs
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ def read_toml(path: Path, what: str, where: str) -> dict[str, Any]:
         InputFileError: it is missing, a folder, or cannot be read.
         RecipeSyntaxError: it is not TOML.
     """
+    content = read_file(path, what)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise RecipeSyntaxError(f"{where} is text in UTF-16, expected UTF-8", hint="save it as UTF-8")
     try:
-        text = read_file(path, what).decode("utf-8")
+        text = content.decode("utf-8-sig")  # with a byte order mark, as editors of Windows write it
         return tomllib.loads(text.replace("\r\n", "\n").replace("\r", "\n"))  # lines may end as on any system
     # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
     except (ValueError, RecursionError) as error:

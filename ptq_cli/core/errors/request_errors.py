@@ -10,13 +10,13 @@ class UsageError(PtqError):
 
 
 class InputFileError(PtqError):
-    """A file or folder does not exist, cannot be read, or is a folder where a file is expected."""
+    """A file or folder does not exist, cannot be read, has an unusable name, or is not a regular file."""
 
     code = "PTQ-FILE-001"
 
 
 class OutputFileError(PtqError):
-    """The output cannot be written: a read-only folder, a full disk, or something that is not a file."""
+    """The output cannot be written: a read-only folder, a full disk, a URL, or what is not a file."""
 
     code = "PTQ-FILE-002"
 

@@ -49,7 +49,7 @@ def _data_file(tensor: onnx.TensorProto, folder: Path, path: Path) -> Path:
     location = _details(tensor).get("location", "")
     try:
         target = (folder / location).resolve()
-        exists = target.is_file()
+        exists, is_file = target.exists(), target.is_file()
     except (OSError, ValueError) as error:  # a NUL in the name, a name that is too long, links in a circle
         raise ModelFormatError(
             f"model '{path.name}': the data file of '{tensor.name}' has a name that is not valid "
@@ -65,6 +65,12 @@ def _data_file(tensor: onnx.TensorProto, folder: Path, path: Path) -> Path:
         raise ModelFormatError(
             f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
             hint="put it next to the model",
+        )
+    if not is_file:
+        kind = "a folder" if target.is_dir() else "not a regular file"
+        raise ModelFormatError(
+            f"model '{path.name}': the data file '{location}' of '{tensor.name}' is {kind}",
+            hint="copy or export it again",
         )
     return target
 

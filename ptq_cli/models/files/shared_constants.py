@@ -10,7 +10,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.models.files.constants_file import ALIGNMENT, cannot_write, write_tensor
-from ptq_cli.models.files.stored import StoredModel, constants_of, release_tensor, serialize
+from ptq_cli.models.files.mapped_constants import release_tensor
+from ptq_cli.models.files.stored import StoredModel, constants_of, serialize
+from ptq_cli.models.files.turned_tables import turned_tables
 
 SMALLEST_SHARED = 1 << 10
 """Bytes; ONNX Runtime infers shapes from smaller constants, which stay in the graphs."""
@@ -51,8 +53,10 @@ def share_constants(models: Sequence[StoredModel], folder: Path, name: str) -> S
     try:
         with path.open("wb") as stream:
             for number, graph in enumerate(graphs):
+                turned = turned_tables(graph.graph)
                 for value in constants_of(graph):
-                    pool.add(value, number, stream)
+                    if value.name not in turned:
+                        pool.add(value, number, stream)
     except OSError as error:
         keeper.remove()
         raise cannot_write(folder / name, error) from error

@@ -4,7 +4,6 @@ A message of protobuf holds no more than 2 GiB. Above that, the constants lie in
 external data), which is mapped into memory and never read as a whole.
 """
 
-import contextlib
 import hashlib
 import shutil
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
@@ -19,12 +19,13 @@ from google.protobuf.message import DecodeError
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import Content, PartialFolder
 from ptq_cli.core.read_files import hash_file
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.converting.opset import name_default_domain
 from ptq_cli.models.files.constants_file import ConstantsFile, cannot_write
 from ptq_cli.models.files.external_data import external_files, require_external_data
+from ptq_cli.models.files.mapped_constants import moved_tensor, release_tensor
 from ptq_cli.models.files.message_text import require_text
 from ptq_cli.models.files.possible_sizes import require_possible_sizes
+from ptq_cli.models.files.turned_tables import restore_turned, turned_tables, with_transposes
 
 LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
@@ -79,7 +80,7 @@ class StoredModel:
         model = name_default_domain(ir.from_proto(message))
         if self.folder is not None:
             ir.external_data.set_base_dir(model.graph, self.folder)
-        return model
+        return restore_turned(model)
 
     def files(self, target: Path) -> dict[Path, Content]:
         """Return what is written where, for ``write_together``: what is not finished moves to its place.
@@ -150,6 +151,27 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
     return StoredModel(content=content, data=files, folder=path.parent if files else None), message
 
 
+def holds_same_graph(one: StoredModel, other: StoredModel) -> bool:
+    """Tell whether two models compute the same with the same constants, whatever else their files say.
+
+    Edge case:
+        Of models with large constants outside their graphs, whether the files are equal.
+    """
+    if one.sha256 == other.sha256:
+        return True
+    if one.data or other.data:
+        return False
+    return _computed(one.content) == _computed(other.content)
+
+
+def _computed(content: bytes) -> object:
+    """Return nodes, constants, inputs and outputs; the shapes of values between them are told or are not."""
+    message = onnx.load_model_from_string(content)
+    graph, opsets = message.graph, {item.domain: item.version for item in message.opset_import}
+    constants = {item.name: item for item in graph.initializer}, list(graph.sparse_initializer)
+    return opsets, list(graph.node), constants, list(graph.input), list(graph.output), list(message.functions)
+
+
 def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile | None = None) -> StoredModel:
     """Return a model as its files will hold it, and the model with its large constants in them.
 
@@ -179,11 +201,16 @@ def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile |
 
 
 def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:
+    turned = turned_tables(model.graph)
     for value in constants_of(model):
         tensor = value.const_value
-        if tensor is not None and _is_moved(tensor) and not file.holds(tensor):
+        if value.name not in turned and tensor is not None and _is_moved(tensor) and not file.holds(tensor):
             value.const_value = file.add(tensor, value.name or "")
             release_tensor(tensor)
+    for name, table in turned.items():
+        place = model.graph.initializers[table].const_value
+        assert place is not None  # noqa: S101 - it was found to be a constant
+        model.graph.initializers[name].const_value = moved_tensor(place, np.transpose, name)
     if not file.path.stat().st_size:
         return serialize(model)
     content, folder = serialize(model).content, file.path.parent
@@ -191,7 +218,9 @@ def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:
 
 
 def serialize(model: ir.Model) -> StoredModel:
-    """Return a model serialized, its large constants where they are."""
+    """Return a model serialized, its large constants where they are, and a table that is tied once."""
+    if turned := turned_tables(model.graph):
+        model = with_transposes(model, turned)
     outside = [value.const_value for value in constants_of(model)]
     tensors = [tensor for tensor in outside if isinstance(tensor, ir.ExternalTensor)]
     content: bytes = ir.to_proto(model).SerializeToString(deterministic=True)
@@ -225,31 +254,6 @@ def release(model: ir.Model) -> None:
     """Let go of the memory that constants were mapped into; they are mapped again when asked for."""
     for value in constants_of(model):
         release_tensor(value.const_value)
-
-
-@contextlib.contextmanager
-def mapped(value: ir.Value) -> Iterator[Array]:
-    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then.
-
-    Raises:
-        ValueError: the value is not a constant.
-    """
-    if value.const_value is None:
-        raise ValueError(f"'{value.name}' is not a constant")
-    try:
-        yield value.const_value.numpy()
-    finally:
-        release_tensor(value.const_value)
-
-
-def release_tensor(tensor: ir.TensorProtocol | None) -> None:
-    """Let go of the memory that a tensor was mapped into."""
-    if not isinstance(tensor, ir.ExternalTensor):
-        return
-    # A view that somebody still holds keeps the memory, which then goes with it.
-    with contextlib.suppress(BufferError):
-        tensor.release()
-    tensor.raw = None
 
 
 def constants_of(model: ir.Model) -> Iterator[ir.Value]:

@@ -53,6 +53,68 @@ def with_axes(specs: Sequence[TensorSpec], axes: Axes) -> tuple[TensorSpec, ...]
     )
 
 
+def told_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | str]:
+    """Return the axes of the samples that a model tells of inputs that are not in ``wanted``, by name.
+
+    Its metadata tell them, or else the names of its sizes: each input has the same name on the axis of its
+    samples, which is not the first of an input with a fixed size there, and on no other axis of that input.
+
+    Edge case:
+        A first axis of 1 may be a batch of one sample, so that there the name has to say that it is a batch.
+
+    Example:
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[N, 8] x, float[2, N, 4] h) => (float[N, 8] y) { y = Neg(x) }'''
+        >>> told_axes(ir.from_onnx_text(text), {})
+        {'h': 1}
+    """
+    inputs = {value.name or "": value for value in _fed(model)}
+    if BATCH_AXES in model.metadata_props:
+        noted = {name: NONE if axis is None else axis for name, axis in noted_axes(model).items()}
+        return {name: noted[name] for name in inputs if name in noted and not {name, ALL} & wanted.keys()}
+    axes = {name: axis for name, axis in input_axes(wanted, list(inputs)).items() if axis is not None}
+    sizes = {name: _size(inputs[name], axis) for name, axis in axes.items() if inputs[name].shape}
+    symbols = {size for size in sizes.values() if size is not None}
+    others = [name for name, size in sizes.items() if size is None]
+    if ALL in wanted or len(symbols) != 1 or any(name in wanted for name in others):
+        return {}
+    (samples,) = symbols
+    found: dict[str, int | str] = {}
+    for name in others:
+        axis = _other_axis(inputs[name], samples)
+        if axis is None:
+            return {}
+        found[name] = axis
+    return found
+
+
+def _other_axis(value: ir.Value, samples: str) -> int | None:
+    """Return the one axis whose size has that name, if the first axis has a fixed size (so is no batch)."""
+    sizes = list(value.shape or ())
+    places = [axis for axis in range(len(sizes)) if _size(value, axis) == samples]
+    is_batch = sizes[0] == 1 and "batch" not in samples.lower()
+    return places[0] if len(places) == 1 and isinstance(sizes[0], int) and not is_batch else None
+
+
+def axis_notes(told: Wanted) -> tuple[str, ...]:
+    """Return what to tell of axes that nobody named.
+
+    Example:
+        >>> axis_notes({"state": 1})
+        ("the samples of 'state' are on axis 1, as the model's file says; --batch-axis names another",)
+    """
+    return tuple(
+        f"{_axis_words(name, axis)}, as the model's file says; --batch-axis names another"
+        for name, axis in told.items()
+    )
+
+
+def _axis_words(name: str, axis: int | str) -> str:
+    if axis == NONE:
+        return f"'{name}' has no axis for samples"
+    return f"the samples of '{name}' are on axis {axis}"
+
+
 def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None = None) -> None:
     """Note in a model's metadata on which axes its samples are.
 
@@ -76,7 +138,7 @@ def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None =
     if not wanted:
         return
     require_axes(model, wanted, what)
-    inputs = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+    inputs = [value.name or "" for value in _fed(model)]
     axes = {name: axis for name, axis in input_axes(wanted, inputs).items() if axis != 0}
     named = {
         value.name or "": wanted[value.name or ""] for value in model.graph.outputs if value.name in wanted
@@ -84,6 +146,17 @@ def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None =
     axes |= {name: axis for name, axis in (outputs or {}).items() if axis != 0}
     axes |= {name: axis if isinstance(axis, int) else None for name, axis in named.items()}
     model.metadata_props[BATCH_AXES] = json.dumps(axes)
+
+
+def note_told_axes(model: ir.Model, wanted: Wanted, what: str) -> tuple[str, ...]:
+    """Note the axes of the samples that are wanted or that names of sizes tell; return what to say of those.
+
+    Raises:
+        BatchAxisError: a name is neither an input nor an output, or has no such axis.
+    """
+    told = {} if BATCH_AXES in model.metadata_props else told_axes(model, wanted)
+    note_axes(model, {**told, **wanted}, what)
+    return axis_notes(told)
 
 
 def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
@@ -116,7 +189,7 @@ def found_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | None]:
     Edge case:
         Where no input has samples, no output has any.
     """
-    inputs = [value for value in model.graph.inputs if value.name not in model.graph.initializers]
+    inputs = _fed(model)
     axes = input_axes(wanted, [value.name or "" for value in inputs])
     if axes and set(axes.values()) == {None}:
         return {value.name or "": None for value in model.graph.outputs}
@@ -146,6 +219,11 @@ def measured_axes(one: Mapping[str, Array], two: Mapping[str, Array]) -> dict[st
         if len(places) == 1:
             found[name] = places[0]
     return found
+
+
+def _fed(model: ir.Model) -> list[ir.Value]:
+    """Return the inputs that need data: those without a constant."""
+    return [value for value in model.graph.inputs if value.name not in model.graph.initializers]
 
 
 def _has(spec: TensorSpec, axis: int | None) -> bool:

@@ -1,11 +1,12 @@
 """What kind of model a file holds, told by its content and never by its name."""
 
+import codecs
 import enum
 import zipfile
 from pathlib import Path
 
 from ptq_cli.core.errors import ModelFolderError, ModelFormatError
-from ptq_cli.core.read_files import is_folder, require_file
+from ptq_cli.core.read_files import is_folder, require_file, require_name
 
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_PROTOCOLS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -51,6 +52,7 @@ def detect_kind(path: Path) -> ModelKind:
             hint="name a file in it; ptq quantize, prepare, verify and evaluate take folders",
         )
     require_file(path, "model")
+    require_name(path)
     with path.open("rb") as stream:
         head = stream.read(512)
     if not head:
@@ -97,6 +99,7 @@ def _is_safetensors(head: bytes, size: int) -> bool:
 
 
 def _is_text(head: bytes) -> bool:
+    head = head.removeprefix(codecs.BOM_UTF8)
     try:
         text = head.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -15,8 +15,10 @@ from ptq_cli.models.converting.large_constants import large_constants_aside
 from ptq_cli.models.converting.opset import OLDEST_OPSET, name_default_domain
 from ptq_cli.models.files import stored
 from ptq_cli.models.files.external_data import external_files, require_external_data
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.message_text import require_text
 from ptq_cli.models.files.possible_sizes import require_possible_sizes
+from ptq_cli.models.files.turned_tables import restore_turned
 from ptq_cli.models.graph.graph_reading import value_spec
 from ptq_cli.models.inputs.batch_axes import noted_axes, with_axes
 from ptq_cli.models.inputs.cache_inputs import is_cache
@@ -108,6 +110,7 @@ def _checked(proto: onnx.ModelProto, path: Path, files: Sequence[Path], *, is_ed
         onnx.checker.check_model(proto if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)
         forget_sizes_of_values(name_default_domain(model))
+        restore_turned(model)
         _require_inferred(model)
     except UnicodeDecodeError as error:
         raise ModelFormatError(
@@ -156,7 +159,7 @@ def _load(path: Path, files: Sequence[Path]) -> ir.Model:
         return ir.external_data.load_to_model(model)
     for graph in model.graphs():
         for value in graph.initializers.values():
-            with stored.mapped(value) as array:  # Where that cannot be done, now is the time to say so.
+            with mapped(value) as array:  # Where that cannot be done, now is the time to say so.
                 small = array.nbytes < stored.SMALLEST_EXTERNAL
             if small and isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value = _loaded(value.const_value)

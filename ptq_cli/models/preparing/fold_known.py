@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from ptq_cli.models.files.mapped_constants import Move, moved_tensor
 from ptq_cli.models.graph.graph_reading import input_at
-from ptq_cli.models.preparing.fold_lazily import LAZY, Move, lazy_tensor
 from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import array_of, made_by
 
@@ -70,9 +70,7 @@ def _split(node: ir.Node) -> list[ir.TensorProtocol] | None:
 
 def _part(tensor: ir.TensorProtocol, axis: int, part: slice, name: str) -> ir.TensorProtocol:
     move: Move = lambda array: array[(*[slice(None)] * axis, part)]  # noqa: E731 - it is handed on
-    if isinstance(tensor, LAZY):
-        return lazy_tensor(tensor, move, name)
-    return ir.tensor(np.ascontiguousarray(move(tensor.numpy())), name=name)
+    return moved_tensor(tensor, move, name)
 
 
 def _slice(node: ir.Node) -> list[ir.TensorProtocol] | None:

@@ -9,14 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import release_tensor
+from ptq_cli.models.files.mapped_constants import LAZY, Move, moved_tensor
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.preparing.rewriting.edit import drop
 from ptq_cli.models.preparing.rewriting.match import array_of
-
-Move = Callable[[Array], Array]
-LAZY = (ir.ExternalTensor, ir.LazyTensor)
 
 
 def fold_lazily(model: ir.Model) -> int:
@@ -38,28 +34,18 @@ def fold_lazily(model: ir.Model) -> int:
         move = make(node) if make is not None and not output.is_graph_output() else None
         if move is None:
             continue
-        lazy = lazy_tensor(tensor, move, output.name or "")
-        value = ir.Value(name=lazy.name, shape=lazy.shape, type=ir.TensorType(lazy.dtype), const_value=lazy)
+        lazy = moved_tensor(tensor, move, output.name or "")
+        value = ir.Value(
+            name=lazy.name,
+            shape=ir.Shape(lazy.shape.numpy()),
+            type=ir.TensorType(lazy.dtype),
+            const_value=lazy,
+        )
         output.replace_all_uses_with(value)
         drop(node)
         model.graph.register_initializer(value)
         folded += 1
     return folded
-
-
-def lazy_tensor(tensor: ir.ExternalTensor | ir.LazyTensor, move: Move, name: str) -> ir.LazyTensor:
-    """Return what ``move`` makes of a tensor on disk, made when it is asked for."""
-    # What a move does to shape and type, it does to an array that takes no memory as well.
-    like = move(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), tensor.shape.numpy()))
-    dtype = ir.DataType.from_numpy(like.dtype)
-
-    def read() -> ir.TensorProtocol:
-        try:
-            return ir.Tensor(np.array(move(tensor.numpy()), order="C"), dtype=dtype, name=name)
-        finally:
-            release_tensor(tensor)
-
-    return ir.LazyTensor(read, dtype, ir.Shape(like.shape), name=name)
 
 
 def _transpose(node: ir.Node) -> Move:

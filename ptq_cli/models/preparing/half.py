@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.models.files.mapped_constants import moved_tensor
 from ptq_cli.models.graph.fresh_names import FreshNames
-from ptq_cli.models.preparing.fold_lazily import LAZY, lazy_tensor
 
 FLOAT = ir.DataType.FLOAT
 HALVES = {ir.DataType.FLOAT16: "float16", ir.DataType.BFLOAT16: "bfloat16"}
@@ -57,10 +57,7 @@ def _inner_values(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    name = tensor.name or ""
-    if isinstance(tensor, LAZY):
-        return lazy_tensor(tensor, lambda array: array.astype(np.float32), name)
-    return ir.tensor(tensor.numpy().astype(np.float32), name=name)
+    return moved_tensor(tensor, lambda array: array.astype(np.float32), tensor.name or "")
 
 
 def _widen_attributes(node: ir.Node) -> None:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.models.converting.inline_functions import inline_functions
+from ptq_cli.models.files.mapped_constants import LAZY
 from ptq_cli.models.files.stored import is_large
 from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.models.preparing.fold_known import fold_known
@@ -32,6 +33,9 @@ HIDDEN = "ptq.hidden"
 """A domain that nobody knows."""
 SMALL_CONSTANT = 8192
 """Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
+
+COMPARED_FIRST = 64
+"""Elements that tell most constants apart."""
 
 
 def simplify(model: ir.Model) -> ir.Model:
@@ -71,6 +75,7 @@ def simplify(model: ir.Model) -> ir.Model:
         passes.CommonSubexpressionEliminationPass(),
     ):
         model = step(model).model
+    _merge_large_constants(model)
     drop_identities(model)
     model = passes.RemoveUnusedNodesPass()(model).model
     own_nested_outputs(model)
@@ -120,6 +125,25 @@ def _keep_displaced_constants(model: ir.Model) -> None:
         if names is not None:
             value.name = names.claim(f"{value.name}.kept")
         model.graph.register_initializer(value)
+
+
+def _merge_large_constants(model: ir.Model) -> None:
+    """Let all readers of equal constants read one of them, of sizes that onnx_ir's pass leaves out."""
+    found: dict[tuple[object, ...], list[tuple[ir.Value, ir.TensorProtocol]]] = {}
+    for value in list(model.graph.initializers.values()):
+        tensor = value.const_value
+        if isinstance(tensor, LAZY):
+            continue  # Those on disk are too many to read.
+        if tensor is None or tensor.dtype == ir.DataType.STRING or value.is_graph_output():
+            continue
+        begin = tensor.numpy().reshape(-1)[:COMPARED_FIRST].tobytes()
+        alike = found.setdefault((tensor.dtype, tuple(tensor.shape.numpy()), begin), [])
+        equal = next((one for one, other in alike if tensor.tobytes() == other.tobytes()), None)
+        if equal is None:
+            alike.append((value, tensor))
+        else:
+            value.replace_all_uses_with(equal)
+            del model.graph.initializers[value.name or ""]
 
 
 def _swept(model: ir.Model) -> ir.Model:

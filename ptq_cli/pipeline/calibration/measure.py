@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
@@ -19,15 +19,16 @@ from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.models.graph.graph_reading import nested_values
+from ptq_cli.models.inputs.batch_axes import axis_notes
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.counting.collect import CalibrationCheckpoints, collect
 from ptq_cli.pipeline.calibration.counting.count_batches import AfterBatch
 from ptq_cli.pipeline.calibration.counting.counting_on import counting_on
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.preparing.float_model import FloatModel, axes_told, make_float_model, open_source
 from ptq_cli.pipeline.run.reading import no_data, open_data
-from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.pipeline.run.resolve import Request, Resolved
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.stored_constants import require_float_weights
@@ -47,6 +48,7 @@ class CalibrationSubject:
         plan: what the target would quantize of it; its tensors are measured.
         batch_size: how many samples are run together: as many as the model or else the recipe says.
         notes: what a user should know of the data.
+        told_axes: of the samples, which the model's file told; see ``as_given``.
     """
 
     model: FloatModel
@@ -54,6 +56,21 @@ class CalibrationSubject:
     plan: Plan
     batch_size: int
     notes: tuple[str, ...] = ()
+    told_axes: Mapping[str, int | str] = field(default_factory=dict)
+
+    def as_given(self, request: Request, resolved: Resolved) -> tuple[Request, Resolved]:
+        """Return a request, and what it means, with the axes that were told as if they had been given.
+
+        Later commands then need not be told them either, and a calibration is that of the same settings.
+        """
+        if not self.told_axes:
+            return request, resolved
+        given = {**self.told_axes, **request.settings.get("batch_axis", {})}
+        data = replace(resolved.recipe.data, batch_axis={**self.told_axes, **resolved.recipe.data.batch_axis})
+        return (
+            replace(request, settings={**request.settings, "batch_axis": given}),
+            resolved.with_recipe(replace(resolved.recipe, data=data)),
+        )
 
     @property
     def dataset(self) -> Dataset:
@@ -93,7 +110,8 @@ def open_subject(
     source = open_source(recipe.model)
     dataset = None
     if recipe.calibration.data is not None or needs_ranges(recipe):
-        dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
+        others = () if evaluation is None else (evaluation,)
+        dataset = open_data(recipe.calibration, resolved.strict_reading(*others), "calibration", "--data")
         match_names(dataset, source.input_names)
     if evaluation is not None:
         match_names(evaluation, source.input_names)
@@ -101,12 +119,15 @@ def open_subject(
         require_float_weights(source.to_onnx({}))
     else:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
+    told = axes_told(source, recipe.data.batch_axis)
+    for note in axis_notes(told):
+        progress(Progress(f"reading {source.file.path.name}", 0, None, note))
     model = make_float_model(
         source,
         dataset,
         threads=threads,
         shapes=recipe.model.input_shape,
-        axes=recipe.data.batch_axis,
+        axes={**told, **recipe.data.batch_axis},
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )
@@ -122,6 +143,7 @@ def open_subject(
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
         notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
+        told_axes=told,
     )
 
 

@@ -69,7 +69,9 @@ def run_calibrate(
     require_device(resolved.machine.device)
     if restart:
         discard_checkpoint(run.checkpoint)
-    subject, changed = rescaled(open_subject(resolved, progress, run.float_model), resolved, progress)
+    opened = open_subject(resolved, progress, run.float_model)
+    request, resolved = opened.as_given(request, resolved)
+    subject, changed = rescaled(opened, resolved, progress)
     calibrated = make_calibration(subject, request, resolved, run, progress, part, changed=changed)
     write_together(calibrated.files)
     discard_checkpoint(run.checkpoint)
@@ -92,7 +94,9 @@ def _run_on_ranks(
         require_device(mine.machine.device)
         if restart and ranks.is_first:
             discard_checkpoint(run.checkpoint)
-        subject, changed = rescaled(open_subject(mine, progress, run.float_model), mine, progress)
+        opened = open_subject(mine, progress, run.float_model)
+        request, mine = opened.as_given(request, mine)
+        subject, changed = rescaled(opened, mine, progress)
         calibrated = calibrate_together(subject, request, mine, run, progress, group, changed)
         if ranks.is_first:
             write_together(calibrated.files)

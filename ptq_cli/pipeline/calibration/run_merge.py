@@ -145,7 +145,7 @@ def _written(
 
 
 def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:
-    hint = "ptq merge run-1 run-2 --run all, or run ptq evaluate --shard first"
+    hint = "name the runs that hold shards, such as run-1 and run-2, or run ptq evaluate --shard first"
     if not runs:
         raise UsageError(f"no runs were given, and '{run.path}' holds no shard of an evaluation", hint=hint)
     if all(os.path.realpath(shard.path) != os.path.realpath(run.path) for shard in runs):

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import StoredModel, mapped
+from ptq_cli.models.files.mapped_constants import mapped
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
 from ptq_cli.pipeline.exporting.recovered_model import free_scales
 from ptq_cli.plan.sites import WeightSite

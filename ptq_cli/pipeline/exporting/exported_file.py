@@ -13,7 +13,7 @@ from ptq_cli.amax.decide import check_amax_settings, resolve_method
 from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.core.read_files import require_file
+from ptq_cli.core.read_files import require_file, require_name
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.run.resolve import Resolved
 from ptq_cli.pipeline.run.run_directory import RunDirectory
@@ -53,6 +53,7 @@ def quantized_path(run: RunDirectory, named: Path | None) -> Path:
         MissingStageError: nothing was exported.
     """
     if named is not None:
+        require_name(named)
         return require_file(named, "quantized model")
     return run.require_stage(run.quantized_model, "ptq export")
 

@@ -66,7 +66,7 @@ def run_export(
     Args:
         request: may change amax settings; what the calibration depends on must be as it was.
         run: the run directory.
-        output: where to, or None for ``model.int8.onnx`` in the run directory.
+        output: where to, or None for the run directory.
         reset: leave out what earlier exports set in the run's recipe.
         progress: is told about a measurement of operators, and about a recovery.
 
@@ -79,7 +79,8 @@ def run_export(
     """
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
-            require_outputs(run, input_files(resolved.recipe), output)
+            path = output or run.quantized_file(resolved.recipe.weights)
+            require_outputs(run, input_files(resolved.recipe), path)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, moments)
             exported = make_export(
@@ -88,16 +89,19 @@ def run_export(
                 float_model,
                 graph,
                 run,
-                output,
+                path,
                 data=data,
                 moments=moments,
                 progress=progress,
             )
             undo.callback(exported.model.discard)
         undo.pop_all()
-    is_own = os.path.realpath(exported.result.output) == os.path.realpath(run.quantized_model)
+    own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
+    is_own = os.path.realpath(path) in map(os.path.realpath, own)
     files = exported.files if is_own else _without(exported.files, run.recipe)
     write_together(files)
+    if is_own:
+        run.discard_other_models(path)
     return exported.result
 
 
@@ -139,7 +143,7 @@ def make_export(
         PtqError: as ``run_export`` does.
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
-    path = output or run.quantized_model
+    path = output or run.quantized_file(recipe.weights)
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     made = quantized_graph(resolved, calibration, float_model, graph, run, path, plan, data, progress)

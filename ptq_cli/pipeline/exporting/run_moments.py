@@ -176,7 +176,15 @@ def _sites(
     """Return the tensors that the layers of the quantized model read, and which layers are left out."""
     resolved, calibration, float_model = loaded.resolved, loaded.calibration, loaded.float_model
     made = quantized_graph(
-        resolved, calibration, float_model, loaded.graph, run, run.quantized_model, None, None, progress
+        resolved,
+        calibration,
+        float_model,
+        loaded.graph,
+        run,
+        run.quantized_file(resolved.recipe.weights),
+        None,
+        None,
+        progress,
     )
     twins = TwinGraphs(float_model.load(), made.model)
     layers, refused = quantized_layers(twins, made.plan, free_scales(made.placement))

@@ -7,8 +7,9 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import MachineProfile, profile_to_json
+from ptq_cli.models.inputs.batch_axes import axis_notes
 from ptq_cli.pipeline.exporting.placing.latency_preference import profile_here
-from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.preparing.float_model import axes_told, make_float_model, open_source
 from ptq_cli.pipeline.run.output_checks import input_files, require_output
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
@@ -50,12 +51,16 @@ def run_profile(request: Request, output: Path, progress: ProgressCallback = sil
     recipe = resolved.recipe
     require_output(output, input_files(recipe))
     settings = recipe.calibration
-    dataset = resolved.reading.open(settings.data, settings.samples) if settings.data is not None else None
+    reading = resolved.strict_reading()
+    dataset = reading.open(settings.data, settings.samples) if settings.data is not None else None
+    source = open_source(recipe.model)
+    told = axes_told(source, recipe.data.batch_axis)
     model = make_float_model(
-        open_source(recipe.model),
+        source,
         dataset,
         threads=resolved.machine.threads,
         shapes=recipe.model.input_shape,
+        axes={**told, **recipe.data.batch_axis},
         allow_nan=settings.allow_nonfinite,
     )
     plan = make_plan(model.model, resolved.target)
@@ -67,5 +72,5 @@ def run_profile(request: Request, output: Path, progress: ProgressCallback = sil
         profile=profile,
         expected=found.expected,
         in_float=len(found.in_float),
-        notes=model.notes,
+        notes=(*axis_notes(told), *model.notes),
     )

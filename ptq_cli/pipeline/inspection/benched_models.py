@@ -11,7 +11,7 @@ from ptq_cli.core.errors import ModelFormatError, ModelInputError
 from ptq_cli.core.known_names import require_known
 from ptq_cli.core.tensors import TensorSpec, format_shape
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.inputs.batch_axes import note_axes
+from ptq_cli.models.inputs.batch_axes import note_told_axes
 from ptq_cli.models.inputs.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
@@ -32,12 +32,14 @@ class BenchedModels:
         graphs: what is in them, with inputs fixed.
         timed: what runs: the files, or graphs that were changed.
         specs: the inputs that all take; a size that one of them fixes is fixed.
+        notes: what a user should know of them.
     """
 
     paths: tuple[Path, ...]
     graphs: tuple[ir.Model, ...]
     timed: tuple[Path | StoredModel, ...]
     specs: tuple[TensorSpec, ...]
+    notes: tuple[str, ...] = ()
 
     def shaped(self) -> ir.Model:
         """Return the first graph with the sizes that any of the models fixes, to make up inputs for."""
@@ -47,6 +49,12 @@ class BenchedModels:
                 sizes = zip(value.shape, shapes[value.name], strict=True)
                 value.shape = ir.Shape([size if fixed is None else fixed for size, fixed in sizes])
         return graph
+
+    def targets(self, target: Target) -> tuple[Target, ...]:
+        """Return the target that each file is for; ``target`` if it does not say one of ptq's own."""
+        noted = [graph.metadata_props.get(TARGET, "") for graph in self.graphs]
+        others = {name: load_target(name) for name in {*noted} - {target.name} if name in known_targets()}
+        return tuple(others.get(name, target) for name in noted)
 
     def engines(self, names: Sequence[str], target: Target) -> tuple[Engine, ...]:
         """Return the runtimes of these names; without any, those of the targets that the files are for.
@@ -88,10 +96,19 @@ def open_models(
     """
     graphs = [_load(path) for path in paths]
     timed = _with_fixed(graphs, paths, values)
-    for graph, path in zip(graphs, paths, strict=True):
-        note_axes(graph, batch_axis, path.name)
+    notes = [
+        note
+        for graph, path in zip(graphs, paths, strict=True)
+        for note in note_told_axes(graph, batch_axis, path.name)
+    ]
     specs = _common_inputs(paths, [input_specs(graph) for graph in graphs])
-    return BenchedModels(paths=tuple(paths), graphs=tuple(graphs), timed=tuple(timed), specs=specs)
+    return BenchedModels(
+        paths=tuple(paths),
+        graphs=tuple(graphs),
+        timed=tuple(timed),
+        specs=specs,
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def shown_names(paths: Sequence[Path]) -> list[str]:

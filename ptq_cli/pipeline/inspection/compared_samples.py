@@ -11,7 +11,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.run.reading import reading_of
+from ptq_cli.pipeline.run.reading import Reading
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.tapping.sizes import measured_shapes
@@ -36,13 +36,14 @@ class ComparedSamples:
 
 
 def compared_samples(
-    graph: ir.Model, recipe: Recipe, *, required: bool, made_up: bool
+    graph: ir.Model, recipe: Recipe, reading: Reading, *, required: bool, made_up: bool
 ) -> tuple[ComparedSamples, tuple[str, ...]]:
     """Return what the outputs are compared on, and why data of the recipe cannot be used.
 
     Args:
         graph: the quantized model.
         recipe: names data, and the shapes of inputs that are generated.
+        reading: how data is read.
         required: whether the data were asked for; those of a recipe may be gone where a run has been moved.
         made_up: generate inputs if there are no data.
 
@@ -57,7 +58,7 @@ def compared_samples(
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
         try:
-            dataset = bind_inputs(reading_of(recipe).open(data, count), inputs)
+            dataset = bind_inputs(reading.open(data, count), inputs)
             batches = tuple(dataset.batches(batch))
             total = sum(item.size for item in batches)
             arrays = tuple(item.inputs for item in batches)

@@ -66,7 +66,7 @@ def open_analysis(request: Request, run: RunDirectory, quantized_model: Path | N
     if last is None:
         resolved, _ = with_remembered_evaluation(resolved, request, run, quantized_model)
     settings = _with_data_of(last, resolved.recipe.evaluation, request)
-    dataset = bind_inputs(open_data(settings, resolved.reading, "evaluation", "--eval-data"), inputs)
+    dataset = bind_inputs(open_data(settings, resolved.strict_reading(), "evaluation", "--eval-data"), inputs)
     yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
     return OpenedAnalysis(
         resolved=resolved,

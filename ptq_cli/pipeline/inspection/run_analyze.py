@@ -22,6 +22,7 @@ from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
@@ -44,7 +45,9 @@ from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measu
 from ptq_cli.report.analysis.node_overlays import QUANTITIES, overlay_path
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.report.document.saturation import NOTHING, Saturation
 from ptq_cli.report.document.times import current_time
+from ptq_cli.report.proof.file_saturation import saturation_here
 from ptq_cli.runtime.engines.engine_registry import engine_of
 
 
@@ -60,6 +63,7 @@ class AnalysisResult:
         is_last_evaluation: whether the samples are those of the run's last evaluation, because no others
             were given.
         unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
+        saturation: which layers can saturate on this processor.
     """
 
     analysis: Analysis
@@ -68,6 +72,7 @@ class AnalysisResult:
     overlays: tuple[Path, ...] = ()
     is_last_evaluation: bool = False
     unit: str = "sample"
+    saturation: Saturation = NOTHING
 
 
 def run_analyze(
@@ -106,9 +111,8 @@ def run_analyze(
             [overlay_path(overlay, item) for item in QUANTITIES], input_files(opened.resolved.recipe)
         )
     progress(Progress("reading both models", 0, None))
-    layers = evaluated_layers(
-        plan_of(opened.pair.float_model, opened.resolved.target), opened.origin, opened.pair.quantized_name
-    )
+    plan = plan_of(opened.pair.float_model, opened.resolved.target)
+    layers = evaluated_layers(plan, opened.origin, opened.pair.quantized_name)
     subject = make_subject(opened.twins, layers, question, opened.yardstick)
     settings, machine = opened.settings, opened.resolved.machine
     measured = measure(
@@ -124,7 +128,9 @@ def run_analyze(
         total=opened.dataset.count,
         progress=progress,
     )
-    analysis = _assembled(opened, run, question, subject, measured, layers)
+    tensors = _tensors(opened, measured, plan)
+    saturation = saturation_here(opened.pair.quantized_model.load(), opened.resolved.target)
+    analysis = _assembled(opened, run, question, subject, measured, layers, tensors, saturation)
     page = page_with(analysis, run)
     shown = _overlays(overlay, analysis, opened) if overlay is not None else {}
     write_together({run.analysis: analysis_to_json(analysis).encode(), **page, **shown})
@@ -135,6 +141,7 @@ def run_analyze(
         overlays=tuple(shown),
         is_last_evaluation=opened.is_last_evaluation,
         unit="step" if is_step(opened.inputs) else "sample",
+        saturation=saturation,
     )
 
 
@@ -156,9 +163,10 @@ def _assembled(
     subject: LayerSubject,
     measured: Measured,
     layers: Sequence[LayerEntry],
+    tensors: tuple[TensorAnalysis, ...],
+    saturation: Saturation,
 ) -> Analysis:
     recipe, dataset = opened.resolved.recipe, opened.dataset
-    tensors = _tensors(opened, measured)
     # Of one sample: a model that fixes another batch size is counted for that.
     batch = fixed_batch_size(opened.inputs) or 1
     sizes = sizes_of(opened.inputs, measured.sizes, batch)
@@ -180,18 +188,19 @@ def _assembled(
         order=question.order,
         cost=_cost(subject, work),
         tensors=tensors,
-        layers=layer_rows(placed, subject, measured, tensors, work, metric, question.order),
+        layers=layer_rows(placed, subject, measured, tensors, work, metric, question.order, saturation),
     )
 
 
-def _tensors(opened: OpenedAnalysis, measured: Measured) -> tuple[TensorAnalysis, ...]:
+def _tensors(opened: OpenedAnalysis, measured: Measured, plan: Plan) -> tuple[TensorAnalysis, ...]:
     settings, calibration = opened.resolved.recipe.amax, opened.calibration
+    pairs = {site.tensor: site.pairs for site in plan.weights}
 
     def better(name: str, parameters: QuantParameters) -> str:
         return better_activation_method(calibration.statistics.get(name), parameters, settings)
 
-    def better_weights(weight: ConstantValues) -> str:
-        return better_weight_method(weight, settings)
+    def better_weights(tensor: str, weight: ConstantValues) -> str:
+        return better_weight_method(weight, settings, pairs.get(tensor))
 
     histograms = calibration.provenance.method == "histogram"
     return (

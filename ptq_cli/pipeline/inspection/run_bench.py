@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.latency.operator_summary import scaled_to
 from ptq_cli.latency.operator_times import NodeTime, node_times
-from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model
 from ptq_cli.pipeline.inspection.benched_models import BenchedModels, open_models
 from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.preparing.served_inputs import ServedInputs, batches_of, inputs_of_recipe
@@ -21,7 +21,9 @@ from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
+from ptq_cli.report.document.saturation import Saturation
 from ptq_cli.report.evaluation.speed.latency import LatencyComparison, Scenario, measure_latencies
+from ptq_cli.report.proof.file_saturation import saturation_here
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
@@ -81,14 +83,19 @@ class BenchResult:
     Attributes:
         models: the files.
         scenarios: each batch size with each number of threads and runtime.
+        same_as_first: whether each model is the first one, as of a file in which nothing was quantized: they
+            have no ratio.
         data: whose samples, or that they were made up.
         data_faults: why data of the recipe were not used; empty if the first were.
+        saturation: which layers of each model can saturate on this processor.
     """
 
     models: tuple[Path, ...]
+    same_as_first: tuple[bool, ...]
     scenarios: tuple[BenchScenario, ...]
     data: str
     data_faults: tuple[str, ...] = ()
+    saturation: tuple[Saturation, ...] = ()
 
     @property
     def latency(self) -> LatencyComparison:
@@ -138,6 +145,8 @@ def run_bench(
     for path in paths:
         progress(Progress(f"reading {path.name}", 0, None))
     opened = open_models(paths, resolved.recipe.model.inputs, resolved.recipe.data.batch_axis)
+    for note in opened.notes:
+        progress(Progress("bench", 0, None, note))
     shapes = resolved.recipe.model.input_shape if "input_shape" in request.settings else {}
     engines = _at_levels(opened, opened.engines(options.runtimes, resolved.target), options, resolved)
     if options.profile:
@@ -159,9 +168,11 @@ def run_bench(
         raise RuntimeFailedError(error.message, hint=hint) from error
     return BenchResult(
         models=paths,
+        same_as_first=_same_as_first(opened),
         scenarios=measured,
         data=next(iter(served.values())).data,
         data_faults=tuple(dict.fromkeys(fault for found in served.values() for fault in found.faults)),
+        saturation=tuple(map(saturation_here, opened.graphs, opened.targets(resolved.target))),
     )
 
 
@@ -209,6 +220,11 @@ def _at_levels(
     return tuple(dict.fromkeys(found)) if levels else tuple(engines)
 
 
+def _same_as_first(opened: BenchedModels) -> tuple[bool, ...]:
+    first, *others = map(_stored, opened.timed)
+    return (True, *(holds_same_graph(first, other) for other in others))
+
+
 def _stored(model: Path | StoredModel) -> StoredModel:
     return model if isinstance(model, StoredModel) else read_model(model)
 
@@ -237,7 +253,7 @@ def _inputs(
     recipe = resolved.recipe
     if "data" in request.settings and recipe.calibration.data is not None:
         data = recipe.calibration.data
-        return ServedInputs(data, batches_of(data, resolved.reading, specs, batch))
+        return ServedInputs(data, batches_of(data, resolved.strict_reading(), specs, batch))
     if "input_shape" in request.settings:
         return ServedInputs(MADE_UP, made_up_batches(graph, batch, shapes=recipe.model.input_shape))
     return inputs_of_recipe(resolved, graph, specs, batch)

@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.models.graph.graph_reading import value_spec
+from ptq_cli.models.inputs.batch_axes import axis_notes, note_told_axes
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
@@ -18,7 +21,7 @@ from ptq_cli.pipeline.exporting.placing.placement import place
 from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
 from ptq_cli.pipeline.inspection.target_of import target_of
 from ptq_cli.pipeline.preparing.example_inputs import Shapes
-from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.preparing.float_model import axes_told, make_float_model, open_source
 from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
@@ -55,6 +58,7 @@ class Inspection:
         formats: integers of each layer's inputs and weight, by the layer's name.
         constants: how many parameters each layer reads, by the constant that holds them; two may share one.
         quantized: the model holds its Q/DQ already; layers are then as they are, by the target's rules.
+        notes: what a user should know of the inputs.
     """
 
     file: SourceFile
@@ -68,6 +72,7 @@ class Inspection:
     formats: Mapping[str, Formats]
     constants: Mapping[str, Mapping[str, int]]
     quantized: bool
+    notes: tuple[str, ...] = ()
 
 
 def run_inspect(request: Request) -> Inspection:
@@ -78,20 +83,29 @@ def run_inspect(request: Request) -> Inspection:
     """
     resolved = resolve(request)
     source = open_source(resolved.recipe.model)
+    settings, dataset = resolved.recipe.calibration, None
+    # An ONNX file tells itself what its inputs look like, so that a recipe's data may be gone.
+    is_told = source.file.kind is ModelKind.ONNX or resolved.recipe.model.input_shape
+    if settings.data is not None and ("data" in request.settings or not is_told):
+        dataset = resolved.strict_reading().open(settings.data, settings.samples)
     already = _quantized_graph(source)
     if already is None:
-        return _inspect_float(source, resolved)
+        return _inspect_float(source, resolved, dataset)
     # What is float in a model that ptq made was left so; in any other it would be quantized beside the pairs.
     noted = already.metadata_props
     is_looked_up = QUANTIZERS in noted and not _has_integers_without_pairs(already)
     if FLOAT_SHA256 not in noted or is_looked_up:  # A weight that is looked up is shown as one again.
         with suppress(NothingToQuantizeError):
-            return _inspect_float(source, resolved)
+            return _inspect_float(source, resolved, dataset)
+    notes = note_told_axes(already, resolved.recipe.data.batch_axis, source.file.path.name)
+    if dataset is not None:
+        bind_inputs(dataset, input_specs(already))
     target = target_of(already, resolved, named="target" in request.settings)
     plan, formats = quantized_plan(already, target), stored_formats(already)
     plan = _with_exported_reasons(plan, already, source.file.path.name)
     shapes = resolved.recipe.model.input_shape
-    return _inspection(source.file, already, plan, shapes, None, formats, quantized=True)
+    inspection = _inspection(source.file, already, plan, shapes, None, formats, quantized=True)
+    return replace(inspection, notes=notes)
 
 
 def _has_integers_without_pairs(model: ir.Model) -> bool:
@@ -119,26 +133,23 @@ def _with_exported_reasons(plan: Plan, quantized: ir.Model, name: str) -> Plan:
     return replace(plan, layers=tuple(layers))
 
 
-def _inspect_float(source: ModelSource, resolved: Resolved) -> Inspection:
+def _inspect_float(source: ModelSource, resolved: Resolved, dataset: Dataset | None) -> Inspection:
     recipe, target = resolved.recipe, resolved.target
-    shapes, settings = recipe.model.input_shape, recipe.calibration
-    dataset = None
-    # An ONNX file tells itself what its inputs look like, and nothing is run through it.
-    is_told = source.file.kind is ModelKind.ONNX or shapes
-    if settings.data is not None and not is_told:
-        dataset = resolved.reading.open(settings.data, settings.samples)
+    shapes = recipe.model.input_shape
+    told = axes_told(source, recipe.data.batch_axis)
     model = make_float_model(
         source,
         dataset,
         threads=resolved.machine.threads,
         shapes=shapes,
-        axes=recipe.data.batch_axis,
-        allow_nan=settings.allow_nonfinite,
+        axes={**told, **recipe.data.batch_axis},
+        allow_nan=recipe.calibration.allow_nonfinite,
     )
     graph = model.model
     target_plan = make_plan(graph, target, may_be_empty=True)
     plan = place(graph, target_plan, target, tensor_recipe(recipe), may_be_empty=True).plan
-    return _inspection(model.file, graph, plan, shapes, model.parity, planned_formats(plan, graph))
+    inspection = _inspection(model.file, graph, plan, shapes, model.parity, planned_formats(plan, graph))
+    return replace(inspection, notes=axis_notes(told))
 
 
 def _inspection(

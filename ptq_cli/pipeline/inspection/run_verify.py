@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import InvalidOnnxError, UsageError
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.converting.opset import opset_of
-from ptq_cli.models.inputs.batch_axes import note_axes
+from ptq_cli.models.inputs.batch_axes import note_told_axes
 from ptq_cli.models.inputs.fixed_inputs import fix_inputs
 from ptq_cli.models.operators.pair_operators import QUANTIZE
 from ptq_cli.pipeline.inspection.compared_outputs import compare_each_kernel, compare_outputs
@@ -21,9 +21,12 @@ from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
+from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.proof.target_faults import Fault, target_faults
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
+from ptq_cli.report.document.saturation import Saturation
+from ptq_cli.report.proof.file_saturation import saturates_here
 from ptq_cli.report.proof.verification import Verification
 from ptq_cli.runtime.engines.engine import Kernel
 from ptq_cli.runtime.engines.engine_registry import engine_of
@@ -79,7 +82,8 @@ def run_verify(
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
     fix_inputs(graph, resolved.recipe.model.inputs, path.name)
-    note_axes(graph, resolved.recipe.data.batch_axis, path.name)
+    for note in note_told_axes(graph, resolved.recipe.data.batch_axis, path.name):
+        progress(Progress(f"reading {path.name}", 0, None, note))
     target = target_of(graph, resolved, named="target" in request.settings)
     _require_opset(graph, target, path)
     engine = engine_of(target)
@@ -88,15 +92,20 @@ def run_verify(
     kernels = engine.find_kernels(graph) if engine is not None else None
     settings, threads = resolved.recipe.runtime, resolved.machine.threads
     required = "data" in request.settings
-    samples, faults = compared_samples(graph, resolved.recipe, required=required, made_up=options.made_up)
+    reading = resolved.strict_reading() if required else resolved.reading
+    samples, faults = compared_samples(
+        graph, resolved.recipe, reading, required=required, made_up=options.made_up
+    )
     work = sample_work(graph, samples)
+    operators = prove_operators(graph, target, work, kernels)
+    saturation = Saturation.of(portable_sums(graph, target, operators))
     return Verification(
         model=str(path),
         made_by=_maker(graph),
         target=target.name,
         opset=opset_of(graph),
         runtime=engine.version() if engine is not None else "",
-        operators=prove_operators(graph, target, work, kernels),
+        operators=operators,
         unknown=work.unknown,
         assumed=work.assumed,
         once=work.once,
@@ -107,6 +116,9 @@ def run_verify(
         kernel_comparison=compare_each_kernel(
             graph, samples, target, options.max_kernel_steps, threads, progress
         ),
+        saturation=saturation,
+        saturates_here=saturates_here(saturation, target),
+        require_portable=resolved.recipe.gate.require_portable,
     )
 
 

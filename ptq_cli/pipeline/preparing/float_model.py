@@ -23,6 +23,7 @@ from ptq_cli.models.inputs.batch_axes import (
     measured_axes,
     note_axes,
     require_axes,
+    told_axes,
 )
 from ptq_cli.models.inputs.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
@@ -86,9 +87,14 @@ def open_source(settings: ModelSettings) -> ModelSource:
     if settings.path is None:
         raise UsageError(
             "no model was given",
-            hint="pass its file after the command, or set path = 'model.pt' under [model] in ptq.toml",
+            hint="name its file, or set path = 'model.pt' under [model] in ptq.toml",
         )
     return open_model(Path(settings.path), settings)
+
+
+def axes_told(source: ModelSource, wanted: Wanted) -> dict[str, int | str]:
+    """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
+    return told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
 
 
 def make_float_model(

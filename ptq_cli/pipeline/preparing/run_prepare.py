@@ -9,8 +9,9 @@ from ptq_cli.calibdata.input_names import match_names, sole_notes
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.inputs.batch_axes import axis_notes
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.pipeline.preparing.float_model import make_float_model, open_source
+from ptq_cli.pipeline.preparing.float_model import axes_told, make_float_model, open_source
 from ptq_cli.pipeline.run.output_checks import input_files, require_output
 from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
 
@@ -100,14 +101,15 @@ def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
     dataset: Dataset | None = None
     notes: tuple[str, ...] = ()
     if settings.data is not None:
-        dataset = resolved.reading.open(settings.data, settings.samples)
+        dataset = resolved.strict_reading().open(settings.data, settings.samples)
         notes = tuple(sole_notes(dataset, match_names(dataset, source.input_names)))
+    told = axes_told(source, recipe.data.batch_axis)
     model = make_float_model(
         source,
         dataset,
         threads=resolved.machine.threads,
         shapes=recipe.model.input_shape,
-        axes=recipe.data.batch_axis,
+        axes={**told, **recipe.data.batch_axis},
         allow_nan=settings.allow_nonfinite,
         always_compare=True,
         output=output,
@@ -124,7 +126,7 @@ def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
         nodes=prepared.nodes,
         simplified=prepared.simplified,
         applied=prepared.applied,
-        notes=(*model.notes, *notes),
+        notes=(*axis_notes(told), *model.notes, *notes),
         difference=model.parity,
         compared_with=model.compared_with,
         compared_on=dataset.source if dataset is not None else RANDOM_INPUTS,

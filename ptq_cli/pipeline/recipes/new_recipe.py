@@ -10,6 +10,7 @@ from ptq_cli.core.files import write_text
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.pipeline.preparing.float_model import open_source
+from ptq_cli.pipeline.recipes.check_recipe import unset_data
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.recipe.locations import relative_location
@@ -42,11 +43,13 @@ class NewRecipe:
         output: its file.
         text: what it says.
         questions: how many questions it leaves to the user.
+        unset: the keys of data that a quantization needs and it does not set.
     """
 
     output: Path
     text: str
     questions: int
+    unset: tuple[str, ...]
 
 
 def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> NewRecipe:
@@ -69,7 +72,7 @@ def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> N
     source = open_source(recipe.model)
     text = "\n".join(_lines(recipe, source, output.absolute().parent)) + "\n"
     write_text(output, text)
-    return NewRecipe(output, text, text.count("?\n"))
+    return NewRecipe(output, text, text.count("?\n"), tuple(unset_data(recipe)))
 
 
 def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """The JSON Schema of a recipe, by which editors complete its keys and mark what is wrong."""
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -11,7 +10,7 @@ from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.calibdata.images.checked_settings import CHANNELS, LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
-from ptq_cli.core.documents.attribute_texts import attribute_texts, sentence
+from ptq_cli.core.documents.attribute_texts import attribute_texts, docstring, sentence
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.activation_modes import MODES
 from ptq_cli.recipe.quantizer_settings import DTYPES, FAMILY_SETTINGS
@@ -89,7 +88,7 @@ def _value(hint: Any, key: str) -> dict[str, Any]:
 
 def _table(kind: Any, section: str) -> dict[str, Any]:
     hints, texts = get_type_hints(kind), attribute_texts(kind)
-    summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2]
+    summary = docstring(kind).splitlines()[0].partition(": ")[2]
     required = [
         item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
     ]

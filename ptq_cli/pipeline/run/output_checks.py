@@ -1,7 +1,7 @@
 """Outputs are looked at before the work begins: an hour of calibration must not end at a read-only folder."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError, UsageError
@@ -27,11 +27,15 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
         >>> require_outputs(RunDirectory(Path("no-such-folder/run")), {})
     """
     taken = dict(inputs)
-    calibrated = (run.float_model, run.calibration, run.checkpoint, run.recipe)
-    evaluated = (run.evaluation_checkpoint, *report_outputs(run), run.analysis, run.tuning, run.profile)
-    for path in (*calibrated, *evaluated, output or run.quantized_model):
+    for path in _all_outputs(run, output):
         _require_free(path, taken, "pass another file with --output, or another run directory with --run")
         taken[f"the run's own {path.name}"] = path
+
+
+def _all_outputs(run: RunDirectory, output: Path | None) -> Iterator[Path]:
+    yield from (run.float_model, run.calibration, run.checkpoint, run.recipe, run.evaluation_checkpoint)
+    yield from (*report_outputs(run), run.analysis, run.tuning, run.profile)
+    yield output or run.quantized_model  # Last: it looks for files, in a folder that may not be one.
 
 
 def report_outputs(run: RunDirectory) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
 from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """How the data of a recipe is read.
 
@@ -22,12 +22,14 @@ class Reading:
         text: how texts become tokens.
         rename: the model's input by the name of an array.
         fixed: inputs of the model that are constants; arrays of theirs are not read.
+        required: the arrays in ``rename`` that the data must have.
     """
 
     image: ImageSettings = field(default_factory=ImageSettings)
     text: TextSettings = field(default_factory=TextSettings)
     rename: Mapping[str, str] = field(default_factory=dict)
     fixed: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
 
     def open(self, source: str, samples: int | None = None) -> Dataset:
         """Open data, with its arrays under the names of the model's inputs.
@@ -36,7 +38,7 @@ class Reading:
             PtqError: it cannot be opened; see ``open_dataset`` and ``rename_arrays``.
         """
         dataset = open_dataset(source, self.image, self.text, samples=samples)
-        return rename_arrays(dataset, self.rename, self.fixed)
+        return rename_arrays(dataset, self.rename, self.fixed, self.required)
 
 
 def reading_of(recipe: Recipe) -> Reading:
@@ -46,7 +48,8 @@ def reading_of(recipe: Recipe) -> Reading:
         >>> reading_of(Recipe()).image.layout
         'NCHW'
     """
-    return Reading(recipe.image, recipe.text, recipe.data.rename, frozenset(recipe.model.inputs))
+    fixed = frozenset(recipe.model.inputs)
+    return Reading(image=recipe.image, text=recipe.text, rename=recipe.data.rename, fixed=fixed)
 
 
 def open_data(

@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.overrides import check_overrides
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import GateError, RecipeValueError
 from ptq_cli.core.work.memory import parse_size
@@ -29,7 +31,7 @@ from ptq_cli.recipe.recovery_rungs import settled_recovery
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import QuantizationSettings
 from ptq_cli.recipe.sections.runtime_section import RuntimeSettings
-from ptq_cli.report.gate.limits import MAX_LATENCY_RATIO_FLAG, check_limits
+from ptq_cli.report.gate.limits import MAX_LATENCY_RATIO_FLAG, bounds_of, check_limits
 from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 from ptq_cli.runtime.device import parse_device
@@ -74,16 +76,30 @@ class Resolved:
         recipe: all settings.
         target: whose rules decide what is quantized.
         machine: what of the machine may be used.
+        renames: what ``--rename`` of this command says; a recipe's may be for other data.
     """
 
     recipe: Recipe
     target: Target
     machine: Machine
+    renames: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reading(self) -> Reading:
         """How data is read."""
         return reading_of(self.recipe)
+
+    def strict_reading(self, *others: Dataset, labels: bool = False) -> Reading:
+        """Return how data is read that must have each array that ``--rename`` of this command names.
+
+        Args:
+            others: data that the command reads too, and that may have it instead.
+            labels: whether the command reads labels.
+        """
+        with_labels = labels or bool(others)
+        names = {name for name, new in self.renames.items() if with_labels or new not in LABEL_NAMES}
+        required = names.difference(*(other.renamed for other in others))
+        return replace(self.reading, required=frozenset(required))
 
     def with_recipe(self, recipe: Recipe) -> "Resolved":
         """Return the same with another recipe, whose target is read where it is another.
@@ -124,7 +140,7 @@ def named_target(settings: QuantizationSettings) -> Target:
     if settings.runtime_operators and target.runtime != ONNXRUNTIME:
         raise RecipeValueError(
             f"runtime_operators is true, but ONNX Runtime does not run the target '{target.name}'",
-            hint="choose the target ort-cpu or ort-cpu-avx2, or leave --runtime-operators out",
+            hint="choose the target ort-cpu, or leave --runtime-operators out",
         )
     return replace(target, runtime_operators=settings.runtime_operators)
 
@@ -160,7 +176,8 @@ def resolve(
         # What was resolved before holds all settings; a preset that is asked for now is meant to change some.
         files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
     layers = [preset, *files, earlier, request.flags()]
-    return _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
+    resolved = _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
+    return replace(resolved, renames=request.settings.get("rename", {}))
 
 
 def _load_target(name: str) -> Target:
@@ -192,8 +209,8 @@ def _look_up(recipe: Recipe) -> Resolved:
     check_overrides(recipe.override)
     target = named_target(recipe.quantization)
     machine = _machine(recipe.runtime)
-    own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
-    check_limits(recipe.gate)
+    own = {spec.name: spec.metric for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)}
+    check_limits(recipe.gate, {name: bounds_of(metric) for name, metric in own.items()})
     if recipe.gate.max_latency_ratio is not None and not recipe.evaluation.latency:
         raise GateError(
             f"{MAX_LATENCY_RATIO_FLAG} limits the latency, and --no-latency does not measure it",

@@ -1,11 +1,17 @@
 """The files of a run, by name."""
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ptq_cli.core.errors import MissingStageError
+from ptq_cli.core.read_files import require_name
+from ptq_cli.recipe.sections.quantization_sections import WeightSettings
 
 DEFAULT_RUN = Path("ptq-run")
+BYTE = 8
+_OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?")
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,10 @@ class RunDirectory:
     """
 
     path: Path
+
+    def __post_init__(self) -> None:
+        """Refuse a name that its files cannot have; see ``require_name``."""
+        require_name(self.path)
 
     @property
     def recipe(self) -> Path:
@@ -46,8 +56,46 @@ class RunDirectory:
 
     @property
     def quantized_model(self) -> Path:
-        """The quantized model."""
-        return self.path / "model.int8.onnx"
+        """The quantized model: named by the recipe that is there, or the only one that is."""
+        # Here, because every command reads the names of the files, and these take numpy.
+        from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
+
+        found = merge_layers([file_layer(self.recipe)]).weights if self.recipe.is_file() else WeightSettings()
+        named, models = self.quantized_file(found), {name for _, name in self._own_models()}
+        # A user may give a file its name, and earlier versions called all of them model.int8.onnx.
+        return self.path / models.pop() if len(models) == 1 else named
+
+    def quantized_file(self, weights: WeightSettings) -> Path:
+        """Return where a model with such weights goes: its name says what they are.
+
+        Example:
+            >>> run = RunDirectory(Path("ptq-run"))
+            >>> run.quantized_file(WeightSettings()).name, run.quantized_file(WeightSettings(bits=4)).name
+            ('model.int8.onnx', 'model.w4.onnx')
+        """
+        from ptq_cli.recipe.chosen_family import weight_family
+
+        bits = weight_family(weights).bits
+        if weights.dtype is not None:
+            return self.path / f"model.fp{bits}.onnx"
+        return self.path / ("model.int8.onnx" if bits == BYTE else f"model.w{bits}.onnx")
+
+    def discard_other_models(self, kept: Path) -> None:
+        """Remove the run's earlier models whose weights were others: whoever read one would not get ``kept``.
+
+        Args:
+            kept: the model that was written; nothing is removed if it is not the run's own.
+        """
+        files = self._own_models()
+        if os.path.realpath(kept) in (os.path.realpath(file) for file, _ in files):
+            for file, name in files:
+                if name != kept.name:
+                    file.unlink(missing_ok=True)
+
+    def _own_models(self) -> list[tuple[Path, str]]:
+        """Return the files of quantized models that are here, each with the name of its model."""
+        found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
+        return [(file, name[1]) for file, name in found if name is not None]
 
     @property
     def evaluation_checkpoint(self) -> Path:

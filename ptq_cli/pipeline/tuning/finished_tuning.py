@@ -56,6 +56,7 @@ def finish_tuning(
     ladder = _ladder(opened, models, climb)
     if models.party.is_first:
         write_together({run.tuning: ladder_to_json(ladder).encode()})
+        run.discard_other_models(models.output)
         if climb.stopped != INTERRUPTED:
             discard_tuning(run.tuning_checkpoint)
             discard_checkpoint(run.checkpoint)

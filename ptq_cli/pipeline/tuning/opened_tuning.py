@@ -81,12 +81,13 @@ def open_tuning(
     resolved = resolve(request)
     recipe = resolved.recipe
     gate = budget_gate(recipe)
-    require_outputs(run, input_files(recipe), output)
+    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
     require_device(resolved.machine.device)
     dataset = (
         open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
     )
     subject = open_subject(party.of_rank(resolved), progress, run.float_model, dataset)
+    request, resolved = subject.as_given(request, resolved)
     model, part = subject.model.model, subject.dataset
     gate = of_first_output(gate, model.graph.outputs[0].name or "")
     if not isinstance(part, DividedDataset):

@@ -29,6 +29,7 @@ from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tu
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
 from ptq_cli.recipe.sections.quantization_sections import LATENCY, RecoverySettings
 from ptq_cli.report.document.ladder import LadderStep
+from ptq_cli.report.text.ladder_table import budgeted, written
 
 STAGE = "tune"
 
@@ -69,7 +70,8 @@ def run_tune(
     with joined_ranks(find_ranks(os.environ)) as group:
         party = Party(group)
         opened = open_tuning(request, run, output, progress, party, evaluate=evaluate)
-        result = _climbed(opened, run, output or run.quantized_model, progress, party, restart=restart)
+        path = output or run.quantized_file(opened.resolved.recipe.weights)
+        result = _climbed(opened, run, path, progress, party, restart=restart)
         if group is not None:
             group.wait_for_all("written")
     return result
@@ -94,7 +96,7 @@ def _climbed(
 
     def tell(step: LadderStep) -> None:
         clock.begun = True
-        progress(Progress(STAGE, 0, None, _line(step)))
+        progress(Progress(STAGE, 0, None, step_line(step)))
 
     climb = Climb(
         subject=models,
@@ -127,10 +129,22 @@ def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candida
     return recovery_rungs(recovery), Candidate()
 
 
-def _line(step: LadderStep) -> str:
+def step_line(step: LadderStep) -> str:
+    """Return what was measured of a candidate, as the table of the ladder writes it.
+
+    Example:
+        >>> from ptq_cli.report.document.ladder import BudgetCheck
+        >>> check = BudgetCheck(
+        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.0, bound=0.0
+        ... )
+        >>> step_line(
+        ...     LadderStep(name="default", rungs=(), in_float=(), sqnr_db=30.0, kept=True, checks=(check,))
+        ... )
+        'default: 30.0 dB, drop of top1 0.00 points'
+    """
     checks = step.proof or step.checks
     how = "" if step.kept else ", no better"
-    budgets = ", ".join(f"{check.metric} {check.value:.4g}" for check in checks)
+    budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)
     return f"{step.name}: {step.sqnr_db:.1f} dB, {budgets}{how}"
 
 

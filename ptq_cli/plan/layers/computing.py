@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import input_at, rank_of
+from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.plan.layers.dynamic_layers import TENSOR, dynamic_refusal
 from ptq_cli.plan.layers.requests import Requests
 from ptq_cli.plan.layers.storing import DYNAMIC
 from ptq_cli.plan.questions.already_quantized import requantized_refusal
 from ptq_cli.plan.questions.angles import angle_refusal, outer_product_refusal
-from ptq_cli.plan.questions.graph_questions import bias_add_behind, has_fixed_shape, is_constant, weight_axis
-from ptq_cli.plan.questions.neighbors import Reasons, clamp_behind, is_clamped, is_merged
+from ptq_cli.plan.questions.graph_questions import bias_add_behind, is_constant, weight_axis
+from ptq_cli.plan.questions.neighbors import Reasons, clamp_behind, is_clamped, is_merged, merges_bias_add
 from ptq_cli.plan.questions.refusals import attribute_refusal, bias_refusal, weight_refusal
 from ptq_cli.plan.sites import BiasSite, WeightSite
 from ptq_cli.plan.target.rules import OpRule
@@ -107,6 +107,8 @@ class Computing:
             axis=axis,
             as_pair=settings.stored == "pairs",
             dynamic=dynamic,
+            # What a MatMul reads is centered mostly: on transformers it gains nothing.
+            preserves_sums=settings.preserve_sums and node.op_type in ("Conv", "ConvTranspose"),
         )
         self.weights.append(site)
         return site
@@ -114,9 +116,12 @@ class Computing:
     def _plan_bias(self, node: ir.Node, rule: OpRule, weight: WeightSite) -> ir.Node:
         """Plan the bias, and return the node whose output is the operator's: itself, or the bias's Add."""
         reader, index = node, rule.bias
-        if rule.bias_add and (found := bias_add_behind(node, weight)):
+        found = bias_add_behind(node, weight) if rule.bias_add else None
+        merged = merges_bias_add(node, rule, self.requests.rules.target)
+        # A kernel that always returns integers does so before an Add that is not merged with it.
+        if found is not None and (merged or rule.output != "always"):
             reader, index = found
-            self._mark_bias_add(reader, node)
+            self._mark_bias_add(reader, node, merged=merged)
         bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
         if self._stores_biases and bias is not None and index is not None and activation is not None:
             site = BiasSite(
@@ -129,13 +134,11 @@ class Computing:
             self.biases.append(site)
         return reader
 
-    def _mark_bias_add(self, add: ir.Node, node: ir.Node) -> None:
+    def _mark_bias_add(self, add: ir.Node, node: ir.Node, *, merged: bool) -> None:
         self.requests.bias_adds.add(add.name or "")
-        source = node.inputs[0]
-        if not self._stores_biases:
-            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
-        # ONNX Runtime merges the two into a Gemm if it can reshape the input to a matrix beforehand.
-        elif source is not None and (rank_of(source) == 2 or has_fixed_shape(source)):
+        if merged:
             self.requests.mark(add, f"bias of {node.name}")
+        elif not self._stores_biases:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
         else:
             self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"

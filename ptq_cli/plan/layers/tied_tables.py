@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.files.stored import mapped
+from ptq_cli.models.files.turned_tables import is_turned
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 
 
@@ -93,11 +92,6 @@ def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> 
             continue
         own = all(use.node.name in {item.node for item in weights} for use in weight.uses())
         along = 0 if site.block_kernel else 1
-        if own and not site.as_pair and site.axis in (None, along) and _same(table, weight):
+        if own and not site.as_pair and site.axis in (None, along) and is_turned(table, weight):
             return site
     return None
-
-
-def _same(table: ir.Value, weight: ir.Value) -> bool:
-    with mapped(table) as one, mapped(weight) as other:
-        return np.array_equal(one[0], other[:, 0]) and np.array_equal(one.T, other)

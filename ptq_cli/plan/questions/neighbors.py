@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ptq_cli.models.graph.graph_reading import input_at, rank_of, sole_reader
-from ptq_cli.plan.questions.graph_questions import is_constant
+from ptq_cli.plan.questions.graph_questions import has_fixed_shape, is_constant
 from ptq_cli.plan.questions.refusals import clamp_refusal
 from ptq_cli.plan.questions.sigmoid_gates import is_part_of_silu
-from ptq_cli.plan.target.rules import OpRule, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 
 Reasons = Mapping[str, str]
 """Reasons by the name of a layer or a tensor."""
@@ -72,6 +72,20 @@ def is_merged(node: ir.Node, rule: OpRule) -> bool:
         and input_at(node, rule.bias) is None
         and rank_of(node.outputs[0]) in (None, 2)
     )
+
+
+def merges_bias_add(node: ir.Node, rule: OpRule, target: Target) -> bool:
+    """Tell whether a target computes a MatMul and the Add of its bias in one kernel, in integers.
+
+    Edge case:
+        ONNX Runtime does if it can reshape the input to a matrix beforehand. Of other runtimes the table says
+        so with ``output = "always"``; one that keeps biases in float adds them to a float result otherwise.
+    """
+    if rule.output == "always" and target.runtime != ONNXRUNTIME:
+        return True
+    source = node.inputs[0]
+    is_matrix = source is not None and (rank_of(source) == 2 or has_fixed_shape(source))
+    return is_matrix and target.bias.format != "float"
 
 
 def is_clamped(node: ir.Node, rules: Rules) -> bool:

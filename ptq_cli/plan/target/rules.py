@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from ptq_cli.core.numbers.formats import INTEGERS, IntegerFormat
+from ptq_cli.core.numbers.pair_sums import ACROSS, RESTART
 from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM
 from ptq_cli.recipe.sections.quantization_sections import FLOAT32
 
@@ -23,6 +24,7 @@ RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO"}
 """What their makers call the runtimes, by the name that a table has; ``runtime.engines`` runs them."""
 RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
+PAIR_ORDERS = (ACROSS, RESTART)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +84,14 @@ class WeightRule:
             tensors. To keep such an operator in float, ptq leaves its result in float.
         channel_multiple: the channels between Convs are padded to a multiple of this number, with weights of
             0, where nothing else sees how many they are; 1 leaves them. It changes no result.
+        pair_sum: how large the magnitudes of two weights of one sign may be together that a kernel multiplies
+            with 8-bit activations and adds in 16 bits: 128, which no sum of two products exceeds. Scales are
+            as much larger as the worst pair of their channel needs; 0 leaves them.
+        pair_orders: which weights are a pair: ``"across"``, if pairs of channels run on from one position of
+            a filter to the next, and ``"restart"``, if they begin anew at each. With both, either kernel is
+            exact.
+        preserve_sums: the weights of a Conv are rounded so that their errors add up to 0 in each filter and
+            in each channel; otherwise each to the nearest integer.
     """
 
     format: str = "int8"
@@ -94,6 +104,9 @@ class WeightRule:
     formats: list[str] = field(default_factory=list)
     quantizes_floats: bool = False
     channel_multiple: int = 1
+    pair_sum: int = 0
+    pair_orders: list[str] = field(default_factory=lambda: list(PAIR_ORDERS))
+    preserve_sums: bool = True
 
     @property
     def integers(self) -> IntegerFormat:
@@ -145,7 +158,8 @@ class OpRule:
         weight_axis: axis of the weight's output channels.
         transpose_attribute: name of an attribute that is 1 if the weight is stored transposed.
         bias: index of the input that is the bias.
-        bias_add: a following Add of a constant vector counts as the bias.
+        bias_add: a following Add of a constant vector counts as the bias. With ``output = "always"`` the
+            result behind it is quantized, or that before it where ONNX Runtime does not merge the two.
         output: ``"always"`` quantizes the output, ``"asked"`` only if another operator asks for it.
         outputs: ``"first"``, or ``"all"`` if every output of a ``"same"`` shares the parameters, as with
             Split.

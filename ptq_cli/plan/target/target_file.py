@@ -10,6 +10,7 @@ from ptq_cli.core.documents.toml_file import read_toml
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.numbers.formats import FLOATS, INTEGERS
+from ptq_cli.core.numbers.pair_sums import LARGEST_SUM, RESTART
 from ptq_cli.core.plugins import TARGETS as PLUGINS
 from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names
 from ptq_cli.plan.target.rules import (
@@ -19,6 +20,7 @@ from ptq_cli.plan.target.rules import (
     KINDS,
     ONNXRUNTIME,
     OUTPUTS,
+    PAIR_ORDERS,
     RUNTIMES,
     STORED,
     ActivationRule,
@@ -38,6 +40,8 @@ WEIGHTS = ("int8",)
 OLDEST, WIDE = 13, 21
 """The first opset with a scale per channel, and the first with 16-bit integers."""
 MOST_CHANNELS = 64
+LARGEST_OF_ALL = 254
+"""The sum of two weights of 8 bits in a narrow range: a limit above it would be none."""
 
 Said = Iterator[tuple[bool, str, str]]
 """Whether a check passed, the message if it did not, and the hint."""
@@ -48,7 +52,7 @@ def target_names() -> tuple[str, ...]:
 
     Example:
         >>> target_names()
-        ('generic', 'openvino', 'ort-cpu', 'ort-cpu-avx2', 'tensorrt')
+        ('generic', 'openvino', 'ort-cpu', 'tensorrt')
     """
     return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
 
@@ -145,6 +149,12 @@ def _checks(target: Target) -> Said:
         yield from _one_of("float_types", name, FLOAT_TYPES)
     yield from _activation("activation", target.activation, target.opset)
     yield from _weight("weight", target.weight)
+    is_padded = max(target.activation.channel_multiple, target.weight.channel_multiple) > 1
+    yield (
+        not (is_padded and target.weight.pair_sum) or RESTART in target.weight.pair_orders,
+        f"'weight.pair_orders' has no '{RESTART}', and channels are padded, so that pairs begin anew",
+        f"add '{RESTART}', or write channel_multiple = 1",
+    )
     for op_type, rule in target.op.items():
         yield from _operator(f"op.{op_type}", rule, target.opset)
         yield from _stored(f"op.{op_type}", op_type, rule, target)
@@ -255,6 +265,18 @@ def _weight(where: str, rule: WeightRule) -> Said:
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
     for name in rule.formats:
         yield from _one_of(f"{where}.formats", name, tuple(FLOATS))
+    yield (
+        rule.pair_sum == 0 or LARGEST_SUM <= rule.pair_sum < LARGEST_OF_ALL,
+        f"'{where}.pair_sum' is {rule.pair_sum}, expected 0 or {LARGEST_SUM} to {LARGEST_OF_ALL - 1}",
+        f"write {LARGEST_SUM}, which is exact with every kernel that is known, or 0 for no limit",
+    )
+    for name in rule.pair_orders:
+        yield from _one_of(f"{where}.pair_orders", name, PAIR_ORDERS)
+    yield (
+        bool(rule.pair_orders) or not rule.pair_sum,
+        f"'{where}.pair_orders' is empty",
+        f"name the orders of the kernels, such as {list(PAIR_ORDERS)}, or set pair_sum = 0",
+    )
     yield 2 <= rule.bits <= 8, f"'{where}.bits' is {rule.bits}, expected 2 to 8", "write a number from 2 to 8"
     yield (
         rule.packed or not rule.blocks,

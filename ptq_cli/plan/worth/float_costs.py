@@ -25,7 +25,7 @@ def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str
         float. A tensor of unknown size is converted for the cost of its nodes alone.
 
     Source:
-        docs/decisions/0033-layers-that-pay.md, for the cost of a conversion.
+        docs/decisions/0009-layers-that-stay-float.md, for the cost of a conversion.
     """
     sizes, values = Sizes.of(model), {value.name or "": value for value in every_value(model.graph)}
     integer = frozenset(layer.name for layer in plan.layers if layer.quantized)

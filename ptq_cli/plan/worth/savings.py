@@ -85,7 +85,7 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
         A tensor of unknown size is converted for the cost of its nodes alone.
 
     Source:
-        docs/decisions/0033-layers-that-pay.md, which has the command that measured the constants.
+        docs/decisions/0009-layers-that-stay-float.md, which has the command that measured the constants.
     """
     integer = {layer.name for layer in plan.layers if layer.quantized}
     work = sum(sizes.work.get(name) or 0 for name in integer)

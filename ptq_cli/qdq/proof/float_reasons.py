@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import input_at, nested_graphs, rank_of, sole_reader
+from ptq_cli.models.graph.graph_reading import input_at, nested_graphs, sole_reader
 from ptq_cli.models.operators.dynamic_lstm import MICROSOFT
 from ptq_cli.models.operators.pair_operators import is_pair_node
 from ptq_cli.plan.questions.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
 from ptq_cli.plan.questions.neighbors import (
     input_fused_behind,
     is_merged,
+    merges_bias_add,
     moved_inputs,
     moved_outputs,
     rule_of,
@@ -83,7 +84,7 @@ def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
             what = "weight" if index == rule.weight and index not in rule.activations else "input"
             yield input_reason(value, what, target)
     yield types_reason(node, indices, target)
-    output = output_reason(node, target)
+    output = output_reason(behind_bias(node, rule, target), target)
     if target.bias.format == "int32":
         yield _bias_reason(node, rule, target, result_is_float=bool(output))
     if rule.output == "always":
@@ -157,22 +158,25 @@ def _is_int32(value: ir.Value) -> bool:
     return producer is not None and is_pair_node(producer) and grid_of(producer).dtype == ir.DataType.INT32
 
 
-def is_merged_bias(node: ir.Node, target: Target) -> bool:
-    """Return whether a node adds the int32 bias of an integer MatMul that is merged with it into a Gemm.
+def behind_bias(node: ir.Node, rule: OpRule, target: Target) -> ir.Node:
+    """Return the Add of a MatMul's bias that its integer kernel includes, or else the node itself."""
+    add = sole_reader(node.outputs[0])
+    if add is None or add.op_type != "Add" or not rule.bias_add or not merges_bias_add(node, rule, target):
+        return node
+    others = [value for value in add.inputs if value is not None and value is not node.outputs[0]]
+    if target.bias.format == "int32":
+        return add if any(map(_is_int32, others)) else node
+    return add if any(_is_vector(value, node.outputs[0]) for value in others) else node
 
-    That is what the planner expects of it, too: the input is a matrix, or can be reshaped to one beforehand.
-    """
-    values = [value for value in node.inputs if value is not None]
-    products = [value for value in values if not _is_int32(value)]
-    if node.op_type != "Add" or len(values) != 2 or len(products) != 1:
-        return False
-    producer = products[0].producer()
-    rule = rule_of(producer, target)
-    if producer is None or rule is None or not rule.bias_add or sole_reader(products[0]) is not node:
-        return False
-    source = producer.inputs[0]
-    is_matrix = source is not None and (rank_of(source) == 2 or has_fixed_shape(source))
-    return is_matrix and not float_reason(producer, target)
+
+def is_merged_bias(node: ir.Node, target: Target) -> bool:
+    """Return whether a node adds the bias of an integer MatMul whose kernel includes it."""
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        rule = rule_of(producer, target)
+        if producer is not None and rule is not None and behind_bias(producer, rule, target) is node:
+            return not float_reason(producer, target)
+    return False
 
 
 def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:

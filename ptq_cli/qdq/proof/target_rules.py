@@ -26,6 +26,7 @@ from ptq_cli.plan.questions.refusals import attribute_refusal, clamp_refusal, fl
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.metadata import has_chosen_layers
 from ptq_cli.qdq.proof.carried_pairs import restored_by
+from ptq_cli.qdq.proof.float_reasons import behind_bias
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of
 from ptq_cli.qdq.read.stored_constants import is_constant_pair
 
@@ -94,8 +95,8 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
         if rule is None or rule.kind != "compute" or not is_quantized(node, rule):
             continue
         if rule.output == "always":
-            behind = clamp_behind(node, rules)
-            results = [item.outputs[0] for item in (node, behind) if item is not None]
+            tail = behind_bias(node, rule, target)
+            results = [item.outputs[0] for item in (tail, clamp_behind(tail, rules)) if item is not None]
             if not any(quantized_by(value) for value in results):
                 yield f"the result of '{node.name}' is not quantized, but the target requires it"
         else:

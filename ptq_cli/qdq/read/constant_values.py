@@ -8,7 +8,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import mapped, serialize
+from ptq_cli.models.files.mapped_constants import mapped
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER
 from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE

@@ -63,12 +63,14 @@ class GateSettings:
         max_drop: largest drop per metric, float minus quantized: ``top1 = 0.01`` is one percentage point,
             ``top1 = "1%"`` is 1 % of the float model's value.
         max_ratio: largest ratio of the quantized model's value to the float model's, per metric that is
-            better when lower: ``perplexity = 1.02`` allows 2 % more.
-        min: smallest value of the quantized model per metric: ``sqnr_db = 25``.
+            better when lower: ``perplexity = 1.02`` or ``"102%"`` allows 2 % more.
+        min: smallest value of the quantized model per metric: ``sqnr_db = 25``; of a share ``top1 = 0.8`` or
+            ``"80%"``.
         max_size: largest size of the quantized model's file: ``"1MB"``, ``"900KiB"``. If empty, there is no
             limit.
         max_latency_ratio: largest ratio of the quantized model's time to the float model's time for a batch
             of ``serve_batch`` samples, on the machine that evaluates.
+        require_portable: whether a layer may not be able to saturate on x86 processors without VNNI.
         baseline: an earlier ``report.json`` of the model, on the same evaluation data.
         max_regression: how much worse than in the baseline the quantized model's value may be, per metric.
         strict: whether a limit fails if there are too few samples to decide it. Otherwise the measured value
@@ -76,10 +78,11 @@ class GateSettings:
     """
 
     max_drop: dict[str, Limit] = field(default_factory=dict)
-    max_ratio: dict[str, float] = field(default_factory=dict)
-    min: dict[str, float] = field(default_factory=dict)
+    max_ratio: dict[str, Limit] = field(default_factory=dict)
+    min: dict[str, Limit] = field(default_factory=dict)
     max_size: str = ""
     max_latency_ratio: float | None = None
+    require_portable: bool = False
     baseline: Location | None = field(default=None, metadata=LOCATION)
     max_regression: dict[str, Limit] = field(default_factory=dict)
     strict: bool = False
@@ -88,7 +91,7 @@ class GateSettings:
     def has_limits(self) -> bool:
         """Whether there is a limit."""
         limits = (self.max_drop, self.max_ratio, self.min, self.max_size, self.max_regression)
-        return any(limits) or self.max_latency_ratio is not None
+        return any(limits) or self.max_latency_ratio is not None or self.require_portable
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,13 @@ class DataSettings:
     Attributes:
         rename: the model's input by the name of an array in the data; ``label`` names the labels. An array
             needs no entry if it has the input's name, or if it is the only one and the model has one input.
+            An entry may be for one of the two data sets alone; what ``--rename`` names must be in the data
+            that the command reads.
         batch_axis: axis of the samples of inputs and outputs that do not have it first, by name: a number
             from 0, or ``"none"`` for an input that has no axis for samples: each batch gets the whole array.
             ``"*"`` stands for all other inputs; with ``"none"``, each item of the data is one step, which is
-            run as it is. The arrays of the data have their samples on the same axis.
+            run as it is. The arrays of the data have their samples on the same axis. What is not named here
+            is taken from the names of an ONNX file's sizes where they leave no doubt, with a note.
     """
 
     rename: dict[str, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import mapped
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.rescaling.channel_ids import Ids
 from ptq_cli.models.rescaling.scale_spaces import HeldChannels, ScaleSpace

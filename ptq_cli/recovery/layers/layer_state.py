@@ -1,16 +1,18 @@
 """What a quantized graph holds of a layer, in matrix form, and other values of the same constants."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.numbers.pair_sums import exceeds_pairs, mates_along
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import mapped
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.layers.quantized_layer import QuantizedLayer, constant_array
 from ptq_cli.recovery.search.code_search import CodeGrid, Codes
-from ptq_cli.recovery.search.second_moments import Float64s
+from ptq_cli.recovery.search.second_moments import Float64s, Int64s
 
 LARGEST_BIAS = 2**30
 """In steps. Half of int32: the other half is for the products that the kernel adds to it."""
@@ -28,6 +30,7 @@ class LayerState:
         codes: its integers and scales.
         bias: in real units; None if there is none that can be changed.
         groups: how many parts of the channels are apart from each other.
+        shape: of the weight, as the layer has it.
 
     Shapes:
         weight: (M, K); bias: (M,).
@@ -37,6 +40,7 @@ class LayerState:
     codes: Codes
     bias: Float64s | None
     groups: int
+    shape: tuple[int, ...]
 
     def part(self, group: int) -> slice:
         """Return which output channels are of a group."""
@@ -48,7 +52,7 @@ def layer_state(twins: TwinGraphs, layer: QuantizedLayer) -> LayerState:
     """Return what both graphs hold of a layer."""
     geometry, model = layer.geometry, twins.quantized_model
     with mapped(twins.float_model.graph.initializers[layer.site.tensor]) as array:
-        weight = geometry.rows(array)
+        weight, shape = geometry.rows(array), array.shape
     scale = constant_array(model, layer.weight.scale).astype(np.float64)
     scales = (
         geometry.rows(scale)
@@ -67,6 +71,7 @@ def layer_state(twins: TwinGraphs, layer: QuantizedLayer) -> LayerState:
         codes=Codes(integers=integers, scales=scales.copy()),
         bias=bias,
         groups=geometry.groups,
+        shape=shape,
     )
 
 
@@ -96,7 +101,23 @@ def code_grid(
         block=layer.geometry.block,
         least=least[own],
         free=layer.free,
+        mates=_mates(layer, state),
+        most=float(layer.site.pairs.largest) if layer.site.pairs is not None else np.inf,
     )
+
+
+def _mates(layer: QuantizedLayer, state: LayerState) -> Int64s | None:
+    """Return with which other inputs each one is a pair in the kernel, alike for every output channel."""
+    rule = layer.site.pairs
+    if rule is None:
+        return None
+    # Of one output channel, wherever the layer has these.
+    outputs = int(layer.geometry.transposed)
+    shape = [1 if axis == outputs else size for axis, size in enumerate(state.shape)]
+    flat = layer.geometry.rows(np.arange(math.prod(shape)).reshape(shape))[0].astype(np.int64)
+    place = np.empty(len(flat) + 1, np.int64)
+    place[flat], place[-1] = np.arange(len(flat)), -1
+    return np.ascontiguousarray(place[mates_along(rule, shape)[flat]])
 
 
 def new_constants(
@@ -116,7 +137,11 @@ def new_constants(
     """
     graph, place, geometry = twins.quantized_model.graph, layer.weight, layer.geometry
     integers = codes.weights(geometry.block) if place.multiples else codes.integers
-    constants = {place.values: geometry.in_place(integers, _shape(graph.initializers[place.values]))}
+    shape = _shape(graph.initializers[place.values])
+    rule = layer.site.pairs
+    if rule is not None and exceeds_pairs(geometry.in_place(codes.integers, shape), rule):
+        raise RuntimeError(f"two neighbors in '{layer.site.tensor}' add up to more than {rule.largest}")
+    constants = {place.values: geometry.in_place(integers, shape)}
     if layer.free:
         constants[place.scale] = geometry.in_place(codes.scales, _shape(graph.initializers[place.scale]))
     if layer.bias is None or bias is None:

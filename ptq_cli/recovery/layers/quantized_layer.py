@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import mapped
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.graph.graph_reading import input_at, sole_reader
 from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.sites import Plan, WeightSite

@@ -1,23 +1,12 @@
 """Products of matrices of 8-bit integers, by the integer kernels of ONNX Runtime."""
 
-import itertools
-from functools import cache
-
 import numpy as np
-import numpy.typing as npt
-from onnx import TensorProto, helper
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.sessions.session import Session
-
-Int32s = npt.NDArray[np.int32]
+from ptq_cli.runtime.sessions.byte_sums import Int32s, is_signed_exact, multiplied, signed_bytes
 
 MOST_ROWS = 2**15
 """As many products of two integers of 8 bits and a sign, added up, are below 2^31."""
-SIGN = 128
-"""What turns an unsigned byte into a signed one, and back."""
-TRIED = (1, 3, 64)
-"""Sizes of matrices that a processor's kernels are tried with: there is one for a single row, too."""
 
 
 class ByteRows:
@@ -44,8 +33,10 @@ class ByteRows:
         """
         self._left = np.ascontiguousarray(np.swapaxes(rows, -1, -2))
         self._rows = np.ascontiguousarray(rows)
-        self._zero, self._is_signed = np.asarray(zero, np.uint8), is_signed_exact()
-        self._right = _signed(self._rows) if self._is_signed else self._rows
+        self._zero: Array = np.asarray(zero, np.uint8)
+        self._right, self._right_zero = self._rows, self._zero
+        if is_signed_exact():
+            self._right, self._right_zero = signed_bytes(self._rows), signed_bytes(self._zero)
 
     def gram(self, first: int, last: int, width: int) -> Int32s:
         """Return the sums over the rows of the products of some columns with the first ones, less zero.
@@ -59,7 +50,7 @@ class ByteRows:
             the result (last - first, width), or (groups, last - first, width).
         """
         left, right = self._left[..., first:last, :], self._right[..., :width]
-        return _multiplied(left, right, self._zero, signed=self._is_signed)
+        return multiplied(left, right, self._zero, self._right_zero)
 
     def sums(self) -> Int32s:
         """Return the sum of each column, less zero.
@@ -68,43 +59,4 @@ class ByteRows:
             the result (K,) or (groups, K).
         """
         ones = np.ones((*self._rows.shape[:-2], 1, self._rows.shape[-2]), np.uint8)
-        nothing = np.asarray(0, np.uint8)
-        inputs = {"left": ones, "right": self._rows, "left_zero": nothing, "right_zero": self._zero}
-        return _session(signed=False).run(inputs)[0][..., 0, :].astype(np.int32, copy=False)
-
-
-@cache
-def is_signed_exact() -> bool:
-    """Return whether this processor adds products of unsigned and signed bytes up without saturating."""
-    zero = np.asarray(0, np.uint8)
-    for size, value in itertools.product(TRIED, (0, 255)):
-        left, right = np.full((size, 64), 255, np.uint8), np.full((64, size), value, np.uint8)
-        wanted = _multiplied(left, right, zero, signed=False)
-        if not np.array_equal(wanted, _multiplied(left, _signed(right), zero, signed=True)):
-            return False
-    return True
-
-
-def _signed(integers: Array) -> Array:
-    return np.asarray(np.bitwise_xor(integers, SIGN, dtype=np.uint8)).view(np.int8)
-
-
-def _multiplied(left: Array, right: Array, zero: Array, *, signed: bool) -> Int32s:
-    right_zero = _signed(zero) if signed else zero
-    inputs = {"left": left, "right": right, "left_zero": zero, "right_zero": right_zero}
-    return _session(signed=signed).run(inputs)[0].astype(np.int32, copy=False)
-
-
-@cache
-def _session(*, signed: bool) -> Session:
-    second = TensorProto.INT8 if signed else TensorProto.UINT8
-    kinds = [("left", TensorProto.UINT8, None), ("right", second, None)]
-    zeros = [("left_zero", TensorProto.UINT8, ()), ("right_zero", second, ())]
-    made = helper.make_tensor_value_info("made", TensorProto.INT32, None)
-    given = [helper.make_tensor_value_info(*item) for item in (*kinds, *zeros)]
-    node = helper.make_node("MatMulInteger", [item.name for item in given], ["made"])
-    graph = helper.make_graph([node], "products", given, [made])
-    opset = helper.make_opsetid("", 13)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    # Whoever multiplies has a thread of his own, and what is kept for the next run would add up.
-    return Session(model.SerializeToString(), threads=1, arena=False)
+        return multiplied(ones, self._rows, np.asarray(0, np.uint8), self._zero)[..., 0, :]

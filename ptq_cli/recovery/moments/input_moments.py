@@ -8,8 +8,9 @@ import numpy.typing as npt
 
 from ptq_cli.collectors.kernels.compiled import compiled
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.moments.byte_products import MOST_ROWS, SIGN, ByteRows
+from ptq_cli.recovery.moments.byte_products import MOST_ROWS, ByteRows
 from ptq_cli.recovery.search.second_moments import EXACT, Float64s, Int64s
+from ptq_cli.runtime.sessions.byte_sums import SIGN
 
 MOST_32 = 2**31 - 1
 PANEL = 256

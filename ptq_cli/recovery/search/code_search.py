@@ -59,9 +59,11 @@ class CodeGrid:
         block: the block of each input.
         least: the smallest scale of each channel.
         free: scales are searched; otherwise those that the weights have are kept.
+        mates: with which other inputs each one is a pair; -1 for none.
+        most: what the integers of two mates of one sign may add up to.
 
     Shapes:
-        block: (K,); least: (M,).
+        block: (K,); least: (M,); mates: (K, any).
     """
 
     lowest: int
@@ -69,6 +71,8 @@ class CodeGrid:
     block: Int64s
     least: Float64s
     free: bool = True
+    mates: Int64s | None = None
+    most: float = np.inf
 
 
 def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, threads: int = 1) -> Codes:
@@ -110,6 +114,7 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
     integers, scales = nearest.integers.copy(), nearest.scales.copy()
     blocks = scales.shape[1]
     members = _members(grid.block, blocks)
+    mates = grid.mates if grid.mates is not None else np.empty((size, 0), np.int64)
     is_much = channels * size**2 > MUCH
     tried = FEWER_SCALES if size > LARGE else SCALES
     starts = FEWER_STARTS if is_much or size > LARGE else STARTS
@@ -126,7 +131,8 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
             grid.least[own],
             grid.block,
             members,
-            np.array([grid.lowest, grid.highest], np.float64),
+            np.array([grid.lowest, grid.highest, grid.most], np.float64),
+            mates,
             factors,
             min(starts, len(factors)),
             REFITS if grid.free else 0,
@@ -145,12 +151,19 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
 
 
 def _base(best: Float64s, scales: Float64s, grid: CodeGrid) -> Float64s:
-    """Return the scale of each block with which the largest integer stands for its largest weight."""
+    """Return the scale of each block with which the largest integer stands for its largest weight.
+
+    Two mates whose integers may add up to less than twice the largest one take as much as their sum needs.
+    """
     if not grid.free:
         return scales.copy()
     largest = np.zeros(scales.shape)
     for channel in range(len(best)):
         np.maximum.at(largest[channel], grid.block, np.abs(best[channel]))
+    for mate in grid.mates.T if grid.mates is not None else ():
+        other = np.where(mate >= 0, best[:, mate], 0.0)
+        sums = np.where(best * other > 0.0, np.abs(best + other), 0.0).max(axis=1, keepdims=True, initial=0.0)
+        largest = np.maximum(largest, sums * (grid.highest / grid.most))
     return np.where(largest > 0.0, largest / grid.highest, scales)
 
 

@@ -29,6 +29,7 @@ def search_channels(
     block: Int64s,
     members: Int64s,
     ends: Float64s,
+    mates: Int64s,
     factors: Float64s,
     starts: int,
     refits: int,
@@ -41,7 +42,8 @@ def search_channels(
     Scales are fitted again for every start, or where that takes too long for the best one alone.
 
     Shapes:
-        best, pull, integers: (C, K); base, scales: (C, B); least: (C,); factors: (F,).
+        best, pull, integers: (C, K); base, scales: (C, B); least: (C,); factors: (F,); mates: (K, any), with
+        -1 for none; ends: the lowest and the highest integer, and what mates of one sign may add up to.
     """
     size, blocks, tried = best.shape[1], base.shape[1], factors.shape[0]
     trial = np.empty((tried, blocks))
@@ -55,13 +57,13 @@ def search_channels(
         for f in range(tried):
             for b in range(blocks):
                 trial[f, b] = max(factors[f] * base[channel, b], least[channel])
-        nearest_plane(lower, best[channel], trial, block, ends, codes, errors)
+        nearest_plane(lower, best[channel], trial, block, ends, mates, codes, errors)
         # The integers that are there take part as one more start.
         own[:] = integers[channel]
         own_scale[:] = scales[channel]
         lowest = improve(
-            curvature, best[channel], pull[channel], block, members, ends, refits if fit_all else 0,
-            least[channel], own, own_scale, residual, product,
+            curvature, best[channel], pull[channel], block, members, ends, mates,
+            refits if fit_all else 0, least[channel], own, own_scale, residual, product,
         )  # fmt: skip
         integers[channel] = own
         scales[channel] = own_scale
@@ -71,10 +73,10 @@ def search_channels(
             own[:] = codes[:, f]
             own_scale[:] = trial[f]
             if size <= FEW and blocks == 1:
-                try_all(curvature, best[channel], own_scale[0], ends, own, residual)
+                try_all(curvature, best[channel], own_scale[0], ends, mates, own, residual)
             found = improve(
-                curvature, best[channel], pull[channel], block, members, ends, refits if fit_all else 0,
-                least[channel], own, own_scale, residual, product,
+                curvature, best[channel], pull[channel], block, members, ends, mates,
+                refits if fit_all else 0, least[channel], own, own_scale, residual, product,
             )  # fmt: skip
             if found < lowest:
                 lowest = found
@@ -82,7 +84,7 @@ def search_channels(
                 scales[channel] = own_scale
         if not fit_all:
             improve(
-                curvature, best[channel], pull[channel], block, members, ends, refits,
+                curvature, best[channel], pull[channel], block, members, ends, mates, refits,
                 least[channel], integers[channel], scales[channel], residual, product,
             )  # fmt: skip
 
@@ -94,6 +96,7 @@ def nearest_plane(
     trial: Float64s,
     block: Int64s,
     ends: Float64s,
+    mates: Int64s,
     codes: Float64s,
     errors: Float64s,
 ) -> None:  # pragma: no cover - compiled
@@ -114,6 +117,9 @@ def nearest_plane(
             for f in range(tried):
                 code = np.rint((best[i] + lost[i, f] / pivot) / trial[f, b])
                 code = min(max(code, ends[0]), ends[1])
+                for m in mates[i]:
+                    if m > i:  # Those before it are not chosen yet, and will look at this one.
+                        code = beside(code, codes[m, f], ends[2])
                 codes[i, f] = code
                 own[f] = best[i] - trial[f, b] * code
                 rest = pivot * own[f] + lost[i, f]
@@ -131,20 +137,52 @@ def nearest_plane(
 
 
 @compiled
+def beside(code: float, mate: float, most: float) -> float:  # pragma: no cover - compiled
+    """Return the integer nearest to ``code`` whose sum with its mate is allowed, if both have one sign."""
+    if mate > 0.0:
+        return min(code, most - mate)
+    if mate < 0.0:
+        return max(code, -most - mate)
+    return code
+
+
+@compiled
+def all_fit(codes: Float64s, mates: Int64s, most: float) -> bool:  # pragma: no cover - compiled
+    """Return whether no two mates exceed what they may add up to."""
+    for i in range(codes.shape[0]):
+        for m in mates[i]:
+            if m > i and codes[i] * codes[m] > 0.0 and abs(codes[i] + codes[m]) > most:
+                return False
+    return True
+
+
+@compiled
 def try_all(
-    curvature: Float64s, best: Float64s, scale: float, ends: Float64s, codes: Float64s, residual: Float64s
+    curvature: Float64s,
+    best: Float64s,
+    scale: float,
+    ends: Float64s,
+    mates: Int64s,
+    codes: Float64s,
+    residual: Float64s,
 ) -> None:  # pragma: no cover - compiled
-    """Replace the codes of few inputs by the best choice of next lower and next higher integers."""
+    """Replace the codes of few inputs by the best choice of next lower and next higher integers.
+
+    Where mates allow none of these choices, the codes stay.
+    """
     size = codes.shape[0]
     low = np.empty(size)
     up = np.zeros(size, np.int64)
+    trial = np.empty(size)
     for i in range(size):
         low[i] = min(max(np.floor(best[i] / scale), ends[0]), ends[1] - 1.0)
     residual[:] = 0.0
     for i in range(size):
         for j in range(size):
             residual[j] += curvature[i, j] * (best[i] - scale * low[i])
-    change, least, chosen = 0.0, 0.0, 0
+    change, least, chosen = 0.0, np.inf, -1
+    if all_fit(low, mates, ends[2]):
+        least, chosen = 0.0, 0
     # In the order of a Gray code, so that one integer changes at a time.
     for step in range(1, 1 << size):
         i = 0
@@ -156,7 +194,11 @@ def try_all(
             residual[j] += delta * curvature[i, j]
         up[i] = 1 - up[i]
         if change < least:
-            least, chosen = change, step
+            trial[:] = low + up
+            if all_fit(trial, mates, ends[2]):
+                least, chosen = change, step
+    if chosen < 0:
+        return
     gray = chosen ^ (chosen >> 1)
     for i in range(size):
         codes[i] = low[i] + ((gray >> i) & 1)
@@ -170,6 +212,7 @@ def improve(
     block: Int64s,
     members: Int64s,
     ends: Float64s,
+    mates: Int64s,
     refits: int,
     least: float,
     codes: Float64s,
@@ -189,11 +232,11 @@ def improve(
                 product[j] += factor * curvature[i, j]
     for j in range(size):
         residual[j] = pull[j] - product[j]
-    descend(curvature, block, ends, codes, scale, residual)
+    descend(curvature, block, ends, mates, codes, scale, residual)
     for _ in range(refits):
         if not refit(curvature, pull, members, least, codes, scale, residual, product):
             break
-        descend(curvature, block, ends, codes, scale, residual)
+        descend(curvature, block, ends, mates, codes, scale, residual)
     error = 0.0
     for i in range(size):
         error += residual[i] * (best[i] - scale[block[i]] * codes[i])
@@ -245,6 +288,7 @@ def descend(
     curvature: Float64s,
     block: Int64s,
     ends: Float64s,
+    mates: Int64s,
     codes: Float64s,
     scale: Float64s,
     residual: Float64s,
@@ -257,6 +301,9 @@ def descend(
             step = scale[block[i]]
             wanted = codes[i] + np.rint(residual[i] / (step * curvature[i, i]))
             wanted = min(max(wanted, ends[0]), ends[1])
+            for m in mates[i]:
+                if m >= 0:
+                    wanted = beside(wanted, codes[m], ends[2])
             delta = step * (wanted - codes[i])
             gain = 2.0 * delta * residual[i] - delta * delta * curvature[i, i]
             if gain <= TIE * curvature[i, i] * step * step:

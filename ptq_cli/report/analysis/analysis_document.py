@@ -1,4 +1,4 @@
-"""The analysis: where the quantized model loses accuracy, and what to try. Format version 2.
+"""The analysis: where the quantized model loses accuracy, and what to try. Format version 3.
 
 The dataclasses are the format: ``docs/analysis.schema.json`` is generated from them. A change that adds or
 changes a key must raise ``FORMAT_VERSION``.
@@ -17,9 +17,9 @@ from ptq_cli.report.document.report_document import ModelEntry
 from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.analysis"
-FORMAT_VERSION = 2
-READABLE_VERSIONS = (1, 2)
-"""Version 1 had the same keys, and did not know the cause ``"not finite"``."""
+FORMAT_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+"""With the same keys: version 1 had no cause ``"not finite"``, and neither had ``"saturation"``."""
 HINT = "run ptq analyze again"
 
 Order = Literal["sqnr", "metric"]
@@ -199,10 +199,10 @@ def parse_analysis(content: bytes) -> Analysis:
         AnalysisError: it is damaged, not an analysis, has a different format version, or an invalid value.
 
     Example:
-        >>> parse_analysis(b'{"format": "ptq.analysis", "format_version": 3}')
+        >>> parse_analysis(b'{"format": "ptq.analysis", "format_version": 4}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.AnalysisError: PTQ-ANALYSIS-001: it has format version 3, this ptq reads 1 and 2
+        ptq_cli.core.errors.AnalysisError: PTQ-ANALYSIS-001: it has format version 4, this ptq reads 1 to 3
         hint: run ptq analyze again
     """
     try:
@@ -216,7 +216,7 @@ def parse_analysis(content: bytes) -> Analysis:
         )
     version = value.get("format_version")
     if isinstance(version, bool) or version not in READABLE_VERSIONS:
-        readable = " and ".join(map(str, READABLE_VERSIONS))
+        readable = f"{READABLE_VERSIONS[0]} to {FORMAT_VERSION}"
         raise AnalysisError(
             f"it has format version {str(version)[:40]}, this ptq reads {readable}", hint=HINT
         )

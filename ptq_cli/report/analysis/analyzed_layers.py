@@ -11,6 +11,7 @@ from ptq_cli.report.analysis.judge import drop
 from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, Variants
 from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.report.document.saturation import Saturation
 
 
 def layer_rows(
@@ -21,8 +22,10 @@ def layer_rows(
     work: Mapping[str, int | None],
     metric: MetricSummary | None,
     order: Order,
+    saturation: Saturation,
 ) -> tuple[LayerAnalysis, ...]:
-    """Return a row for each layer of the plan."""
+    """Return a row for each layer of the plan; ``saturation`` is what can saturate on this processor."""
+    saturating = {layer.name: layer for layer in saturation.saturating}
     made = {name: stage.outputs[0] for stage in subject.staged.stages for name in stage.nodes}
     sensitivities = _ranked(measured, metric, order) if metric is not None else {}
     rows = []
@@ -34,6 +37,7 @@ def layer_rows(
             _findings_around(layer, output, tensors),
             not_fused="" if is_fused else layer.reason,
             gain_db=_gain_db(sensitivity, metric),
+            saturating=saturating.get(layer.name),
         )
         noise, alone = measured.noises.get(output), measured.quantizations.get(output)
         rows.append(

@@ -11,9 +11,10 @@ from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.numbers.formats import INT8_NARROW
+from ptq_cli.core.numbers.pair_sums import PairRule, widened_for_pairs
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.constant_values import ConstantValues
-from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer
+from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer, parameters_of
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.report.analysis.sums import NoiseSums
 
@@ -53,14 +54,21 @@ def better_activation_method(
     return _best(expected, now)
 
 
-def better_weight_method(weight: ConstantValues, settings: AmaxSettings) -> str:
+def better_weight_method(
+    weight: ConstantValues, settings: AmaxSettings, pairs: PairRule | None = None
+) -> str:
     """Return the amax method with the smallest error for a weight; empty if none gains enough, and in 4 bits.
+
+    Args:
+        weight: as it was and as it is.
+        settings: of the methods.
+        pairs: what two of its integers may add up to, with any method; None for no limit.
 
     Edge case:
         Empty for scales of blocks and for zero points, which these methods do not choose.
     """
     grid = weight.grid
-    if grid is None or grid.block_size or weight.dtype != "int8":
+    if grid is None or grid.scale is None or grid.block_size or weight.dtype != "int8":
         return ""
     if grid.zero_point is None or grid.zero_point.any():
         return ""
@@ -69,9 +77,15 @@ def better_weight_method(weight: ConstantValues, settings: AmaxSettings) -> str:
     for method in METHODS:
         quantizer = ScaledQuantizer(replace(settings, weight_method=method))
         found = quantizer.choose(weight.floats, site).parameters
+        if found is not None and pairs is not None:
+            end = float(INT8_NARROW.qmax)
+            scale = widened_for_pairs(found.scale, weight.floats, found.granularity, pairs, end)
+            found = replace(found, scale=scale)
         if found is not None:
             expected[method] = _sqnr_db(weight, fake_quantize(weight.floats, found))
-    return _best(expected, _sqnr_db(weight, weight.values))
+    # Integers that were chosen by more than their own error are judged by what their scale allows.
+    nearest = fake_quantize(weight.floats, parameters_of(np.asarray(grid.scale, np.float32), site))
+    return _best(expected, max(_sqnr_db(weight, weight.values), _sqnr_db(weight, nearest)))
 
 
 def _sqnr_db(weight: ConstantValues, values: np.ndarray) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptq_cli.report.analysis.tensor_rows import Cause
+from ptq_cli.report.document.saturation import SaturatingLayer
 
 GOOD_DB = 30.0
 """A tensor above this SQNR, about 5 bits of a well used range, gets no finding."""
@@ -175,7 +176,12 @@ def layer_not_finite(name: str, *, only_quantized: str, left_float: str, whole: 
 
 
 def layer_finding(
-    name: str, tensors: Sequence[tuple[float, str, Finding]], *, not_fused: str, gain_db: float | None
+    name: str,
+    tensors: Sequence[tuple[float, str, Finding]],
+    *,
+    not_fused: str,
+    gain_db: float | None,
+    saturating: SaturatingLayer | None = None,
 ) -> Finding:
     """Return why a layer loses a lot, from the tensors that it reads and computes.
 
@@ -184,12 +190,17 @@ def layer_finding(
         tensors: SQNR of its own quantization, name and finding of each tensor.
         not_fused: why it computes in floats although its weight is quantized; empty if it does not.
         gain_db: how much higher the output's SQNR is if only this layer stays float; None if not known.
+        saturating: what of its weight can saturate on this processor; None if nothing can. No option helps.
 
     Example:
         >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
         >>> found.finding, found.remedy
         ("with this layer in float, the output's SQNR is 3.0 dB higher", '--exclude fc')
     """
+    if saturating is not None:
+        pairs = f"{saturating.pairs:,} of {saturating.of_pairs:,} pairs"
+        text = f"{pairs} of its weights can saturate on this processor, which has no VNNI"
+        return Finding("saturation", text)
     if not_fused:
         return Finding(
             "not fused", f"its weight is quantized, but it computes in floats: {not_fused}", exclude([name])

@@ -1,6 +1,7 @@
 """A row of the analysis for each quantized constant: what its integers cost, and why."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,9 @@ from ptq_cli.report.analysis.tensor_rows import Kind, TensorAnalysis
 BIAS = "int32"
 
 
-def constant_rows(twins: TwinGraphs, better: Callable[[ConstantValues], str]) -> Iterator[TensorAnalysis]:
+def constant_rows(
+    twins: TwinGraphs, better: Callable[[str, ConstantValues], str]
+) -> Iterator[TensorAnalysis]:
     """Yield a row for each quantized constant; one that several layers share has one row.
 
     Args:
@@ -39,7 +42,7 @@ def constant_rows(twins: TwinGraphs, better: Callable[[ConstantValues], str]) ->
             for name in readers
             if not is_bias and use.widened and name in biased
         )
-        found = _constant_finding(values, use, readers, better, overflow=overflow)
+        found = _constant_finding(values, use, readers, partial(better, first.tensor), overflow=overflow)
         yield _constant_row(
             first.tensor, "bias" if is_bias else "weight", first.node.op_type, values, use, readers, found
         )

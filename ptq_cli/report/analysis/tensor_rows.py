@@ -15,6 +15,7 @@ Cause = Literal[
     "not fused",
     "few steps",
     "not finite",
+    "saturation",
 ]
 """Why a tensor or a layer loses more than others; empty if nothing stands out."""
 

@@ -11,13 +11,13 @@ METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
 
 
 def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1 to 8 with the keys of version 8.
+    """Return the content of a report of format version 1 to 9 with the keys of version 9.
 
     Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
     channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
     null or empty. Before version 5 all were called samples; version 5 knew no ratio,
-    version 6 no accuracy level, and version 7 no size of the user's own file. What versions 1 and 2 called
-    ``created`` stands in ``times`` now.
+    version 6 no accuracy level, version 7 no size of the user's own file, and version 8 no saturation. What
+    versions 1 and 2 called ``created`` stands in ``times`` now.
 
     Edge case:
         What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
@@ -40,7 +40,9 @@ def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
         body = _to_6(body)
     if version < 7:
         body = {"accuracy_levels": [], **body}
-    return _to_8(body) if version < 8 else body
+    if version < 8:
+        body = _to_8(body)
+    return {"saturation": None, **body} if version < 9 else body
 
 
 def _to_2(body: dict[str, Any]) -> dict[str, Any]:

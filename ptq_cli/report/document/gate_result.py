@@ -1,5 +1,6 @@
 """One limit with what was measured, and the verdict on it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
@@ -7,7 +8,9 @@ from typing import Annotated, ClassVar, Literal
 from ptq_cli.core.documents.json_values import AtLeast
 from ptq_cli.report.intervals.interval import TOLERANCE, Interval
 
-Kind = Literal["max_drop", "min", "max_size", "max_regression", "max_latency_ratio", "max_ratio"]
+Kind = Literal[
+    "max_drop", "min", "max_size", "max_regression", "max_latency_ratio", "max_ratio", "require_portable"
+]
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
@@ -17,20 +20,25 @@ SIZE = "size"
 LATENCY = "latency"
 """Likewise, for the kind ``max_latency_ratio``."""
 
+SATURATION = "saturation"
+"""Likewise, for the kind ``require_portable``."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
     """One limit, and whether it was held.
 
     Attributes:
-        metric: the metric's name; ``"size"`` for ``max_size``, ``"latency"`` for ``max_latency_ratio``.
+        metric: the metric's name; ``"size"`` for ``max_size``, ``"latency"`` for ``max_latency_ratio``,
+            ``"saturation"`` for ``require_portable``.
         kind: ``"max_drop"`` limits the drop from above, ``"min"`` the quantized model's value from below,
             ``"max_size"`` its file, ``"max_regression"`` how much worse it is than the baseline's,
             ``"max_latency_ratio"`` its time over the float model's, ``"max_ratio"`` its value over the float
-            model's.
-        limit: the limit, in the metric's unit, bytes, or a ratio.
-        value: the drop, the value, the size, the regression or the ratio.
-        interval: where the value lies for the population; None if it is certain or nothing tells.
+            model's, ``"require_portable"`` how many layers can saturate on x86 without VNNI.
+        limit: the limit, in the metric's unit, bytes, layers, or a ratio.
+        value: the drop, the value, the size, the regression, the number of layers or the ratio.
+        interval: where the value lies for the population: ``ANYWHERE`` if nothing tells; None if it is
+            certain.
         samples_needed: about how many samples it takes until the interval ends at the limit.
         percent: the limit as it was written, if that was a percentage.
         strict: whether doubt is a failure.
@@ -58,6 +66,11 @@ class GateResult:
     samples_needed: Annotated[int, AtLeast(1)] | None = None
     percent: float | None = None
     strict: bool = False
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing tells where the value lies for the population."""
+        return self.interval is not None and math.isinf(self.interval.high - self.interval.low)
 
     @property
     def verdict(self) -> GateVerdict:

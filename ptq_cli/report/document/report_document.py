@@ -1,4 +1,4 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 8.
+"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 9.
 
 The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
 test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
@@ -19,11 +19,12 @@ from ptq_cli.report.document.gate_result import GateResult, Verdict, verdict
 from ptq_cli.report.document.ladder import Ladder
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_warning import ReportWarning
+from ptq_cli.report.document.saturation import Saturation
 from ptq_cli.report.document.times import Times, Timestamp
 
 FORMAT = "ptq.report"
-FORMAT_VERSION = 8
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
+FORMAT_VERSION = 9
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
 Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -200,6 +201,8 @@ class Report:
         ladder: what ``ptq tune`` tried before it chose this model; None if it was not tuned.
         accuracy_levels: what the model gives at accuracy levels 0 and 4 of the kernel that reads weights in
             blocks; empty if it has no such weights.
+        saturation: which layers can saturate on x86 processors without VNNI; None if an earlier version made
+            the report.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
@@ -218,6 +221,7 @@ class Report:
     warnings: tuple[ReportWarning, ...] = ()
     ladder: Ladder | None = None
     accuracy_levels: tuple[AccuracyLevel, ...] = ()
+    saturation: Saturation | None = None
 
     @property
     def all_warnings(self) -> tuple[ReportWarning, ...]:
@@ -282,10 +286,10 @@ def parse_report(content: bytes) -> Report:
         What an earlier version did not know is null or empty.
 
     Example:
-        >>> parse_report(b'{"format": "ptq.report", "format_version": 9}')
+        >>> parse_report(b'{"format": "ptq.report", "format_version": 10}')
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 9, this ptq reads 1 to 8
+        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 10, this ptq reads 1 to 9
         hint: upgrade ptq, or run ptq evaluate again with this one
     """
     try:

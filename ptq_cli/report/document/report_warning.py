@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-WarningCode = Literal["larger_than_float", "few_integers", "low_sqnr", "slower_than_float", "other_operators"]
+WarningCode = Literal[
+    "larger_than_float", "few_integers", "low_sqnr", "slower_than_float", "other_operators", "saturating_sums"
+]
 
 
 @dataclass(frozen=True)
@@ -12,7 +14,7 @@ class ReportWarning:
 
     Attributes:
         code: which of the warnings: ``larger_than_float``, ``few_integers``, ``low_sqnr``,
-            ``slower_than_float`` or ``other_operators``.
+            ``slower_than_float``, ``other_operators`` or ``saturating_sums``.
         message: what was found, with the reasons.
         hints: what to try, most promising first.
     """

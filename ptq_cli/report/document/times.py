@@ -69,8 +69,8 @@ class Latency:
         batch_size: samples a batch.
         threads: that computed.
         rounds: how many turns each model had.
-        ratio: the quantized model's time over the float model's, the geometric mean of the turns: below 1
-            it is faster.
+        ratio: the quantized model's time over the float model's, the geometric mean of the rounds: below
+            1 it is faster.
         ratio_interval: of ``ratio``; None if nothing tells.
         own: the same for the file that the user named; None if it is not an ONNX file.
         own_fault: why that file was not measured; empty otherwise.

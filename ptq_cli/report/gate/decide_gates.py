@@ -1,5 +1,6 @@
 """A report is held against limits."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -8,25 +9,29 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.recipe.sections.field_kinds import Limit
 from ptq_cli.report.comparison.regression import baseline_summary, regression, require_comparable_baseline
-from ptq_cli.report.document.gate_result import LATENCY, SIZE, GateResult
+from ptq_cli.report.document.gate_result import LATENCY, SATURATION, SIZE, GateResult
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.gate.limits import (
     MAX_DROP_FLAG,
     MAX_LATENCY_RATIO_FLAG,
     MIN_FLAG,
+    SHARE,
+    Bounds,
     absolute_limit,
+    bounds_of,
     check_limits,
     percentage,
     size_limit,
 )
 from ptq_cli.report.gate.resolution import samples_for_drop, samples_for_minimum, samples_for_ratio
+from ptq_cli.report.intervals.interval import ANYWHERE, Interval
 
 Measurements = Mapping[str, Measurement]
 
 
 def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
-    """Return the report with the gates of these limits: drops, ratios, minima, size, latency, regressions.
+    """Return the report with the gates of these limits: of metrics, size, latency and saturation.
 
     Args:
         report: what was measured; its own gates are replaced.
@@ -37,14 +42,15 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
         those of the metrics, bytes for the size; comparisons are within 1e-9 of the limit.
 
     Edge case:
-        A value that equals its limit passes; NaN never does.
+        A value that equals its limit passes; NaN never does. Without an interval, as of one sample, a
+        value is in doubt.
 
     Raises:
         GateError: a limit makes no sense, a report lacks its metric, the metric has no drop, or a minimum is
             asked of an error.
         BaselineError: the baseline is of another model, or was measured on other data.
     """
-    check_limits(gate)
+    check_limits(gate, {metric.name: _bounds(metric) for metric in report.metrics})
     metrics = _by_name(report)
     results = [_drop(_find(name, metrics), limit, report) for name, limit in gate.max_drop.items()]
     results += [_ratio(_find(name, metrics), limit, report) for name, limit in gate.max_ratio.items()]
@@ -58,6 +64,8 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
         )
     if gate.max_latency_ratio is not None:
         results.append(_latency(report, gate.max_latency_ratio))
+    if gate.require_portable:
+        results.append(_portable(report))
     if baseline is not None:
         require_comparable_baseline(report, baseline)
         earlier = _by_name(baseline)
@@ -69,6 +77,17 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
         gates=tuple(replace(result, strict=gate.strict) for result in results),
         baseline=baseline_summary(baseline) if baseline is not None else None,
     )
+
+
+def _bounds(metric: Measurement) -> Bounds | None:
+    if metric.unit == "share":
+        return SHARE
+    return None if metric.computed_by is not None else bounds_of(metric.name)
+
+
+def _known(interval: Interval | None, value: float) -> Interval | None:
+    """Return where a measured value lies for the population; of NaN there is nothing to know."""
+    return ANYWHERE if interval is None and not math.isnan(value) else interval
 
 
 def _by_name(report: Report) -> Measurements:
@@ -103,13 +122,13 @@ def _drop(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
         kind="max_drop",
         limit=allowed,
         value=drop,
-        interval=measurement.drop_interval,
+        interval=_known(measurement.drop_interval, drop),
         samples_needed=needed,
         percent=percentage(limit),
     )
 
 
-def _ratio(measurement: Measurement, limit: float, report: Report) -> GateResult:
+def _ratio(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
     name = measurement.name
     if measurement.ratio is None:
         if measurement.float_value is None:
@@ -120,28 +139,30 @@ def _ratio(measurement: Measurement, limit: float, report: Report) -> GateResult
             reason = f"the float model's value is {measurement.float_value:.4g}"
             hint = f"use {MAX_DROP_FLAG} {name}=…"
         raise GateError(f"{name} has no ratio for a limit, because {reason}", hint=hint)
-    needed = samples_for_ratio(measurement, limit, report.evaluation.samples)
+    allowed = absolute_limit(limit, 1.0)
+    needed = samples_for_ratio(measurement, allowed, report.evaluation.samples)
     return GateResult(
         metric=name,
         kind="max_ratio",
-        limit=float(limit),
+        limit=allowed,
         value=measurement.ratio,
-        interval=measurement.ratio_interval,
+        interval=_known(measurement.ratio_interval, measurement.ratio),
         samples_needed=needed,
     )
 
 
-def _minimum(measurement: Measurement, limit: float, report: Report) -> GateResult:
-    name = measurement.name
+def _minimum(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
+    name, least = measurement.name, absolute_limit(limit, 1.0)
     if not measurement.higher_is_better:
         raise GateError(
-            f"{MIN_FLAG} {name}={limit:g} would pass the worse model: {name} is better when smaller",
+            f"{MIN_FLAG} {name}={least:g} would pass the worse model: {name} is better when smaller",
             hint=f"set a limit on sqnr_db or cosine instead, such as {MIN_FLAG} sqnr_db=25",
         )
-    needed = samples_for_minimum(measurement, limit, report.evaluation.samples)
-    value, interval = measurement.quantized_value, measurement.quantized_interval
+    needed = samples_for_minimum(measurement, least, report.evaluation.samples)
+    value = measurement.quantized_value
+    interval = _known(measurement.quantized_interval, value)
     return GateResult(
-        metric=name, kind="min", limit=float(limit), value=value, interval=interval, samples_needed=needed
+        metric=name, kind="min", limit=least, value=value, interval=interval, samples_needed=needed
     )
 
 
@@ -157,20 +178,31 @@ def _latency(report: Report, limit: float) -> GateResult:
         kind="max_latency_ratio",
         limit=limit,
         value=latency.ratio,
-        interval=latency.ratio_interval,
+        interval=_known(latency.ratio_interval, latency.ratio),
     )
+
+
+def _portable(report: Report) -> GateResult:
+    if report.saturation is None:
+        raise GateError(
+            "the report does not say which layers can saturate on x86 processors without VNNI",
+            hint="run ptq evaluate again",
+        )
+    count = len(report.saturation.saturating)
+    return GateResult(metric=SATURATION, kind="require_portable", limit=0.0, value=float(count))
 
 
 def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:
     allowed = absolute_limit(limit, before.quantized_value)
     compared = regression(before, measurement, samples)
     needed = samples_for_drop(compared, allowed, samples)
+    worse = compared.drop if compared.drop is not None else 0.0
     return GateResult(
         metric=measurement.name,
         kind="max_regression",
         limit=allowed,
-        value=compared.drop if compared.drop is not None else 0.0,
-        interval=compared.drop_interval,
+        value=worse,
+        interval=_known(compared.drop_interval, worse),
         samples_needed=needed,
         percent=percentage(limit),
     )

@@ -1,7 +1,9 @@
 """Limits as they are written: numbers, percentages and sizes."""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.work.memory import parse_size
@@ -24,6 +26,27 @@ EXAMPLES = {
     BUDGET_FLAG: "top1=0.5%",
 }
 
+Bounds = tuple[float, float]
+SHARE: Bounds = (0.0, 1.0)
+BOUNDS: dict[str, Bounds] = {
+    **dict.fromkeys(("class_accuracy", "f1", "auroc", "mean_iou", "masked_top1"), SHARE),
+    **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement"), SHARE),
+    **dict.fromkeys(("cosine", "cosine_of_embeddings", "pair_spearman", "spearman_of_pairs"), (-1.0, 1.0)),
+}
+"""Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the
+metrics would tell, but it imports numpy, and a gate alone is decided at once."""
+
+
+def bounds_of(metric: str) -> Bounds | None:
+    """Return between which values a metric of ptq lies, or None if it is open at one end, or not known.
+
+    Example:
+        >>> bounds_of("top5[aux]"), bounds_of("cosine"), bounds_of("mse")
+        ((0.0, 1.0), (-1.0, 1.0), None)
+    """
+    name = metric.partition("[")[0]
+    return SHARE if re.fullmatch("top[1-9][0-9]*", name) else BOUNDS.get(name)
+
 
 def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
     """Read ``top1=0.01`` texts, as the flags take them; a percentage stays a text.
@@ -36,7 +59,8 @@ def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
 
     Raises:
         GateError: a text is not ``METRIC=NUMBER``, a number is not finite, a drop is negative, or a metric is
-            named twice.
+            named twice. Whether a limit can fail is for ``check_limits``: a recipe may give its name to
+            another metric.
 
     Example:
         >>> parse_limits(["top1=0.01", "top5=0.5%"], "--max-drop")
@@ -54,12 +78,17 @@ def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
     return limits
 
 
-def check_limits(gate: GateSettings) -> None:
+def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = MappingProxyType({})) -> None:
     """Refuse limits that no model could be judged by; limits from a recipe never passed ``parse_limits``.
+
+    Args:
+        gate: the limits.
+        bounds: the metrics that were named, or measured, with the values between which each lies.
 
     Raises:
         GateError: a limit is neither a finite number nor, where that has a meaning, a percentage; a drop is
-            negative; a size cannot be read; or a regression has no baseline, or the other way round.
+            negative; no value of the metric could fail, or none could pass; the metric was named for another
+            output; a size cannot be read; or a regression has no baseline, or the other way round.
 
     Example:
         >>> check_limits(GateSettings(max_drop={"top1": "1%"}, max_size="1MB"))
@@ -73,13 +102,16 @@ def check_limits(gate: GateSettings) -> None:
     for flag, limits in by_flag.items():
         for metric, limit in limits.items():
             require_limit(metric, limit, flag)
+            require_output(metric, limit, flag, bounds)
+            known = bounds[metric] if metric in bounds else bounds_of(metric)
+            require_decisive(metric, limit, flag, known, is_minimum=flag == MIN_FLAG)
     if gate.max_size:
         size_limit(gate.max_size)
     ratio = gate.max_latency_ratio
     if ratio is not None and not 0 < ratio < math.inf:
         raise GateError(
             f"{MAX_LATENCY_RATIO_FLAG} {ratio:g} is not a valid ratio",
-            hint=f"{MAX_LATENCY_RATIO_FLAG} 0.8 allows int8 at most 0.8 times the float model's latency",
+            hint=f"{MAX_LATENCY_RATIO_FLAG} 0.8 allows at most 0.8 times the float model's latency",
         )
     if gate.max_regression and gate.baseline is None:
         raise GateError(
@@ -129,7 +161,8 @@ def absolute_limit(limit: Limit, reference: float) -> float:
 
     Args:
         limit: a number, or a percentage.
-        reference: what a percentage is of: the value that the drop is from.
+        reference: what a percentage is of: the value that the drop is from; 1 for a minimum of a share and
+            for a ratio.
 
     Edge case:
         A percentage of a negative value, such as an R² below 0, is of its magnitude.
@@ -154,7 +187,7 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
     Args:
         metric: its name.
         limit: on it.
-        flag: the option that sets it, for the message; a minimum may be negative, and is no percentage.
+        flag: the option that sets it, for the message; a minimum may be negative.
 
     Raises:
         GateError: the message says what is wrong.
@@ -178,18 +211,98 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
         )
 
 
+def require_output(metric: str, limit: Limit, flag: str, named: Iterable[str]) -> None:
+    """Refuse a limit on a metric of the first output, if that metric was only named for other outputs.
+
+    Raises:
+        GateError: the message names the limit that was probably meant.
+
+    Example:
+        >>> require_output("top1", 0.02, MAX_DROP_FLAG, ["top1[aux]"])
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=0.02 is about the first \
+output, but the metric was named as top1[aux]
+        hint: write --max-drop 'top1[aux]=0.02'
+    """
+    known = list(named)
+    others = [name for name in known if name.startswith(f"{metric}[")]
+    if others and metric not in known:
+        value = _written(limit)
+        raise GateError(
+            f"{flag} {metric}={value} is about the first output, but the metric was named as {others[0]}",
+            hint=f"write {flag} '{others[0]}={value}'",
+        )
+
+
+def require_decisive(
+    metric: str, limit: Limit, flag: str, bounds: Bounds | None, *, is_minimum: bool
+) -> None:
+    """Refuse a limit that every value of a metric keeps, or that none does: percent written as a fraction.
+
+    Args:
+        metric: its name.
+        limit: on it, which ``require_limit`` let pass.
+        flag: the option that sets it, for the message.
+        bounds: between which values the metric lies; None if that is not known.
+        is_minimum: whether it limits the value and not its drop.
+
+    Edge case:
+        A percentage of a drop is of a value that only the measurement tells; that of a minimum is of 1.
+
+    Raises:
+        GateError: the message says what can never fail, and what was probably meant.
+
+    Example:
+        >>> require_decisive("top1", 5.0, MAX_DROP_FLAG, SHARE, is_minimum=False)
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=5: a drop of 500 points \
+can never fail, because top1 lies between 0 and 1
+        hint: did you mean --max-drop top1=0.05?
+    """
+    said = f"{flag} {metric}={_written(limit)}"
+    if is_minimum and isinstance(limit, str) and bounds != SHARE:
+        hint = f"write it in the metric's own unit: {flag} sqnr_db=25; only shares may be percentages"
+        raise GateError(f"{said} is not a plain number", hint=hint)
+    if bounds is None or flag == MAX_RATIO_FLAG:
+        return
+    (low, high), number = bounds, absolute_limit(limit, 1.0)
+    lies = f"{metric} lies between {low:g} and {high:g}"
+    if is_minimum:
+        if number <= low:
+            raise GateError(f"{said} can never fail: {lies}", hint=f"for example: {flag} {metric}=0.8")
+        if number > high:
+            least = number / 100 if number <= 100 * high else 0.8
+            raise GateError(f"{said} can never pass: {lies}", hint=f"did you mean {flag} {metric}={least:g}?")
+    elif number >= high - low and not (isinstance(limit, str) and low < 0):
+        meant = number / 100 if number < 100 * (high - low) else 0.01
+        if isinstance(limit, str):
+            drop, written = limit, f"{100 * meant:g}%"
+        else:
+            drop, written = f"{100 * number:g} points" if bounds == SHARE else f"{number:g}", f"{meant:g}"
+        raise GateError(
+            f"{said}: a drop of {drop} can never fail, because {lies}",
+            hint=f"did you mean {flag} {metric}={written}?",
+        )
+
+
 def _percents(metric: str, limit: str, flag: str) -> float:
-    if flag in (MIN_FLAG, MAX_RATIO_FLAG):
-        hints = {
-            MIN_FLAG: "a minimum is in the metric's own unit: top1=0.8 is 80 %",
-            MAX_RATIO_FLAG: f"write the ratio: {MAX_RATIO_FLAG} perplexity=1.02 allows 2 % more",
-        }
-        raise GateError(f"{flag} {metric}={limit} is not a plain number", hint=hints[flag])
     if not limit.endswith("%"):
         raise GateError(
             f"{flag} {metric}='{limit}' is a string, expected a number or a percentage", hint=_example(flag)
         )
-    return _number(limit.removesuffix("%").strip(), f"{flag} '{metric}={limit}'", flag)
+    number = _number(limit.removesuffix("%").strip(), f"{flag} '{metric}={limit}'", flag)
+    if flag == MAX_RATIO_FLAG and number < 100:
+        raise GateError(
+            f"{flag} {metric}={limit} allows less than the float model's own value",
+            hint=f"{flag} {metric}=102% or {metric}=1.02 allows the quantized model 2 % more",
+        )
+    return number
+
+
+def _written(limit: Limit) -> str:
+    return limit if isinstance(limit, str) else f"{limit:g}"
 
 
 def _example(flag: str) -> str:

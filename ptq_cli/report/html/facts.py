@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.document.times import Times
+from ptq_cli.report.document.times import SWITCHED_OFF, Times
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.text.numbers import format_latency, format_share
 from ptq_cli.report.text.speed_lines import served_as, speed_lines
@@ -70,7 +70,8 @@ def _latency_rows(times: Times) -> Iterator[Row]:
     latency = times.latency
     if latency is None:
         why = f": {times.not_measured}" if times.not_measured else ""
-        yield "latency", f"not measured{why}; ptq evaluate --latency measures it"
+        how = "; ptq evaluate --latency measures it" if times.not_measured in ("", SWITCHED_OFF) else ""
+        yield "latency", f"not measured{why}{how}"
         return
     yield "latency", "; ".join(speed_lines(times))
     turns = f"{served_as(latency)}, median of {latency.rounds} turns"

@@ -26,7 +26,14 @@ from ptq_cli.report.html.tables.change_table import ChangeView, change_view
 from ptq_cli.report.html.tables.layer_table import LayerTable, layer_table
 from ptq_cli.report.html.tables.time_table import TimeTable, time_table
 from ptq_cli.report.text.ladder_table import ladder_table
-from ptq_cli.report.text.summary import Row, level_lines, placement_line, share_of_float, verdict_line
+from ptq_cli.report.text.summary import (
+    Row,
+    level_lines,
+    placement_line,
+    saturation_lines,
+    share_of_float,
+    verdict_line,
+)
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
@@ -134,7 +141,7 @@ def make_page(found: PageInput) -> Page:
         verdict=report.verdict,
         verdict_text=verdict_line(report),
         figures=headline(report, evidence),
-        placement=". ".join([*level_lines(report), placement_line(report)]),
+        placement=". ".join([*level_lines(report), placement_line(report), *saturation_lines(report)]),
         report=report,
         gates=gate_rows(report),
         paired=paired,

@@ -117,7 +117,8 @@ def interval_of(
         those of the value.
 
     Edge case:
-        None if the value, or one of those drawn, is NaN.
+        None if the value, or one of those drawn, is NaN. Equal outputs have an SQNR of inf, and so has
+        each resample.
 
     Source:
         Efron 1987, "Better bootstrap confidence intervals".
@@ -126,7 +127,7 @@ def interval_of(
         >>> interval_of(0.0, np.zeros(4), np.linspace(-1, 1, 201)).method
         'bootstrap'
     """
-    if not np.isfinite(value) or np.isnan(drawn).any():
+    if np.isnan(value) or np.isnan(drawn).any():
         return None
     ordered = np.sort(drawn)
     below, above = _adjusted_ranks(ordered, value, _acceleration(left_out))

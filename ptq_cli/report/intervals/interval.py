@@ -38,6 +38,10 @@ class Interval:
     confidence: float = CONFIDENCE
 
 
+ANYWHERE = Interval(-math.inf, math.inf, "bootstrap")
+"""Where the true value lies if the samples do not tell: one sample does not show how much samples differ."""
+
+
 def samples_for_width(samples: int, value: float, interval: Interval, limit: float) -> int | None:
     """Return about how many samples an interval would need to end at ``limit``.
 

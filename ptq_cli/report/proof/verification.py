@@ -6,6 +6,7 @@ from typing import Literal
 
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import Fault
+from ptq_cli.report.document.saturation import NOTHING, Saturation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,9 @@ class Verification:
             does not run the target.
         once: by an operator's name, the loop that its work is counted for one step of, because only a run
             tells how many there are.
+        saturation: which layers can saturate on x86 processors without VNNI.
+        saturates_here: whether this processor is such a one, and there are such layers.
+        require_portable: whether there may be none on any processor.
     """
 
     model: str
@@ -129,6 +133,9 @@ class Verification:
     data_faults: tuple[str, ...] = ()
     kernel_comparison: KernelComparison | None = None
     once: Mapping[str, str] = field(default_factory=dict)
+    saturation: Saturation = NOTHING
+    saturates_here: bool = False
+    require_portable: bool = False
 
     @property
     def integer_work(self) -> int:
@@ -162,7 +169,14 @@ class Verification:
         return not self.uncounted and self.integer_share >= self.min_integer_share
 
     @property
+    def sums_pass(self) -> bool:
+        """Whether no layer can saturate where it must not: on any processor, or in a runtime on this one."""
+        fails_here = self.saturates_here and bool(self.runtime)
+        return not fails_here and not (self.require_portable and self.saturation.saturating)
+
+    @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """``"fail"`` if a rule is broken, the share is too low, or a kernel computes something else."""
+        """``"fail"`` if a rule is broken, the share is too low, or a kernel is wrong or can saturate."""
         wrong = self.kernel_comparison is not None and self.kernel_comparison.wrong
-        return "fail" if self.faults or self.share_passes is False or wrong else "pass"
+        holds = not self.faults and self.share_passes is not False and not wrong and self.sums_pass
+        return "pass" if holds else "fail"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ptq_cli.core.short_numbers import format_bytes
@@ -17,6 +18,7 @@ from ptq_cli.report.text.summary import (
     format_drop,
     format_interval,
     format_value,
+    metric_labels,
 )
 
 SIGNIFICANT_DIGITS = 2
@@ -33,21 +35,25 @@ def gate_table(report: Report) -> Table:
 
 def doubt_lines(report: Report) -> list[str]:
     """Return a line for each undecided gate: how many samples would decide it."""
-    seen = report.evaluation.samples
-    return [doubt_text(gate, seen) for gate in report.gates if gate.verdict == "undecided"]
+    return [doubt_text(gate, report) for gate in report.gates if gate.verdict == "undecided"]
 
 
-def doubt_text(gate: GateResult, seen: int) -> str:
-    """Return how many samples would decide a gate that ``seen`` samples cannot decide, in words.
+def doubt_text(gate: GateResult, report: Report) -> str:
+    """Return in words how many samples would decide a gate that those of a report cannot decide, or why none.
 
     Example:
+        >>> from types import SimpleNamespace
         >>> doubt_text(
-        ...     GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0, samples_needed=123), seen=50
+        ...     GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0, samples_needed=123),
+        ...     SimpleNamespace(evaluation=SimpleNamespace(samples=50)),
         ... )
         'undecided: drop of top1; about 120 samples would decide it, this run had 50'
     """
+    seen = report.evaluation.samples
     if gate.kind == "max_latency_ratio":
         return f"undecided: {limited_text(gate)}; a quieter machine would decide it, more samples would not"
+    if gate.is_unknown:
+        return f"undecided: {limited_text(gate)}; it has no interval: {_why_unknown(gate, report)}"
     return f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
 
 
@@ -62,14 +68,17 @@ def limited_text(gate: GateResult) -> str:
         "max_drop": f"drop of {gate.metric}",
         "max_regression": f"regression of {gate.metric}",
         "min": gate.metric,
-        "max_size": "size of the int8 file",
+        "max_size": "size of the quantized file",
         "max_latency_ratio": "latency relative to float",
         "max_ratio": f"{gate.metric} relative to float",
+        "require_portable": "layers that can saturate",
     }[gate.kind]
 
 
 def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
     """Return the limit and the measured value, with as many digits as they need to differ."""
+    if gate.kind == "require_portable":
+        return "none", f"{gate.value:.0f}"
     write = _writer(gate, unit)
     limit, value = write(gate.limit), write(gate.value)
     decimals = 2
@@ -99,10 +108,20 @@ def row_of(report: Report, gate: GateResult) -> Row:
     """Return what is limited, the limit, the measured value, its interval, and the result."""
     unit = _unit(report, gate)
     limit, value = limit_text(gate, unit)
-    interval = format_interval(gate.interval, unit)
-    if gate.kind == "max_ratio" and gate.interval is not None:
+    interval = "unknown" if gate.is_unknown else format_interval(gate.interval, unit)
+    if gate.kind == "max_ratio" and gate.interval is not None and not gate.is_unknown:
         interval = f"{gate.interval.low:.5g} to {gate.interval.high:.5g}"
-    return limited_text(gate), limit, value, interval, result_text(gate)
+    label = metric_labels(report).get(gate.metric, gate.metric)
+    return limited_text(replace(gate, metric=label)), limit, value, interval, result_text(gate)
+
+
+def _why_unknown(gate: GateResult, report: Report) -> str:
+    if report.evaluation.samples < 2:
+        return "a single sample does not tell how much samples differ"
+    if gate.kind == "max_regression":
+        return "the two reports do not say which samples are right"
+    reasons = (metric.no_interval for metric in report.metrics if metric.name == gate.metric)
+    return next(filter(None, reasons), "the metric does not tell what each sample contributes")
 
 
 def _unit(report: Report, gate: GateResult) -> Unit:

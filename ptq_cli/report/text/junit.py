@@ -36,7 +36,7 @@ def _case(report: Report, gate: GateResult) -> Xml.Element:
         "testcase", {"classname": "ptq.gate", "name": _writable(f"{limited_text(gate)} {limit}"), "time": "0"}
     )
     is_doubtful = gate.verdict == "undecided"
-    doubt = doubt_text(gate, report.evaluation.samples) if is_doubtful else ""
+    doubt = doubt_text(gate, report) if is_doubtful else ""
     if not gate.passed:
         kind = "undecided" if is_doubtful else "failed"
         Xml.SubElement(case, "failure", {"type": kind, "message": _writable(measured)}).text = _writable(

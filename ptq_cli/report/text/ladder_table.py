@@ -10,7 +10,7 @@ def ladder_table(ladder: Ladder) -> Table:
     names = [check.metric for check in ladder.best.checks]
     header = ["rung", "SQNR"]
     for check in ladder.best.checks:
-        header += [f"drop of {check.metric}" if check.kind == "max_drop" else check.metric]
+        header += [budgeted(check)]
         header += ["at most" if check.kind == "max_drop" else "at least"]
     rows = [_row(step, names, chosen=index == ladder.chosen) for index, step in enumerate(ladder.steps)]
     return Table((*header, "result"), tuple(rows))
@@ -23,6 +23,11 @@ def _row(step: LadderStep, names: list[str], *, chosen: bool) -> Row:
         check = proof.get(name, checks[name])
         cells += [written(check, check.value), written(check, check.bound) if name in proof else ""]
     return (*cells, result_of(step, chosen=chosen))
+
+
+def budgeted(check: BudgetCheck) -> str:
+    """Return what a budget limits, in words: a drop, or a value."""
+    return f"drop of {check.metric}" if check.kind == "max_drop" else check.metric
 
 
 def written(check: BudgetCheck, value: float) -> str:

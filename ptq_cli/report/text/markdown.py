@@ -18,6 +18,7 @@ from ptq_cli.report.text.summary import (
     origin_table,
     placement_line,
     placement_table,
+    saturation_lines,
     size_table,
     verdict_line,
 )
@@ -57,6 +58,7 @@ def report_to_markdown(report: Report) -> str:
     if (classes := class_table(report)).rows:
         parts.append(_details("Classes", _table(classes)))
     parts.append(f"{placement_line(report)}.")
+    parts += [f"{escape(line, MAX_PARAGRAPH)}." for line in saturation_lines(report)]
     parts += [escape(line, MAX_PARAGRAPH) for line in speed_lines(report.times)]
     if report.layers:
         parts.append(_details("Layers", _placement(report)))

@@ -7,6 +7,7 @@ from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.document.report_warning import ReportWarning
+from ptq_cli.report.document.saturation import NOTHING, Saturation
 from ptq_cli.report.text.summary import format_value, share_of_float
 from ptq_cli.runtime.sessions.decoded_floats import has_four_bits
 
@@ -16,6 +17,10 @@ LOWEST_SQNR_DB = 15.0
 MOST_REASONS = 3
 EVERYTHING = "ptq export --all-layers quantizes every layer that the target can"
 SPEED = "ptq bench shows whether it is faster"
+SATURATING = (
+    "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
+    "or run this file on a processor with VNNI",
+)
 BY_LATENCY = "faster in float here"
 """Begins the reason of a layer that an export placed by latency."""
 Work = Mapping[str, int | None]
@@ -23,7 +28,11 @@ Work = Mapping[str, int | None]
 
 
 def result_warnings(
-    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work, metrics: Sequence[Measurement] = ()
+    sizes: tuple[int, int],
+    layers: Sequence[LayerEntry],
+    work: Work,
+    metrics: Sequence[Measurement] = (),
+    saturation: Saturation = NOTHING,
 ) -> tuple[ReportWarning, ...]:
     """Return the warnings about a quantized model, each with its reasons and what to try.
 
@@ -32,6 +41,7 @@ def result_warnings(
         layers: where each layer runs, with the reasons.
         work: of those layers.
         metrics: what an evaluation measured; without it nothing is said of the SQNR.
+        saturation: which layers can saturate where that was measured. They then explain a low SQNR.
 
     Edge case:
         A model without multiply-accumulates, or in which none are known, has no share of them in integers.
@@ -44,7 +54,27 @@ def result_warnings(
         ('few_integers', '1 % of the multiply-accumulates are in integers; in float: 99 % LSTM: computed in \
 float')
     """
-    return tuple(_warnings(sizes, layers, work, metrics))
+    return (*saturation_warnings(saturation), *_warnings(sizes, layers, work, metrics, saturation))
+
+
+def saturation_warnings(saturation: Saturation, name: str = "the model") -> tuple[ReportWarning, ...]:
+    """Return a warning if layers can saturate on this processor.
+
+    Args:
+        saturation: which of them can; none elsewhere.
+        name: of the model.
+
+    Example:
+        >>> saturation_warnings(Saturation(26))
+        ()
+    """
+    if not saturation.saturating:
+        return ()
+    message = (
+        f"{len(saturation.saturating):,} of {saturation.layers:,} layers can saturate on this processor, "
+        f"which has no VNNI: {name} may compute other numbers here than elsewhere"
+    )
+    return (ReportWarning("saturating_sums", message, SATURATING),)
 
 
 def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
@@ -75,7 +105,11 @@ def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
 
 
 def _warnings(
-    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work, metrics: Sequence[Measurement]
+    sizes: tuple[int, int],
+    layers: Sequence[LayerEntry],
+    work: Work,
+    metrics: Sequence[Measurement],
+    saturation: Saturation,
 ) -> Iterator[ReportWarning]:
     before, after = sizes
     # What was asked to read floats is no surprise.
@@ -104,7 +138,10 @@ def _warnings(
             yield ReportWarning(
                 "low_sqnr",
                 f"the SQNR of output '{metric.output}' is {value}, below {lowest}",
-                (
+                # Other options help no sum that saturates.
+                SATURATING
+                if saturation.saturating
+                else (
                     "ptq analyze names the layers that lose most",
                     "ptq export --amax mse decides ranges by the mean squared error",
                     "ptq export --exclude LAYER keeps a layer in float",

@@ -4,6 +4,7 @@ Every number becomes text here and nowhere else. Text that comes from the model 
 renderer escapes it.
 """
 
+import math
 from dataclasses import dataclass
 
 from ptq_cli.core.short_numbers import format_bytes
@@ -67,7 +68,8 @@ def format_interval(interval: Interval | None, unit: Unit) -> str:
     """Write both ends of an interval, without the unit, which the column beside it shows.
 
     Edge case:
-        Without an interval, an empty text. With unit ``"number"``, as many digits as the ends need to differ.
+        Without an interval, or if it is the infinite value alone, an empty text. With unit ``"number"``, as
+        many digits as the ends need to differ.
 
     Example:
         >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
@@ -75,7 +77,7 @@ def format_interval(interval: Interval | None, unit: Unit) -> str:
         >>> format_interval(Interval(0.99871, 0.99874, "bootstrap"), "number")
         '0.99871 to 0.99874'
     """
-    if interval is None:
+    if interval is None or interval.low == interval.high in (math.inf, -math.inf):
         return ""
     ends = (interval.low, interval.high)
     if unit != "number":
@@ -109,10 +111,25 @@ def verdict_line(report: Report) -> str:
     return _verdict_text(report.verdict, failed, len(report.gates), doubtful)
 
 
+def metric_labels(report: Report) -> dict[str, str]:
+    """Return how each metric is called in tables: with its output, if there are several that were judged.
+
+    Edge case:
+        A name such as ``top1[logits]`` has its output already.
+    """
+    several = len({metric.output for metric in report.metrics}) > 1
+    return {
+        metric.name: f"{metric.name} ({metric.output})"
+        if several and metric.output is not None and not metric.name.endswith(f"[{metric.output}]")
+        else metric.name
+        for metric in report.metrics
+    }
+
+
 def label_table(report: Report) -> Table:
     """Return each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
     with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
-    rows = []
+    rows, labels = [], metric_labels(report)
     for metric in report.metrics:
         if metric.float_value is not None and metric.drop is not None:
             values = (metric.float_value, metric.quantized_value)
@@ -121,8 +138,8 @@ def label_table(report: Report) -> Table:
                 value = metric.pytorch_value
                 texts.insert(0, "" if value is None else format_value(value, metric.unit))
             interval = format_interval(metric.drop_interval, metric.unit)
-            rows.append((metric.name, *texts, format_drop(metric.drop, metric.unit), interval))
-    models = ("PyTorch", "float", "int8") if with_pytorch else ("float", "int8")
+            rows.append((labels[metric.name], *texts, format_drop(metric.drop, metric.unit), interval))
+    models = ("PyTorch", "float", "quantized") if with_pytorch else ("float", "quantized")
     return Table(("metric", *models, "drop", INTERVAL), tuple(rows))
 
 
@@ -149,21 +166,22 @@ def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
         )
         for found in sorted(classes, key=lambda found: -found.drop)[:most]
     )
-    return Table(("class", "samples", "float", "int8", "drop", INTERVAL), rows)
+    return Table(("class", "samples", "float", "quantized", "drop", INTERVAL), rows)
 
 
 def comparison_table(report: Report) -> Table:
     """Return the metrics that compare the two models' outputs, with their intervals."""
+    labels = metric_labels(report)
     rows = tuple(
         (
-            metric.name,
+            labels[metric.name],
             _compared_value(metric),
             format_interval(metric.quantized_interval, metric.unit),
         )
         for metric in report.metrics
         if metric.float_value is None
     )
-    return Table(("int8 against float", "value", INTERVAL), rows)
+    return Table(("against float", "value", INTERVAL), rows)
 
 
 def _compared_value(metric: Measurement) -> str:
@@ -180,7 +198,7 @@ def size_table(report: Report) -> Table:
     share = share_of_float(quantized.bytes, model.float_bytes)
     rows = (
         ("float", model.float_name, format_bytes(model.float_bytes), ""),
-        ("int8", quantized.name, format_bytes(quantized.bytes), share),
+        ("quantized", quantized.name, format_bytes(quantized.bytes), share),
     )
     return Table(("model", "file", "size", "share"), rows)
 
@@ -193,6 +211,11 @@ def placement_line(report: Report) -> str:
         '1 layer runs on integers, 3 stay float'
     """
     return _placement_text(report.quantized_layers, report.float_layers)
+
+
+def saturation_lines(report: Report) -> list[str]:
+    """Return a line about the layers that can saturate on x86 processors without VNNI, if that is known."""
+    return [report.saturation.text] if report.saturation is not None and report.saturation.layers else []
 
 
 def level_lines(report: Report) -> list[str]:

@@ -25,13 +25,14 @@ class OnnxRuntime(Engine):
     name = ONNXRUNTIME
     has_profiler = True
 
-    def __init__(self, accuracy_level: int | None = None) -> None:
+    def __init__(self, accuracy_level: int | None = None, *, exact_sums: bool = False) -> None:
         """Make a runtime.
 
         Args:
             accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
+            exact_sums: no sum of two products saturates, on any processor, where activations are int8.
         """
-        self._level = accuracy_level
+        self._level, self._exact_sums = accuracy_level, exact_sums
 
     @property
     def title(self) -> str:
@@ -47,7 +48,7 @@ class OnnxRuntime(Engine):
 
     def open(self, model: Model, *, threads: int) -> Session:
         """Return a session."""
-        return Session(model, threads=threads, accuracy_level=self._level)
+        return Session(model, threads=threads, accuracy_level=self._level, exact_sums=self._exact_sums)
 
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return the kernel of each node, from the graph that it optimized."""

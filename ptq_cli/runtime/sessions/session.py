@@ -24,6 +24,10 @@ from ptq_cli.runtime.sessions.session_failure import failed_load, failed_run
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
+SHIFTED = "QDQS8ToU8Transformer"
+"""Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI.
+
+(The option x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)"""
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
@@ -70,6 +74,7 @@ class Session:
         profile: Path | None = None,
         device: Device = HOST,
         accuracy_level: int | None = None,
+        exact_sums: bool = False,
     ) -> None:
         """Open a session.
 
@@ -86,6 +91,7 @@ class Session:
                 their memory, for a session that runs often.
             profile: measure each kernel, for ``end_profile``; its file's name begins with this path.
             accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
+            exact_sums: no sum of two products saturates on this processor where activations are int8.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
 
@@ -108,7 +114,7 @@ class Session:
             options.add_session_config_entry(DATA_FOLDER, str(folder))
         if apart or (folder is not None and not prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
-        self._session = _opened(_source(model), options, device)
+        self._session = _opened(_source(model), options, device, [SHIFTED] if exact_sums else [])
         self._device = device
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
@@ -231,7 +237,7 @@ def _source(model: bytes | Path | StoredModel) -> str | bytes:
 
 
 def _opened(
-    source: str | bytes, options: "onnxruntime.SessionOptions", device: Device
+    source: str | bytes, options: "onnxruntime.SessionOptions", device: Device, without: Sequence[str]
 ) -> "onnxruntime.InferenceSession":
     leave = LeftOut() if isinstance(source, str) else left_out(source)
     if leave.everything:
@@ -243,7 +249,7 @@ def _opened(
             options,
             providers=[(device.provider, device.provider_options)],
             enable_fallback=0,
-            disabled_optimizers=list(leave.optimizers),
+            disabled_optimizers=[*leave.optimizers, *without],
         )
     except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
         raise failed_load(error) from error

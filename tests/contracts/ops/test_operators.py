@@ -7,12 +7,13 @@ import pytest
 from ptq_cli.core.errors import NothingToQuantizeError
 from tests.contracts.ops.measure import measure
 from tests.contracts.ops.table import OPERATORS
+from tests.each_case import each_case
 
 QUANTIZED = [name for name, case in OPERATORS.items() if not case.refused]
 REFUSED = [name for name, case in OPERATORS.items() if case.refused]
 
 
-@pytest.mark.parametrize("name", QUANTIZED)
+@each_case("name", QUANTIZED)
 def test_it_becomes_what_the_table_says(tmp_path: Path, name: str):
     wanted, found = OPERATORS[name], measure(OPERATORS[name], tmp_path)
     assert " ".join(layer.name for layer in found.layers if layer.quantized) == wanted.integer
@@ -24,7 +25,7 @@ def test_it_becomes_what_the_table_says(tmp_path: Path, name: str):
         assert min(found.sqnr[optimize]) >= wanted.least_db, f"the outputs are close, {optimize=}"
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_case("name", REFUSED)
 def test_nothing_but_the_reason_is_said_where_nothing_can_be_quantized(tmp_path: Path, name: str):
     with pytest.raises(NothingToQuantizeError) as caught:
         measure(OPERATORS[name], tmp_path)

@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Callable
 
 from ptq_cli.runtime.engines.openvino_engine import OPEN_VINO
+from ptq_cli.runtime.sessions.byte_sums import is_signed_exact
 from tests.contracts.small_graphs.every_target import LEAST_DB, its_rules_say_what_its_plan_does
 from tests.contracts.small_graphs.exported import COMPARED, Exported, finite
 from tests.unit.plan.graphs import sample, serialized, sqnr_db
@@ -19,7 +20,7 @@ WRONG = (
     "mask_by_where",
     "mask_by_where_and_add",
 )
-"""Graphs whose quantized form OpenVINO 2026.4 computes wrongly, which ``ptq evaluate`` shows."""
+"""Graphs whose quantized form OpenVINO 2026.4 computes wrongly with VNNI, which ``ptq evaluate`` shows."""
 FLOAT = {"concat": ["y"]}
 """A Conv behind a Concat and a Relu: OpenVINO 2026.4 leaves it in float."""
 
@@ -48,7 +49,11 @@ def openvino_runs_it_near_the_float_model(made: Exported) -> None:
         sqnr_db(finite(reference), finite(other)) > LEAST_DB
         for reference, other in zip(made.wanted, found, strict=True)
     )
-    assert near is not (made.name in WRONG or not is_right)
+    wrong = made.name in WRONG or not is_right
+    if is_signed_exact():
+        assert near is not wrong
+    else:  # With AVX2 alone it has other kernels, of which some are right.
+        assert near or wrong
 
 
 ALWAYS: tuple[Callable[[Exported], None], ...] = (its_rules_say_what_its_plan_does,)

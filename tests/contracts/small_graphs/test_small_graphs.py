@@ -9,14 +9,20 @@ from dataclasses import replace
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.core.numbers.pair_sums import LARGEST_SUM, PairRule, exceeds_pairs
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
-from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET, largest_sum_of_two_products
+from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET
 from tests.contracts.small_graphs.exported import Exported, export, run_optimized
 from tests.contracts.small_graphs.openvino import OPENVINO
-from tests.contracts.small_graphs.ort_cpu import ORT_CPU, claimed, float_nodes
+from tests.contracts.small_graphs.ort_cpu import (
+    ORT_CPU,
+    claimed,
+    float_nodes,
+)
+from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, sample, serialized
 
@@ -51,7 +57,7 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("target", TARGETS)
+@each_case("target", TARGETS)
 def test_it_keeps_every_promise(target: str, name: str) -> None:
     if name in NOTHING.get(target, ()):
         with pytest.raises(NothingToQuantizeError):
@@ -92,9 +98,15 @@ def test_a_claim_that_is_not_kept_is_seen() -> None:
     assert count_kernels(content).floating["Gemm"] == 1
 
 
-def test_with_8_bits_two_products_do_saturate() -> None:
-    made = export("conv", "ort-cpu")
-    assert largest_sum_of_two_products(made, made.plan.weights[0].tensor) > 2**15
+def test_without_the_limit_two_products_saturate() -> None:
+    graph, target = build(CASES["conv"].graph), load_target("ort-cpu")
+    free = replace(target, weight=replace(target.weight, pair_sum=0))
+    plan = make_plan(graph, free)
+    (site,) = plan.weights
+    assert site.pairs is None
+    rule = PairRule(LARGEST_SUM, ((2, 3, 1),))
+    integers = quantized(graph, plan).graph.initializers[f"{site.tensor}.quantized"].const_value
+    assert exceeds_pairs(integers.numpy(), rule)
 
 
 WRONG = {"tensorrt": {"formats", "zero points", "storage", "results"}, "generic": {"formats", "zero points"}}

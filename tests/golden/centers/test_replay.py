@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.each_case import each_case
 from tests.golden.centers.cases import replay
 from tests.golden.verdicts import DiffersError
 
@@ -14,8 +15,8 @@ CASES = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))["cases"]
 ARRAYS = dict(np.load(FOLDER / "soft_to_hard.npz", allow_pickle=False))
 
 
-@pytest.mark.parametrize(
-    ("group", "output", "factor"),
+@each_case(
+    "group, output, factor",
     [
         ("outputs", "soft", 1.00001),
         ("outputs", "hard", 1.5),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.each_case import each_case
 from tests.golden.fixed_point.cases import replay
 from tests.golden.verdicts import DiffersError, OnPurposeError
 
@@ -24,7 +25,7 @@ def test_two_cases_differ_on_purpose():
     assert reasons == {"qb_0431": "infinite input", "err_0001": "negative integer"}
 
 
-@pytest.mark.parametrize("name", ["qb_0001", "qb_0385", "sr_0001", "sr_0008"])
+@each_case("name", ["qb_0001", "qb_0385", "sr_0001", "sr_0008"])
 def test_other_results_fail(name):
     case = next(case for case in CASES if case["name"] == name)
     damaged = dict(ARRAYS)

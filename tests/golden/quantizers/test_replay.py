@@ -12,6 +12,7 @@ from ptq_cli.core.numbers.arithmetic import parameters_from_range
 from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
+from tests.each_case import each_case
 from tests.golden.quantizers.cases import MIRRORS
 
 FOLDER = Path(__file__).parent
@@ -88,7 +89,7 @@ def comparable(case):
     )
 
 
-@pytest.mark.parametrize("case", select(comparable))
+@each_case("case", select(comparable))
 def test_scaled_quantizer_follows_the_reference(case):
     (axis,) = axis_of(case)
 
@@ -122,9 +123,7 @@ def has_zero(case):
     return low <= 0 <= high and low < high
 
 
-@pytest.mark.parametrize(
-    "case", select(lambda case: case["function"] == "fake_affine_tensor_quant" and has_zero(case))
-)
+@each_case("case", select(lambda case: case["function"] == "fake_affine_tensor_quant" and has_zero(case)))
 def test_affine_quantizer_follows_the_reference(case):
     low, high = (float(ARRAYS[case["inputs"][name]]) for name in ("min_range", "max_range"))
     format = IntegerFormat(case["params"]["num_bits"], signed=True)

@@ -21,6 +21,7 @@ from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from tests.each_case import each_case
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
 MAX = AmaxSettings(method="max")
@@ -41,7 +42,7 @@ def statistics_of(values, collector=None):
     return collector.statistics()
 
 
-@pytest.mark.parametrize("method", [AUTO, *METHODS])
+@each_case("method", [AUTO, *METHODS])
 def test_known_methods_are_accepted(method):
     check_amax_settings(AmaxSettings(method=method))
 
@@ -55,8 +56,8 @@ def test_unknown_method_names_the_nearest_and_all(decide):
     assert caught.value.hint == "known: auto, max, percentile, entropy, mse"
 
 
-@pytest.mark.parametrize(
-    ("method", "has_histogram", "resolved"),
+@each_case(
+    "method, has_histogram, resolved",
     [
         ("auto", True, "percentile"),
         ("auto", False, "max"),
@@ -77,8 +78,8 @@ def test_auto_decides_by_max_where_there_are_none():
     assert decide_amax(statistics_of(OUTLIER, MaxCollector()), AmaxSettings(percentile=99.0)) == 1000
 
 
-@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
-@pytest.mark.parametrize("method", ["percentile", "entropy", "mse"])
+@each_case("symmetric", [True, False], ids=["symmetric", "asymmetric"])
+@each_case("method", ["percentile", "entropy", "mse"])
 def test_methods_without_histograms_are_missing(method, symmetric):
     with pytest.raises(MissingStatisticError, match=f"the {method} method needs histograms"):
         decide_parameters(
@@ -103,8 +104,8 @@ def test_decision_says_by_which_method_and_from_how_many_candidates():
     assert decide(statistics_of(OUTLIER), AmaxSettings(), UINT8, symmetric=False).method == "percentile"
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
+@each_case("method", METHODS)
+@each_case("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 def test_channels_are_decided_one_by_one(method, symmetric):
     settings = AmaxSettings(method=method)
     values = np.outer(np.random.default_rng(3).normal(size=20_000), [1, 0.25, 0]).astype(np.float32)

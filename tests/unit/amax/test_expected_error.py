@@ -17,6 +17,7 @@ from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize, parameters_from_range
 from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(7)
 FORMATS = (INT8, UINT8, IntegerFormat(4, signed=True), IntegerFormat(2, signed=False))
@@ -29,8 +30,8 @@ VALUES = {
     "tiny": RANDOM.standard_normal(200_000) * 1e-5,
     "huge": RANDOM.standard_normal(200_000) * 1e37,
 }
-each_array = pytest.mark.parametrize("name", VALUES)
-each_method = pytest.mark.parametrize("method", METHODS)
+each_array = each_case("name", VALUES)
+each_method = each_case("method", METHODS)
 
 
 def kept(array: np.ndarray) -> tuple[TensorStatistics, BitHistogram]:
@@ -73,7 +74,7 @@ def require_the_error_of_the_values(name, method, format, *, symmetric):
 
 @each_array
 @each_method
-@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "zero point"])
+@each_case("symmetric", [True, False], ids=["symmetric", "zero point"])
 def test_the_clipped_count_is_bounded_by_whole_bins(name, method, symmetric):
     array, statistics, histogram = kept_of(name)
     choice = decide(statistics, AmaxSettings(method=method), INT8, symmetric=symmetric).choice

@@ -8,13 +8,14 @@ from ptq_cli.core.numbers.arithmetic import fake_quantize
 from ptq_cli.core.numbers.formats import INT8, UINT8
 from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 from ptq_cli.quantizers.step import step_quantize
+from tests.each_case import each_case
 
 RANGES = [(0.0, 6.0), (0.0, 4.0), (-0.3, 0.1), (-5.0, 0.0), (0.0, 1e-6), (-1e20, 1e18)]
 VALUES = np.linspace(-9, 9, 2001).astype(np.float32)
 
 
-@pytest.mark.parametrize(("low", "high"), RANGES)
-@pytest.mark.parametrize("format", [UINT8, INT8], ids=["uint8", "int8"])
+@each_case("low, high", RANGES)
+@each_case("format", [UINT8, INT8], ids=["uint8", "int8"])
 def test_fixed_point_is_the_quantizer_of_that_name(low, high, format):
     found = fixed_point_parameters(Choice(low, high), format)
     integer = bits_before_point(max(-low, high))
@@ -36,7 +37,7 @@ def test_a_given_step_is_the_quantizer_of_that_name_and_saturates(format):
     np.testing.assert_array_equal(fake_quantize(VALUES * 8, found), expected.numpy())
 
 
-@pytest.mark.parametrize("high", [6.0, 0.7, 3.3e-5, 1e9])
+@each_case("high", [6.0, 0.7, 3.3e-5, 1e9])
 def test_a_step_from_amax_reaches_it_and_never_above(high):
     found = step_parameters(Choice(0.0, high), UINT8)
     top = float(found.scale) * 255
@@ -50,6 +51,6 @@ def test_a_tensor_that_was_always_0_has_scale_1(make):
     assert (float(found.scale), int(found.zero_point)) == (1.0, 0)
 
 
-@pytest.mark.parametrize(("amax", "integer"), [(1.0, 0), (1.0001, 1), (0.5, -1), (2.0**-24, -24)])
+@each_case("amax, integer", [(1.0, 0), (1.0001, 1), (0.5, -1), (2.0**-24, -24)])
 def test_as_few_bits_before_the_point_as_hold_amax(amax, integer):
     assert bits_before_point(amax) == integer

@@ -4,6 +4,7 @@ from ptq_cli.amax.overrides import Meant, check_overrides, require_matches, sett
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
+from tests.each_case import each_case
 
 BASE = AmaxSettings(method="max", percentile=99.0)
 
@@ -12,8 +13,8 @@ def override(match, **settings):
     return OverrideSettings(match=match, **settings)
 
 
-@pytest.mark.parametrize(
-    ("match", "names", "matches"),
+@each_case(
+    "match, names, matches",
     [
         ("layer3.*", ["layer3.conv"], True),
         ("layer3.*", ["layer30.conv"], False),
@@ -75,7 +76,7 @@ ACTIVATIONS = [Meant(["image"]), Meant(["stem.conv", "stem/Conv"], ["Conv"]), Me
 WEIGHTS = [Meant(["stem.conv.weight", "stem/Conv"], ["Conv"]), Meant(["head.weight", "head"], ["Gemm"])]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "item",
     [
         override("stem*", amax="mse"),
@@ -90,8 +91,8 @@ def test_override_that_matches_is_accepted(item):
     require_matches([item], ACTIVATIONS, WEIGHTS)
 
 
-@pytest.mark.parametrize(
-    ("item", "message"),
+@each_case(
+    "item, message",
     [
         (
             override("layr3.*", amax="mse"),

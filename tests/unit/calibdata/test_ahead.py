@@ -9,6 +9,7 @@ import pytest
 from ptq_cli.calibdata.ahead import decoded_ahead
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.core.errors import DamagedSampleError
+from tests.each_case import each_case
 
 
 def numbered(count, fail_at=None):
@@ -18,7 +19,7 @@ def numbered(count, fail_at=None):
         yield Batch({"": np.full(2, number)}, None, (f"{number}a", f"{number}b"))
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 50])
+@each_case("count", [0, 1, 2, 50])
 def test_batches_come_in_order(count):
     assert [batch.names[0] for batch in decoded_ahead(numbered(20), count)] == [f"{n}a" for n in range(20)]
 

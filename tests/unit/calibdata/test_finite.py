@@ -4,14 +4,15 @@ import pytest
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.finite import require_finite
 from ptq_cli.core.errors import NonFiniteDataError
+from tests.each_case import each_case
 
 
 def batch_of(array):
     return Batch({"x": array}, None, tuple(f"s{row}" for row in range(len(array))))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize(("value", "text"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+@each_case("dtype", ["float16", "float32", "float64"])
+@each_case("value, text", [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
 def test_first_value_is_named(dtype, value, text):
     array = np.zeros((3, 4, 5), dtype)
     array[1, 2, 3] = array[2, 0, 0] = value

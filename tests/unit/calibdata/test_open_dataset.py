@@ -16,12 +16,13 @@ from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, PtqError, RecipeValueError
 from ptq_cli.recipe.sections.input_sections import ImageSettings
+from tests.each_case import each_case
 from tests.unit.calibdata.conftest import npy, tar_bytes
 
 IMAGE = ImageSettings()
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.txt", "x"])
+@each_case("name", ["x.npy", "x.npz", "x.txt", "x"])
 def test_npy_by_content(tmp_path, name):
     with (tmp_path / name).open("wb") as stream:
         np.save(stream, np.zeros((5, 2)))
@@ -58,9 +59,7 @@ def test_file_whose_name_looks_like_an_entry_point(tmp_path, monkeypatch):
     assert isinstance(open_dataset("a.py:f", IMAGE), NpyDataset)
 
 
-@pytest.mark.parametrize(
-    "source", ["missing.npz", "no/such/folder", "C:\\data\\calib.npz", "a b:c", "x.npz:f.g"]
-)
+@each_case("source", ["missing.npz", "no/such/folder", "C:\\data\\calib.npz", "a b:c", "x.npz:f.g"])
 def test_missing(source):
     with pytest.raises(InputFileError, match=r"^PTQ-FILE-001: data '.*' does not exist") as error:
         open_dataset(source, IMAGE)
@@ -104,7 +103,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "message", "hint"), UNKNOWN.values(), ids=UNKNOWN.keys())
+@each_case("name, content, message, hint", UNKNOWN.values(), ids=UNKNOWN.keys())
 def test_file_of_no_known_kind(tmp_path, name, content, message, hint):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataFormatError, match=message) as error:
@@ -156,7 +155,7 @@ def test_a_file_of_another_kind_among_shards(tmp_path):
 
 def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputFileError, match="is neither a file nor a folder"):
+    with pytest.raises(InputFileError, match="is not a regular file"):
         open_dataset(str(tmp_path / "pipe"), IMAGE)
 
 

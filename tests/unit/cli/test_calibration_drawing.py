@@ -15,6 +15,7 @@ from ptq_cli.core.numbers.formats import UINT8
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(3)
 UNIFORM = RANDOM.uniform(-1, 3, 50_000)
@@ -39,10 +40,8 @@ def make_tensor(values: np.ndarray, collector: type = HistogramCollector, **choi
     )
 
 
-@pytest.mark.parametrize("width", [80, 160])
-@pytest.mark.parametrize(
-    "values", [UNIFORM, TAILS, np.abs(TAILS), [7.0]], ids=["uniform", "tails", "+", "one"]
-)
+@each_case("width", [80, 160])
+@each_case("values", [UNIFORM, TAILS, np.abs(TAILS), [7.0]], ids=["uniform", "tails", "+", "one"])
 def test_it_is_as_wide_as_the_terminal(values: np.ndarray, width: int) -> None:
     lines = draw_histogram(make_tensor(values, max=Choice(-1.0, 3.0)), width)
 

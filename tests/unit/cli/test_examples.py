@@ -5,11 +5,11 @@ import shlex
 from collections.abc import Iterator
 
 import click
-import pytest
 
 from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.cli.options.shared_options import settings_from
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
+from tests.each_case import each_case
 
 SETTINGS = {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE, "minimum"}
 
@@ -36,7 +36,7 @@ def test_there_are_examples_of_every_command() -> None:
     assert {line.split()[1] for line in EXAMPLES if line.startswith("ptq ")} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("line", [line for line in EXAMPLES if not line.startswith("cd ")])
+@each_case("line", [line for line in EXAMPLES if not line.startswith("cd ")])
 def test_an_example_is_read_as_it_is_meant(line: str) -> None:
     _, *words = shlex.split(line.replace("torchrun --nproc-per-node=4 -m ptq_cli --", "ptq"))
     context = cli.make_context("ptq", words)

@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,17 @@ import click
 import pytest
 
 import ptq_cli
-from ptq_cli.cli.help.help_sections import DATA, EVALUATION, OWN, SECTIONS, HelpContext, SectionOption
+from ptq_cli.cli.help.help_sections import (
+    DATA,
+    EVALUATION,
+    OWN,
+    SECTIONS,
+    FilledParameter,
+    HelpContext,
+    SectionOption,
+)
 from ptq_cli.cli.main import COMMANDS, cli, main, run
+from tests.each_case import each_case
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'importlib.metadata'}"
 """The last one would look for plug-ins."""
@@ -76,6 +86,17 @@ def test_every_option_is_explained_under_a_heading() -> None:
                 assert parameter.help, (name, parameter.name)
                 assert isinstance(parameter, SectionOption), (name, parameter.name)
                 assert parameter.section in SECTIONS
+
+
+def test_every_option_and_argument_refuses_an_empty_value() -> None:
+    for name, command in every_command():
+        for parameter in command.params:
+            assert isinstance(parameter, FilledParameter), (name, parameter.name)
+
+
+def test_the_hint_about_a_dash_names_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", "-x.onnx"]) == 2
+    assert capsys.readouterr().err.endswith("a file whose name begins with a dash is named ./-x.onnx\n")
 
 
 def test_commands_that_share_an_option_have_it_under_one_heading() -> None:
@@ -162,6 +183,14 @@ USAGE: dict[str, tuple[list[str], str]] = {
         "ptq export has no option '--ouptut' (did you mean '--output'?)",
     ),
     "an option like none": (["gate", "--zzz"], "ptq gate has no option '--zzz'"),
+    "a variable of the shell that is not set": (["quantize", ""], "the model's name is empty"),
+    "an empty name among several": (["compare", "a.json", ""], "the report's name is empty"),
+    "an option's empty path": (["export", "--run", ""], "the value of --run is empty"),
+    "an empty pattern among several": (
+        ["export", "--exclude", "head", "--exclude="],
+        "the value of --exclude is empty",
+    ),
+    "a file whose name begins with a dash": (["inspect", "-x.onnx"], "ptq inspect has no option '-x'"),
     "an option before the command": (["--run", "x", "export"], "ptq has no option '--run'"),
 }
 
@@ -242,10 +271,33 @@ def test_a_path_is_shown_as_it_was_typed(tmp_path: Path, capsys: pytest.CaptureF
     assert "report 'nowhere.json'" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")  # The fixture changes back.
+    (tmp_path / "gone").rmdir()
+    for words in (["inspect", "model.onnx"], ["gate", "nowhere.json"]):
+        assert run(words) == 2
+    first, _, second, _ = capsys.readouterr().err.splitlines()
+    assert first == "error PTQ-FILE-001: the current folder does not exist any more"
+    assert second == "error PTQ-FILE-001: report 'nowhere.json' does not exist"
+
+
 def test_main_exits_with_the_status() -> None:
     with pytest.raises(SystemExit) as caught:
         main(["gate", "nowhere.json"])
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["export", "--help"], ["schema", "tune"], ["recipe", "schema"]]
+)
+def test_python_without_docstrings_says_the_same(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-OO", "-m", "ptq_cli", *words]
+    without = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run(words) == 0
+    assert capsys.readouterr().out == without.stdout
 
 
 QUICK = {
@@ -258,7 +310,7 @@ QUICK = {
 }
 
 
-@pytest.mark.parametrize("words", QUICK.values(), ids=QUICK.keys())
+@each_case("words", QUICK.values(), ids=QUICK.keys())
 def test_answers_that_need_no_library_import_none(words: list[str]) -> None:
     code = f"import sys; from ptq_cli.cli.main import run; run({words!r}); \
 print({HEAVY} & set(sys.modules), file=sys.stderr)"

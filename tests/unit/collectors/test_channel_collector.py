@@ -10,6 +10,7 @@ from ptq_cli.collectors.statistics.bit_histogram import from_values
 from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS, no_channels
 from ptq_cli.collectors.statistics.tensor_statistics import each_channel
 from ptq_cli.core.errors import ActivationAxisError
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(5)
 SHAPES = [
@@ -43,7 +44,7 @@ def require_counted(statistics, columns):
             assert (channel.minimum, channel.maximum) == (finite.min(), finite.max())
 
 
-@pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
+@each_case("shape, axis", SHAPES, ids=str)
 def test_each_channel_is_counted_as_the_definition_does(shape, axis):
     values = spread(shape)
     collector = ChannelCollector(axis)
@@ -56,7 +57,7 @@ def test_each_channel_is_counted_as_the_definition_does(shape, axis):
     require_counted(found, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
 
 
-@pytest.mark.parametrize(("shape", "axis"), SHAPES, ids=str)
+@each_case("shape, axis", SHAPES, ids=str)
 def test_ranges_alone_are_those_of_each_channel(shape, axis):
     values = spread(shape)
     collector = ChannelCollector(axis, histograms=False)
@@ -130,8 +131,8 @@ def test_changed_number_of_channels_is_refused(first, second):
     assert collector.statistics().count.tolist() == [2] * first
 
 
-@pytest.mark.parametrize(
-    ("axis", "shape", "message"),
+@each_case(
+    "axis, shape, message",
     [
         (2, (2, 3), "tensor 'conv' of shape (2, 3) has no axis 2"),
         (-3, (2, 3), "tensor 'conv' of shape (2, 3) has no axis -3"),
@@ -195,7 +196,7 @@ def test_minus_zero_leaves_no_trace(order):
     assert found.zeros.tolist() == [2]
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint8, bool])
+@each_case("dtype", [np.float16, np.float64, np.int8, np.uint8, bool])
 def test_other_types_are_counted_as_float32(dtype):
     values = (RNG.normal(size=(6, 3, 4)) * 50).astype(dtype)
     collector = ChannelCollector(1)

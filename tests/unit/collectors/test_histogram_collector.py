@@ -9,6 +9,7 @@ from ptq_cli.collectors import histogram_collector as histogram
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.kernels.compiled import compiled
 from ptq_cli.collectors.statistics.bit_histogram import from_values
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(11)
 NORMAL = RNG.normal(size=5000).astype(np.float32)
@@ -42,7 +43,7 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+@each_case("array", ARRAYS.values(), ids=ARRAYS)
 def test_counts_what_the_definition_counts(array):
     collector = HistogramCollector()
 
@@ -58,8 +59,8 @@ def test_counts_what_the_definition_counts(array):
     assert found.channels is None and found.minimum.shape == found.maximum.shape == ()
 
 
-@pytest.mark.parametrize("array", [pytest.param(a, id=name) for name, a in ARRAYS.items() if np.size(a)])
-@pytest.mark.parametrize("before", [[], [1e-3, 3.0]], ids=["at first", "after a batch"])
+@each_case("array", [pytest.param(a, id=name) for name, a in ARRAYS.items() if np.size(a)])
+@each_case("before", [[], [1e-3, 3.0]], ids=["at first", "after a batch"])
 def test_large_array_counts_what_the_definition_counts(array, before):
     # A large array takes another way than a small one; its size is no multiple of anything.
     values = np.resize(np.asarray(array), 100_003)
@@ -73,7 +74,7 @@ def test_large_array_counts_what_the_definition_counts(array, before):
     assert found.zeros == np.count_nonzero(joined == 0)
 
 
-@pytest.mark.parametrize("size", [2**15 + offset for offset in range(-2, 5)])
+@each_case("size", [2**15 + offset for offset in range(-2, 5)])
 def test_every_size_about_a_power_of_two_is_counted_whole(size):
     values = np.random.default_rng(size).normal(size=size).astype(np.float32)
     collector = HistogramCollector()
@@ -168,8 +169,8 @@ def test_function_without_a_cache_folder_is_compiled_all_the_same():
     assert compiled(namespace["double"])(21) == 42
 
 
-@pytest.mark.parametrize("before", [[], [1e-3, 3.0], [1e-38], [1e30]], ids=str)
-@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf], ids=str)
+@each_case("before", [[], [1e-3, 3.0], [1e-38], [1e30]], ids=str)
+@each_case("bad", [np.nan, -np.nan, np.inf, -np.inf], ids=str)
 def test_what_was_counted_before_a_bad_value_is_taken_back(before, bad):
     for place in (0, 1500, 4999):
         require_taken_back(before, bad, place)

@@ -7,6 +7,7 @@ import pytest
 from ptq_cli.core import errors
 from ptq_cli.core.errors import DataShapeError, PtqError, UsageError
 from ptq_cli.core.known_names import did_you_mean
+from tests.each_case import each_case
 
 PACKAGE = Path(errors.__file__).parents[2]
 CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, PtqError)]
@@ -17,7 +18,7 @@ def test_codes_are_unique():
     assert len(codes) == len(set(codes))
 
 
-@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
+@each_case("error", CLASSES, ids=lambda error: error.__name__)
 def test_each_class_has_its_own_code_text_and_exit_status(error):
     assert "code" in vars(error)
     assert error.code.startswith("PTQ-")
@@ -25,7 +26,7 @@ def test_each_class_has_its_own_code_text_and_exit_status(error):
     assert error.exit_status == 2
 
 
-@pytest.mark.parametrize("error", CLASSES, ids=lambda error: error.__name__)
+@each_case("error", CLASSES, ids=lambda error: error.__name__)
 def test_message_and_hint_are_one_line_each(error):
     raised = error("first\nsecond\t third", hint="do\n  this")
     assert raised.message == "first second third"

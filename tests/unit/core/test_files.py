@@ -1,5 +1,6 @@
 import errno
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -100,6 +101,13 @@ class TestAtomicWrite:
 
 
 class TestWhatIsReplaced:
+    def test_a_url_is_not_a_folder_to_make(self, tmp_path):
+        with pytest.raises(OutputFileError, match=r"cannot write 's3://bucket/a.txt': it is a URL"):
+            write_text(tmp_path / "s3://bucket/a.txt", "x")
+        assert names(tmp_path) == []
+        (tmp_path / "s3:").mkdir()
+        write_text(tmp_path / "s3:" / "a.txt", "x")
+
     @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
     def test_a_pipe_is_refused(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
@@ -208,3 +216,20 @@ class TestWhatIsReplaced:
         write_together({earlier: folder.path / "data"})
         assert (elsewhere.path / "kept").read_bytes() == b"large"
         assert earlier.is_symlink()
+
+
+def test_sigterm_waits_until_all_files_are_written(tmp_path, monkeypatch):
+    ended = []
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.append(names(tmp_path)))
+    write_bytes = Path.write_bytes
+
+    def write_and_end(path, content):
+        signal.raise_signal(signal.SIGTERM)
+        return write_bytes(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_and_end)
+    try:
+        write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended == [["a", "b"]]

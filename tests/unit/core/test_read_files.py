@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,18 @@ class TestRequireFile:
         with pytest.raises(InputFileError, match="is a folder, expected a file"):
             require_file(tmp_path, "model")
 
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+    def test_a_pipe_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        for path in (tmp_path / "pipe", Path(os.devnull)):
+            with pytest.raises(InputFileError, match=rf"model '{path}' is not a regular file"):
+                require_file(path, "model")
+
+    def test_a_url_is_named_as_it_was_typed(self, tmp_path):
+        for path in (Path("https://host/model.onnx"), tmp_path / "https://host/model.onnx"):
+            with pytest.raises(InputFileError, match=r"model 'https://host/model.onnx' is a URL"):
+                require_file(path, "model")
+
     def test_name_that_is_too_long(self, tmp_path):
         with pytest.raises(InputFileError, match=r"^PTQ-FILE-001: model .*$|too long|does not exist"):
             require_file(tmp_path / ("n" * 300), "model")
@@ -55,6 +68,13 @@ class TestRequireFile:
 class TestReadFile:
     def test_returns_the_content(self, earlier):
         assert read_file(earlier, "report") == earlier.read_bytes()
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+    def test_a_pipe_is_read_as_a_shell_gives_it(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with ThreadPoolExecutor() as pool:
+            pool.submit((tmp_path / "pipe").write_bytes, b"piped")
+            assert read_file(tmp_path / "pipe", "report") == b"piped"
 
     def test_a_disk_that_fails(self, earlier, monkeypatch):
         def broken(self):

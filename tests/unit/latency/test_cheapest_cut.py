@@ -7,6 +7,7 @@ import pytest
 
 from ptq_cli.latency.cheapest_cut import Seam, cheapest, predicted
 from ptq_cli.latency.units import OUTSIDE, Circuit, Edge, Unit
+from tests.each_case import each_case
 
 
 def random_circuit(seed: int) -> Circuit:
@@ -35,7 +36,7 @@ def random_circuit(seed: int) -> Circuit:
     return Circuit(units, tuple(edges))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_case("seed", range(40))
 def test_no_placement_is_faster(seed: int):
     circuit, seam = random_circuit(seed), Seam(6.0, 0.0004)
     may = [index for index, unit in enumerate(circuit.units) if unit.choices]
@@ -48,7 +49,7 @@ def test_no_placement_is_faster(seed: int):
     assert predicted(circuit, seam, found) == pytest.approx(best)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 def test_what_is_demanded_is_kept(seed: int):
     circuit, seam = random_circuit(seed), Seam(6.0, 0.0004)
     may = [index for index, unit in enumerate(circuit.units) if unit.choices]

@@ -12,6 +12,7 @@ from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.each_case import each_case
 from tests.properties.random_graphs import random_model
 from tests.properties.random_steps import STEPS
 from tests.unit.plan.graphs import build
@@ -106,7 +107,7 @@ def test_a_profile_can_be_of_a_machine_with_other_seams():
     assert len(fastest_placement(model, plan, TARGET, dear).in_float) == 4
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each_case("seed", range(20))
 def test_no_placement_needs_a_tensor_that_was_not_measured(seed: int):
     model = prepare(ir.from_proto(random_model(seed, 25, STEPS)), "random.onnx")
     try:

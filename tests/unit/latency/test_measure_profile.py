@@ -13,6 +13,7 @@ from ptq_cli.latency.operator_times import operator_times
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, sample
 
 TARGET = load_target("ort-cpu")
@@ -63,9 +64,7 @@ def test_the_digest_is_of_the_operators_and_not_of_their_numbers():
     assert operators_digest(one) != operators_digest(build(NET.replace("HardSwish", "Sigmoid")))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": "ptq.profile", "version": 99}', '{"format": "x"}']
-)
+@each_case("text", ["", "{", "[]", '{"format": "ptq.profile", "version": 99}', '{"format": "x"}'])
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str):
     (tmp_path / "p.json").write_text(text, encoding="utf-8")
     with pytest.raises(ProfileError, match=r"p\.json"):

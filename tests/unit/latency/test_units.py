@@ -1,8 +1,7 @@
 """Which nodes are placed as one, and which tensors lie between them."""
 
-import pytest
-
 from ptq_cli.latency.units import OUTSIDE, circuit_of
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 
 X = "(float[N,4,8,8] x) => (float[N,4,8,8] y)"
@@ -14,8 +13,8 @@ def nodes(graph: str) -> list[str]:
     return [" ".join(unit.nodes) for unit in circuit.units]
 
 
-@pytest.mark.parametrize(
-    ("body", "units"),
+@each_case(
+    "body, units",
     [
         ("c = Conv(x, w) r = Relu(c) y = Conv(r, v)", ["c r", "y"]),
         ("c = Conv(x, w) h = HardSwish(c) y = Conv(h, v)", ["c h", "y"]),

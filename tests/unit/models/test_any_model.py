@@ -6,6 +6,7 @@ import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise, operators
 from tests.unit.plan.graphs import build, run
 
@@ -17,7 +18,7 @@ IDLE = {
 }
 
 
-@pytest.mark.parametrize("case", IDLE)
+@each_case("case", IDLE)
 def test_what_computes_nothing_is_removed(case):
     model = build(f"(float[N,4] x) => (float[] y) {{ {IDLE[case]} }}")
     assert operators(prepare(model, "m.onnx")) == ["Relu"]
@@ -45,7 +46,7 @@ MOVED = {
 }
 
 
-@pytest.mark.parametrize("case", MOVED)
+@each_case("case", MOVED)
 def test_a_weight_that_is_moved_or_cast_on_its_way_is_folded(case):
     declared, moves = MOVED[case]
     text = f"(float[N,4] x) => (float[] y) <{declared}> {{ {moves}\n y = MatMul(x, v) }}"

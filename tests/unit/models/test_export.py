@@ -15,6 +15,7 @@ from ptq_cli.models.parity import require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.recipe.sections.input_sections import ModelSettings
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet, names, noise, operators, prepared, source_of
 from tests.unit.plan.graphs import quantized, run, sqnr_db
 
@@ -208,9 +209,9 @@ class Named(nn.Module):
         return {"embedding": embedded, "head": self.head(embedded)}
 
 
-@pytest.mark.parametrize("swapped", [False, True], ids=["same_order", "swapped"])
-@pytest.mark.parametrize(
-    ("layer", "example"),
+@each_case("swapped", [False, True], ids=["same_order", "swapped"])
+@each_case(
+    "layer, example",
     [
         (lambda: nn.Embedding(10, 8), np.arange(12).reshape(4, 3) % 10),
         (lambda: nn.Linear(8, 8), noise(4, 3, 8)),

@@ -3,11 +3,11 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.runtime.sessions.session import Session
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, sample
 
 GRAPHS = {
@@ -23,7 +23,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@each_case("name", GRAPHS)
 def test_it_computes_the_same_with_inputs_and_outputs_as_they_were(name: str) -> None:
     constants = {"sizes": np.float32([1, 1, 2, 2])} if "sizes" in GRAPHS[name] else None
     model = build(GRAPHS[name], constants=constants)

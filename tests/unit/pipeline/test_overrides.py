@@ -18,6 +18,7 @@ from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from tests.each_case import each_case
 from tests.placements import placed
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, decided, ranges, run, sample, serialized, sqnr_db
@@ -69,8 +70,8 @@ def stored(result: ir.Model, name: str) -> Array:
     return result.graph.initializers[name].const_value.numpy()
 
 
-@pytest.mark.parametrize(
-    ("settings", "integer"),
+@each_case(
+    "settings, integer",
     [
         ({}, "stem act body flat fc head"),
         ({"exclude": ["stem"]}, "body flat fc head"),
@@ -107,8 +108,8 @@ def test_the_tensors_that_are_measured_are_among_those_of_the_target_alone(tmp_p
         assert set(placement.plan.measured) <= set(placement.target_plan.measured)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each_case(
+    "settings, message",
     [
         ({"exclude": ["hed"]}, "exclude match = 'hed' matches no layer (did you mean 'head'?)"),
         ({"include_op": ["Gem"]}, "include op = 'Gem' matches no layer (did you mean 'Gemm'?)"),
@@ -245,8 +246,8 @@ def test_each_block_is_on_the_grid_of_its_own_scale(tmp_path):
     assert scale[0, 0] == np.float32(np.abs(weight[:32, 0]).max() / 7)
 
 
-@pytest.mark.parametrize(
-    ("layer", "axis", "size", "shape"),
+@each_case(
+    "layer, axis, size, shape",
     [
         ("body", None, 4, (8, 2, 3, 3)),
         ("body", 0, 2, (4, 8, 3, 3)),
@@ -291,11 +292,6 @@ CANNOT = {
         {"match": "body", "activations": {"symmetric": False}},
         "target 'generic' requires zero points of 0, but 'd' asks for others (symmetric = false)",
     ),
-    "8 bits for avx2": (
-        "ort-cpu-avx2",
-        {"match": "fc", "weights": {"bits": 8}},
-        "target 'ort-cpu-avx2' supports weights of up to 7 bits, and 'fc' asks for scaled, 8 bits",
-    ),
     "blocks for tensorrt": (
         "tensorrt",
         {"match": "fc", "weights": {"block_size": 32}},
@@ -315,13 +311,24 @@ CANNOT = {
 }
 
 
-@pytest.mark.parametrize("name", CANNOT)
+@each_case("name", CANNOT)
 def test_what_a_target_cannot_do_names_target_and_layer(tmp_path, name):
     target, override, message = CANNOT[name]
     with pytest.raises(TargetOverrideError) as caught:
         exported(tmp_path, target, override=[override])
     assert caught.value.message == message
     assert caught.value.code == "PTQ-PLAN-002"
+
+
+def test_a_table_with_fewer_bits_allows_no_more(tmp_path):
+    table = tmp_path / "seven.toml"
+    table.write_text(
+        "name = 'seven'\ndescription = 'd'\nextends = 'ort-cpu'\nweight.bits = 7\n", encoding="utf-8"
+    )
+    with pytest.raises(
+        TargetOverrideError, match="target 'seven' supports weights of up to 7 bits, and 'fc' asks"
+    ):
+        exported(tmp_path, str(table), override=[{"match": "fc", "weights": {"bits": 8}}])
 
 
 def test_overrides_of_flags_come_behind_those_of_a_recipe_each_once(tmp_path):

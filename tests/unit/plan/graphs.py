@@ -116,9 +116,11 @@ def serialized(model: ir.Model) -> bytes:
     return ir.to_proto(model).SerializeToString()
 
 
-def run(model: ir.Model | bytes, inputs: dict[str, Array], *, optimize: bool = True) -> list[Array]:
+def run(
+    model: ir.Model | bytes, inputs: dict[str, Array], *, optimize: bool = True, exact_sums: bool = False
+) -> list[Array]:
     content = model if isinstance(model, bytes) else serialized(model)
-    return Session(content, threads=1, optimize=optimize).run(inputs)
+    return Session(content, threads=1, optimize=optimize, exact_sums=exact_sums).run(inputs)
 
 
 def sqnr_db(reference: Array, other: Array) -> float:

@@ -8,6 +8,7 @@ from onnx_ir.passes import common as passes
 from ptq_cli.core.errors import DataShapeError
 from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from tests.each_case import each_case
 
 from .graphs import build, quantized, run
 
@@ -78,7 +79,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_an_operator_counts_what_its_definition_sums_up(name):
     graph, expected = CASES[name]
     work = of(graph)
@@ -156,8 +157,8 @@ SCAN = """(float[7,2,4] x, float[2,4] z) => (float[2,4] f, float[7,2,4] y) <floa
         t = MatMul(e, w) }>(z, x) }"""
 
 
-@pytest.mark.parametrize(
-    ("graph", "steps", "once"),
+@each_case(
+    "graph, steps, once",
     [
         (LOOP.replace("TIMES", "five").replace("KEEPS", "Identity"), 5, {}),
         (LOOP.replace("TIMES", "n").replace("KEEPS", "Identity"), 1, {"t": "y"}),

@@ -10,6 +10,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
@@ -56,7 +57,7 @@ def judge(
     return after
 
 
-@pytest.mark.parametrize("case", MOVED)
+@each_case("case", MOVED)
 def test_a_weight_that_is_moved_on_its_way_is_integer(case: str) -> None:
     declared, moves, constants = MOVED[case]
     text = f"""(float[N,4] x) => (float[N,16] y) <float[4,8] u, {declared}> {{

@@ -3,11 +3,11 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.proof.structure import structure_faults
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 CONV = """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4] b, float[2,4,1,1] v> {
@@ -25,8 +25,8 @@ NARROW = {
 }
 
 
-@pytest.mark.parametrize("target", target_names())
-@pytest.mark.parametrize("zeros", [[1], [0, 1, 2, 3]], ids=["one", "all"])
+@each_case("target", target_names())
+@each_case("zeros", [[1], [0, 1, 2, 3]], ids=["one", "all"])
 def test_channels_of_zeros_keep_their_bias(target, zeros):
     random = np.random.default_rng(0)
     weight = random.standard_normal((4, 3, 3, 3)).astype(np.float32)
@@ -41,8 +41,8 @@ def test_channels_of_zeros_keep_their_bias(target, zeros):
     assert sqnr_db(run(model, inputs)[0], run(result, inputs)[0]) > 30.0
 
 
-@pytest.mark.parametrize("target", target_names())
-@pytest.mark.parametrize("name", NARROW)
+@each_case("target", target_names())
+@each_case("name", NARROW)
 def test_weights_without_values_are_quantized_like_any_other(target, name):
     model = build(NARROW[name])
     result = quantized(model, make_plan(model, load_target(target)))

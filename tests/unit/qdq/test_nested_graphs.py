@@ -3,13 +3,13 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 BRANCHES = """<then_branch = t () => (float[N,4] a) { a = THEN },
@@ -85,7 +85,7 @@ def inputs_of(model: ir.Model, *, taken: bool) -> dict[str, Array]:
     return arrays | {name: np.array(taken) for name in arrays if name == "c"}
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_what_is_around_is_integer_and_right(case: str) -> None:
     model, integer = model_of(case)
     before = ir.to_proto(model).SerializeToString()

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.core.numbers.arithmetic import parameters_from_range
 from ptq_cli.plan.planner import make_plan
@@ -17,6 +16,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.pairs.activation_pairs import insert_activation_pairs
 from ptq_cli.qdq.write.pairs.constant_pairs import store_constants
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
+from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.printer import graph_text
@@ -41,8 +41,8 @@ def activations(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
     insert_activation_pairs(model, plan, parameters.activations)
 
 
-@pytest.mark.parametrize("name", ENDS)
-@pytest.mark.parametrize("edit", [constants, activations], ids=lambda edit: edit.__name__)
+@each_case("name", ENDS)
+@each_case("edit", [constants, activations], ids=lambda edit: edit.__name__)
 def test_graph_before_and_after(name: str, edit: Callable[[ir.Model, Plan, Parameters], None]):
     model = build(CASES[name].graph)
     plan = make_plan(model, load_target("ort-cpu"))

@@ -3,7 +3,6 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
@@ -12,6 +11,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.taps import tap
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 ROWS, WIDTH = 16, 8
@@ -63,7 +63,7 @@ def matrices(model: ir.Model, name: str) -> dict[str, ir.DataType | None]:
     return {key: value.dtype for key, value in values if tuple(value.const_value.shape.numpy()) in shapes}
 
 
-@pytest.mark.parametrize("case", TIED)
+@each_case("case", TIED)
 def test_one_constant_of_integers_serves_all(case: str) -> None:
     text, name, kernels = TIED[case]
     model = build(text)
@@ -84,7 +84,7 @@ def test_one_constant_of_integers_serves_all(case: str) -> None:
 TABLES = [case for case, (_, name, _) in TIED.items() if name == "e"]
 
 
-@pytest.mark.parametrize("case", TABLES)
+@each_case("case", TABLES)
 def test_rows_are_to_the_bit_what_the_layer_reads(case: str) -> None:
     prepared = prepare(build(TIED[case][0]), "m.onnx")
     after = quantized(prepared)
@@ -145,7 +145,7 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("case", APART)
+@each_case("case", APART)
 def test_a_table_that_is_no_weight_stays_as_it_is(case: str) -> None:
     text, expected = APART[case]
     model = build(text)

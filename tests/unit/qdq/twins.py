@@ -51,9 +51,9 @@ class Twins:
     staged: StagedModel
 
 
-def make_twins(text: str, **constants: object) -> Twins:
+def make_twins(text: str, *, target: str = "ort-cpu", **constants: object) -> Twins:
     model = build(text, opset=20, constants=constants)  # type: ignore[arg-type]
-    plan = make_plan(model, load_target("ort-cpu"))
+    plan = make_plan(model, load_target(target))
     return twins_of(model, quantized(model, plan), {layer.name for layer in plan.layers if layer.quantized})
 
 

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.quantizers.blocks import BLOCK, map_blocks
+from tests.each_case import each_case
 
 SHAPES = [
     (3 * BLOCK + 5,),
@@ -13,8 +14,8 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("reverse", [False, True])
+@each_case("shape", SHAPES, ids=str)
+@each_case("reverse", [False, True])
 def test_pieces_cover_every_element_once(shape, reverse):
     x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
     if reverse:

@@ -8,16 +8,17 @@ from ptq_cli.quantizers.dorefa import (
     k_bit_quantize,
     k_bit_quantize_forward,
 )
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize("k", [1, 2, 4, 8])
+@each_case("k", [1, 2, 4, 8])
 def test_levels_are_evenly_spaced_from_0_to_1(k):
     levels = k_bit_quantize(torch.linspace(0, 1, 5000), k).unique()
     assert torch.equal(levels, torch.arange(2.0**k) / (2**k - 1))
 
 
-@pytest.mark.parametrize(
-    ("k", "error"),
+@each_case(
+    "k, error",
     [
         (0, QuantizerValueError),
         (-3, QuantizerValueError),
@@ -25,7 +26,7 @@ def test_levels_are_evenly_spaced_from_0_to_1(k):
         (1.5, QuantizerTypeError),
     ],
 )
-@pytest.mark.parametrize("function", [k_bit_quantize, k_bit_quantize_forward])
+@each_case("function", [k_bit_quantize, k_bit_quantize_forward])
 def test_bits_that_are_none(function, k, error):
     with pytest.raises(error):
         function(torch.ones(2), k)

@@ -4,9 +4,10 @@ import torch
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.dorefa import affine_k_bit_quantize
 from ptq_cli.quantizers.dorefa_export import encode_dorefa
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize("k", range(1, 8))
+@each_case("k", range(1, 8))
 def test_the_levels_are_those_of_the_affine_quantizer(k):
     x = torch.randn(40, 50, generator=torch.Generator().manual_seed(k))
     amax = torch.tensor(1.7)
@@ -29,8 +30,8 @@ def test_infinities_saturate():
     assert encode_dorefa(x, torch.tensor(0.5), 3).values().tolist() == [3.5, -3.5]
 
 
-@pytest.mark.parametrize(
-    ("x", "scale", "k", "error"),
+@each_case(
+    "x, scale, k, error",
     [
         (torch.ones(2), torch.tensor(1.0), 8, QuantizerValueError),
         (torch.ones(2), torch.tensor(1.0), 0, QuantizerValueError),

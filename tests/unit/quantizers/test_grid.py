@@ -15,12 +15,13 @@ from ptq_cli.quantizers.grid import (
     require_no_nan,
     require_not_negative,
 )
+from tests.each_case import each_case
 
 NAN, INF = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
-    ("bits", "signed", "dtype"),
+@each_case(
+    "bits, signed, dtype",
     [
         (2, True, torch.int8),
         (8, False, torch.uint8),
@@ -32,7 +33,7 @@ def test_integer_dtype(bits, signed, dtype):
     assert integer_dtype(IntegerFormat(bits, signed)) is dtype
 
 
-@pytest.mark.parametrize("bits", [-1, 0, 1, 17])
+@each_case("bits", [-1, 0, 1, 17])
 def test_bits_out_of_range(bits):
     with pytest.raises(ValueError, match=f"{bits} bits is outside 2 to 16"):
         integer_format(bits, unsigned=False, narrow_range=True)
@@ -43,8 +44,8 @@ def test_granularity_of_an_axis():
     assert granularity_of(-1) == PerAxis(-1)
 
 
-@pytest.mark.parametrize(
-    ("value", "dtype"),
+@each_case(
+    "value, dtype",
     [
         (torch.tensor([1.5, 2.0], dtype=torch.bfloat16), torch.float32),
         (torch.tensor([1.5, 2.0], dtype=torch.float64), torch.float64),
@@ -63,8 +64,8 @@ def test_parameter_with_gradient_history():
     assert not read_parameter("amax", value, torch.zeros(3), PerTensor()).requires_grad
 
 
-@pytest.mark.parametrize(
-    ("value", "axis", "said"),
+@each_case(
+    "value, axis, said",
     [
         ([1.0, 2.0], None, r"amax has shape \(2,\), expected \(\) for PerTensor\(\) of shape \(2, 3\)"),
         (1.0, 0, r"amax has shape \(\), expected \(2,\) for PerAxis\(axis=0\) of shape \(2, 3\)"),
@@ -82,13 +83,13 @@ def test_axis_that_is_not_there():
         read_parameter("amax", [1.0], torch.zeros(2, 3), PerAxis(2))
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64])
+@each_case("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64])
 def test_only_floats(dtype):
     with pytest.raises(QuantizerTypeError, match="a quantizer expects a float tensor, got torch"):
         require_float(torch.ones(2, dtype=dtype))
 
 
-@pytest.mark.parametrize("amax", [-1e-30, NAN, INF, -INF, 1e39])
+@each_case("amax", [-1e-30, NAN, INF, -INF, 1e39])
 def test_amax_that_is_none(amax):
     with pytest.raises(QuantizerValueError, match="amax must be finite and not negative, got"):
         require_amax(torch.tensor([1.0, amax], dtype=torch.float64))

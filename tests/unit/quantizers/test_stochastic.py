@@ -5,6 +5,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.stochastic import round_through, stochastic_round
+from tests.each_case import each_case
 
 DRAWS = 20_000
 
@@ -13,8 +14,8 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("precision", [0.1, 0.5, 1.0, 3.0])
-@pytest.mark.parametrize("value", [-1.37, -0.5, 0.0, 0.01, 0.26, 2.999])
+@each_case("precision", [0.1, 0.5, 1.0, 3.0])
+@each_case("value", [-1.37, -0.5, 0.0, 0.01, 0.26, 2.999])
 def test_expectation_is_the_value(value, precision):
     found = stochastic_round(torch.full((DRAWS,), value), precision, generator=generator())
     steps = found / precision

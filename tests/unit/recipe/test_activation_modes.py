@@ -11,6 +11,7 @@ from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import merge_layers, preset_layer, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import ActivationSettings
+from tests.each_case import each_case
 
 
 def recipe_of(table: dict[str, Any]) -> Recipe:
@@ -42,8 +43,8 @@ def test_a_quantizer_leaves_the_mode_of_a_preset_and_is_refused_beside_it() -> N
     assert check_recipe(merge_layers([preset_layer("dynamic_int8"), static])).activations.quantizer == "step"
 
 
-@pytest.mark.parametrize(
-    ("table", "error", "message"),
+@each_case(
+    "table, error, message",
     [
         ({"activations": {"mode": "floot"}}, UnknownNameError, "unknown mode of activations 'floot'"),
         (

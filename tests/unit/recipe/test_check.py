@@ -7,6 +7,7 @@ from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.schema import Recipe
+from tests.each_case import each_case
 
 WRONG = {
     "calibration.batch_size": [(0, "at least 1"), (-3, "at least 1")],
@@ -41,9 +42,7 @@ def recipe_with(key, value):
     return decode_recipe({section: {name: value}}, "a test")
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "wanted"), [(key, *case) for key, cases in WRONG.items() for case in cases]
-)
+@each_case("key, value, wanted", [(key, *case) for key, cases in WRONG.items() for case in cases])
 def test_number_outside_its_range_is_refused(key, value, wanted):
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(recipe_with(key, value))
@@ -53,17 +52,15 @@ def test_number_outside_its_range_is_refused(key, value, wanted):
     assert caught.value.hint == f"correct '{key}'"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in RIGHT.items() for value in values]
-)
+@each_case("key, value", [(key, value) for key, values in RIGHT.items() for value in values])
 def test_number_within_its_range_passes(key, value):
     recipe = recipe_with(key, value)
 
     assert check_recipe(recipe) is recipe
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
+@each_case(
+    "override, message",
     [
         ({"match": "", "amax": "mse"}, "[[override]] has neither match nor op"),
         ({"match": "head"}, "the override of 'head' sets nothing"),

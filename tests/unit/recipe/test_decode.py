@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ptq_cli.core.errors import PtqError, RecipeKeyError, RecipeValueError
 from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.schema import Recipe
+from tests.each_case import each_case
 
 
 def error_of(kind, table):
@@ -45,7 +46,7 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize(("table", "message", "hint"), UNKNOWN.values(), ids=UNKNOWN)
+@each_case("table, message, hint", UNKNOWN.values(), ids=UNKNOWN)
 def test_unknown_key_names_the_nearest_and_what_there_is(table, message, hint):
     error = error_of(RecipeKeyError, table)
 
@@ -112,8 +113,8 @@ WRONG = {
     "text in a list of numbers": ({"image": {"mean": [0, "1"]}}, "'image.mean' is '1', expected a number"),
     "list for a table": ({"gate": {"max_drop": [0.1]}}, "'gate.max_drop' is [0.1], expected a table"),
     "text in a table": (
-        {"gate": {"min": {"top1": "0.1"}}},
-        "'gate.min.top1' is '0.1', expected a number",
+        {"calibration": {"activation_axis": {"x": "1"}}},
+        "'calibration.activation_axis.x' is '1', expected a whole number",
     ),
     "number for a shape": (
         {"model": {"input_shape": {"x": 3}}},
@@ -130,7 +131,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("table", "message"), WRONG.values(), ids=WRONG)
+@each_case("table, message", WRONG.values(), ids=WRONG)
 def test_wrong_type_says_what_was_found_and_wanted(table, message):
     error = error_of(RecipeValueError, table)
 

@@ -6,6 +6,7 @@ import pytest
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, Settings, settings_to_table
 from ptq_cli.recipe.schema import Recipe
+from tests.each_case import each_case
 
 KEYS = {
     f"{section.name}.{field.name}": field.type
@@ -21,7 +22,7 @@ def test_every_setting_has_a_flag():
     assert {key for keys in FLAG_KEYS.values() for key in keys} == set(KEYS) - {ARGUMENT}
 
 
-@pytest.mark.parametrize("flag", FLAG_KEYS)
+@each_case("flag", FLAG_KEYS)
 def test_flag_sets_keys_that_exist_and_have_its_type(flag):
     wanted = typing.get_type_hints(Settings)[flag]
 
@@ -54,7 +55,7 @@ def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_we
     }
 
 
-@pytest.mark.parametrize("flag", FLAG_KEYS)
+@each_case("flag", FLAG_KEYS)
 def test_each_flag_reaches_its_keys(flag):
     table = settings_to_table({flag: 5})
 
@@ -70,8 +71,8 @@ def test_one_batch_size_is_for_both_stages():
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "amax"),
+@each_case(
+    "settings, amax",
     [
         ({"percentile": 99.9}, {"percentile": 99.9, "method": "percentile"}),
         ({"percentile": 99.9, "amax": "max"}, {"percentile": 99.9, "method": "max"}),

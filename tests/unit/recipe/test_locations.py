@@ -1,16 +1,16 @@
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
+from tests.each_case import each_case
 
 FOLDER = Path("/srv/run")
 
 
-@pytest.mark.parametrize(
-    ("text", "resolved"),
+@each_case(
+    "text, resolved",
     [
         ("m.pt", "/srv/run/m.pt"),
         ("./m.pt", "/srv/run/m.pt"),
@@ -47,8 +47,8 @@ def test_link_stays_a_link(tmp_path):
     assert resolve_location("link/m.pt", tmp_path) == f"{tmp_path}/link/m.pt"
 
 
-@pytest.mark.parametrize(
-    ("location", "relative"),
+@each_case(
+    "location, relative",
     [
         ("/srv/run/m.pt", "m.pt"),
         ("/srv/m.pt", "../m.pt"),

@@ -9,6 +9,7 @@ from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
+from tests.each_case import each_case
 
 F1 = "torchmetrics.classification:MulticlassF1Score"
 TABLE = {
@@ -38,8 +39,8 @@ def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
     assert resolved(tomllib.loads(text), tmp_path / "run") == recipe
 
 
-@pytest.mark.parametrize(
-    ("metric", "kind", "says"),
+@each_case(
+    "metric, kind, says",
     [
         ({"name": "x"}, RecipeValueError, r"'metric\.metric' is missing"),
         ({"metric": "f1", "argument": {}}, RecipeKeyError, "did you mean 'arguments'"),

@@ -7,6 +7,7 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter, drawing_settings, find_family
+from tests.each_case import each_case
 
 
 def test_activations_take_what_a_quantize_linear_computes() -> None:
@@ -17,7 +18,7 @@ def test_activations_take_what_a_quantize_linear_computes() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@each_case("name", FAMILIES)
 def test_every_default_is_allowed_and_every_drawn_one_is_there(name: str) -> None:
     family = FAMILIES[name]
     assert family.name == name and family.source and family.formula and family.gradient
@@ -50,7 +51,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("family", "value", "says"), REFUSED.values(), ids=REFUSED.keys())
+@each_case("family, value, says", REFUSED.values(), ids=REFUSED.keys())
 def test_a_value_out_of_range_is_refused(family: str, value: float, says: str) -> None:
     with pytest.raises(RecipeValueError) as caught:
         drawing_settings(FAMILIES[family], {"bits" if family == "scaled" else "step": value})

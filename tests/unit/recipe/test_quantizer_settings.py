@@ -21,6 +21,7 @@ from ptq_cli.recipe.quantizer_settings import (
 from ptq_cli.recipe.recipe_layers import merge_layers, preset_layer, preset_names, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import ActivationSettings, WeightSettings
+from tests.each_case import each_case
 
 WEIGHTS = {
     "nothing": ({}, ScaledWeights(bits=8)),
@@ -32,7 +33,7 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize(("table", "family"), WEIGHTS.values(), ids=WEIGHTS)
+@each_case("table, family", WEIGHTS.values(), ids=WEIGHTS)
 def test_weights_name_a_family_with_its_parameters(table, family):
     recipe = check_recipe(decode_recipe({"weights": table}, "a test"))
     assert weight_family(recipe.weights) == family
@@ -111,7 +112,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("table", "error", "message"), REFUSED.values(), ids=REFUSED)
+@each_case("table, error, message", REFUSED.values(), ids=REFUSED)
 def test_what_makes_no_sense_is_refused(table, error, message):
     with pytest.raises(error) as found:
         check_recipe(decode_recipe(table, "a test"))

@@ -22,6 +22,7 @@ from ptq_cli.recipe.recipe_layers import (
     table_layer,
 )
 from ptq_cli.recipe.schema import Recipe
+from tests.each_case import each_case
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_each_key_comes_from_the_highest_layer_that_has_it():
     assert recipe.runtime == Recipe().runtime
 
 
-@pytest.mark.parametrize("count", range(5))
+@each_case("count", range(5))
 def test_lower_layers_alone_decide_where_higher_ones_are_missing(count):
     recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS][:count])
 
@@ -136,6 +137,17 @@ NO_TOML = {
 }
 
 
+def test_a_byte_order_mark_is_no_part_of_a_recipe(save):
+    assert file_layer(save("ptq.toml", b"\xef\xbb\xbf[amax]\nmethod = 'max'")).table["amax"] == {
+        "method": "max"
+    }
+
+
+def test_a_recipe_in_utf_16_is_named(save):
+    with pytest.raises(RecipeSyntaxError, match="is text in UTF-16, expected UTF-8"):
+        file_layer(save("ptq.toml", "[amax]".encode("utf-16")))
+
+
 @pytest.mark.parametrize("text", NO_TOML.values(), ids=NO_TOML)
 def test_file_that_is_no_toml_is_refused(save, text):
     path = save("ptq.toml", text)
@@ -180,7 +192,7 @@ def test_layers_by_hand_are_checked_when_they_are_merged():
         merge_layers([RecipeLayer({}, "low"), RecipeLayer({"runtime": {"threads": "x"}}, "high")])
 
 
-@pytest.mark.parametrize("name", [path.stem for path in PRESETS.glob("*.toml")])
+@each_case("name", [path.stem for path in PRESETS.glob("*.toml")])
 def test_every_preset_loads_alone(name):
     assert name in preset_names()
     check_recipe(merge_layers([preset_layer(name)]))

@@ -14,6 +14,7 @@ from ptq_cli.report.document.report_document import (
     ModelSummary,
     Report,
 )
+from ptq_cli.report.document.saturation import SaturatingLayer, Saturation
 from ptq_cli.report.document.times import Times
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
@@ -103,5 +104,14 @@ def report() -> Report:
                 interval=Interval(31.2, 31.9, "bootstrap"),
                 samples_needed=1,
             ),
+        ),
+        saturation=Saturation(
+            2,
+            (
+                SaturatingLayer(
+                    name="/fc/Gemm", op="Gemm", pairs=3, of_pairs=1_280, channels=2, of_channels=10
+                ),
+            ),
+            {"/conv1/Conv": "its weight is uint8"},
         ),
     )

@@ -4,15 +4,16 @@ import pytest
 
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.runtime.device import HOST, Device, parse_device
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize("text", ["cpu", "cuda", "cuda:0", "cuda:13"])
+@each_case("text", ["cpu", "cuda", "cuda:0", "cuda:13"])
 def test_a_device_is_written_as_it_is_read(text):
     assert str(parse_device(text)) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"),
+@each_case(
+    "text, meant",
     [
         ("gpu", "cuda"),
         ("GPU", "cuda"),
@@ -53,8 +54,8 @@ def test_the_gpu_is_the_one_that_was_named_and_its_arithmetic_that_of_float32():
     assert (HOST.provider, HOST.provider_options) == ("CPUExecutionProvider", {})
 
 
-@pytest.mark.parametrize(
-    ("text", "rank", "own"),
+@each_case(
+    "text, rank, own",
     [("cpu", 2, "cpu"), ("cuda", 0, "cuda:0"), ("cuda", 2, "cuda:2"), ("cuda:1", 2, "cuda:1")],
 )
 def test_each_process_of_a_machine_has_a_gpu_of_its_own_unless_one_was_named(text, rank, own):

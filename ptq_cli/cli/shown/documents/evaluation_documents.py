@@ -52,7 +52,7 @@ class TuneDocument(TypedDict):
         output: the quantized model.
         bytes, float_bytes: sizes of the quantized and of the float file. The float file is the one that was
             named, with its external data, if it is ONNX, and otherwise the prepared model.
-        interrupted: whether Ctrl-C ended it.
+        interrupted: whether Ctrl-C or SIGTERM ended it.
         ladder: every candidate, and which one was chosen.
         report: as from ``ptq evaluate``; null if nothing was evaluated.
     """
@@ -84,10 +84,12 @@ class NewRecipeDocument(TypedDict):
     Attributes:
         output: the recipe that was written.
         questions: how many questions its comments have.
+        unset: settings of data that quantizing the model needs and the recipe does not have.
     """
 
     output: str
     questions: int
+    unset: list[str]
 
 
 class CheckedRecipeDocument(TypedDict):

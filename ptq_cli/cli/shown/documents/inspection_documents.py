@@ -4,6 +4,7 @@ from typing import Any, Literal, TypedDict
 
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import Fault
+from ptq_cli.report.document.saturation import Saturation
 
 
 class InputDocument(TypedDict):
@@ -59,6 +60,7 @@ class InspectDocument(TypedDict):
         inputs, outputs: of the model.
         target: the target whose rules were applied.
         quantized: whether the model is quantized already.
+        notes: what a user should know of the inputs.
         parity: largest difference between the ONNX model and its source, as a share of the largest output;
             null if they were not compared.
         multiply_accumulates: how much the model computes for a sample, as far as it is known.
@@ -75,6 +77,7 @@ class InspectDocument(TypedDict):
     outputs: list[InputDocument]
     target: str
     quantized: bool
+    notes: list[str]
     parity: float | None
     multiply_accumulates: int
     assumed_sizes: dict[str, int]
@@ -184,6 +187,9 @@ class VerifyDocument(TypedDict):
         outputs: comparison of the outputs; null without data.
         kernels: comparison of each kernel; null if there was none.
         data_faults: why data of the recipe could not be used.
+        saturation: which layers can saturate on x86 processors without VNNI.
+        saturates_here: whether this processor is such a one, and there are such layers.
+        require_portable: whether there may be no such layers.
         verdict: whether everything holds.
     """
 
@@ -203,6 +209,9 @@ class VerifyDocument(TypedDict):
     outputs: ComparedOutputsDocument | None
     kernels: ComparedKernelsDocument | None
     data_faults: list[str]
+    saturation: Saturation
+    saturates_here: bool
+    require_portable: bool
     verdict: Literal["pass", "fail"]
 
 

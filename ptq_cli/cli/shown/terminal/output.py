@@ -120,8 +120,19 @@ def say(text: str) -> None:
     click.echo(_writable(fitted(printable(text), sys.stdout)))
 
 
+def detail(text: str) -> None:
+    """Print a line that ``--quiet`` leaves out: neither a verdict, nor a path, nor a warning."""
+    if not is_quiet():
+        say(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr, with ``--quiet`` too: what it says may make the result useless."""
+    click.echo(fitted(printable(f"warning: {text}"), sys.stderr), err=True)
+
+
 def tell(text: str) -> None:
-    """Print a message that is not part of the result, on stderr."""
+    """Print a message that is not part of the result, on stderr; ``--quiet`` leaves it out."""
     if not is_quiet():
         click.echo(fitted(printable(text), sys.stderr), err=True)
 

@@ -1,4 +1,4 @@
-"""``--quiet``: nothing but the result on stdout and errors on stderr."""
+"""``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr."""
 
 from typing import Any
 
@@ -15,6 +15,6 @@ def keep_quiet(context: click.Context, _parameter: click.Parameter, value: Any) 
 
 
 def is_quiet() -> bool:
-    """Tell whether notes, warnings, progress and next steps are to be left out."""
+    """Tell whether notes, details, progress and next steps are to be left out."""
     context = click.get_current_context(silent=True)
     return context is not None and KEY in context.meta

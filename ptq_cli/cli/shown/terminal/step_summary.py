@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ptq_cli.cli.shown.terminal.output import tell
+from ptq_cli.cli.shown.terminal.output import warn
 
 VARIABLE = "GITHUB_STEP_SUMMARY"
 """Environment variable with the summary's file; GitHub sets it for each step of a job."""
@@ -22,4 +22,4 @@ def add_to_step_summary(markdown: str) -> None:
             page.write(f"{markdown.rstrip()}\n\n")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        tell(f"warning: cannot write the step summary '{path}' (set by {VARIABLE}): {reason}")
+        warn(f"cannot write the step summary '{path}' (set by {VARIABLE}): {reason}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ptq_cli.cli.shown.terminal.output import tell
+from ptq_cli.cli.shown.terminal.output import tell, warn
 from ptq_cli.report.document.report_warning import ReportWarning
 
 
@@ -10,7 +10,7 @@ def warn_of_result(warnings: Iterable[ReportWarning]) -> None:
     """Print on stderr what a user should know of a result."""
     hints: dict[str, None] = {}
     for warning in warnings:
-        tell(f"warning: {warning.message}")
+        warn(warning.message)
         hints |= dict.fromkeys(warning.hints)
     for hint in hints:
         tell(f"hint: {hint}")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
-from ptq_cli.core.errors import GateError, UsageError
+from ptq_cli.core.errors import GateError, MetricError, UsageError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.models.inputs.batch_axes import noted_axes
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
@@ -21,10 +21,13 @@ from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.evaluation.judged_metrics import Judged, judged_metrics
 from ptq_cli.report.evaluation.sample_axes import Axis
-from ptq_cli.report.gate.limits import check_limits
+from ptq_cli.report.gate.limits import bounds_of, check_limits
 from ptq_cli.report.gate.named_baseline import read_baseline
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
+
+TABLE = 2
+"""Axes of class scores: samples and classes."""
 
 BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
 """What is measured where no metric is named and the labels are classes."""
@@ -109,7 +112,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     Raises:
         DataNameError, DataShapeError, DataTypeError: an array does not fit an input.
         LabelError: a metric needs labels, and there are none.
-        UnknownNameError, EntryPointError, MetricError: a metric does not exist, or cannot be made.
+        UnknownNameError, EntryPointError, MetricError: a metric does not exist, cannot be made, or needs
+            class scores and the output has none.
         GateError: a limit makes no sense, or names a metric that will not be measured.
         ReportError: the baseline is damaged, or no report.
         UsageError: the PyTorch model is wanted, and there is none.
@@ -120,12 +124,14 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
     batch_size = fixed_batch or fitting_batch(bound, model, recipe.evaluation.batch_size)
-    check_limits(recipe.gate)
-    specs = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
+    specs = _limited_specs(recipe)
     if not specs and has_classes(bound, batch_size):
         specs = BY_DEFAULT
     if labeled := [spec.name for spec in specs if spec.needs_labels]:
         require_labels(bound, f"metric '{labeled[0]}'")
+    metrics, steps = _fitting_metrics(recipe.gate, model, specs), is_step(inputs)
+    if not steps:
+        _require_tables(metrics, model)
     return EvaluationSet(
         dataset=bound,
         batch_size=batch_size,
@@ -133,9 +139,9 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         leads_with_samples=leads_with_samples(model),
         outputs=output_names(model),
         noted_axes=noted_output_axes(model),
-        metrics=_fitting_metrics(recipe.gate, model, specs),
+        metrics=metrics,
         baseline=read_baseline(recipe.gate),
-        is_step=is_step(inputs),
+        is_step=steps,
         notes=bound.notes,
     )
 
@@ -154,9 +160,7 @@ def noted_evaluation(
     Raises:
         PtqError: as ``fit_evaluation`` does.
     """
-    check_limits(recipe.gate)
-    named = metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
-    specs = named or (BY_DEFAULT if with_labels else ())
+    specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
     return replace(noted, outputs=outputs, metrics=metrics, baseline=read_baseline(recipe.gate))
 
@@ -172,6 +176,13 @@ def _fitting_metrics(gate: GateSettings, model: ir.Model, specs: Sequence[Metric
     return judged_metrics(specs, outputs, class_counts(model))
 
 
+def _limited_specs(recipe: Recipe) -> tuple[MetricSpec, ...]:
+    """Return the metrics that are named, and those that have limits that make sense."""
+    named = metric_specs(recipe.evaluation.metrics, recipe.metric)
+    check_limits(recipe.gate, {spec.name: bounds_of(spec.metric) for spec in named})
+    return metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
+
+
 def _limited(gate: GateSettings) -> list[str]:
     return [*gate.max_drop, *gate.max_ratio, *gate.min, *gate.max_regression]
 
@@ -184,15 +195,36 @@ def has_classes(dataset: Dataset, batch_size: int) -> bool:
     return first is None or first.labels is None or is_class_index(first.labels)
 
 
-def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Iterable[str]) -> None:
+def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Sequence[str]) -> None:
     """Refuse a limit on what will not be measured: better to learn it now than after the work."""
-    further = [f"{name}[{output}]" for output in list(outputs)[1:] for name in PAIR_METRICS]
+    first, *others = outputs
+    further = [f"{name}[{output}]" for output in others for name in PAIR_METRICS]
     known = [*names, *PAIR_METRICS, *further]
     for name in _limited(gate):
-        if name not in known and split_output(name)[0] not in PAIR_METRICS:
+        if name not in known:
+            metric, output = split_output(name)
+            of_first = metric in PAIR_METRICS and output == first
             raise GateError(
                 f"there is a limit on '{name}', which is not measured{did_you_mean(name, known)}",
-                hint=f"the measured metrics are {', '.join(known)}; add others with --metric",
+                hint=f"write {metric}: for the first output it has the plain name"
+                if of_first
+                else f"the measured metrics are {', '.join(known)}; add others with --metric",
+            )
+
+
+def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
+    """Refuse a metric of class scores on an output whose known shape is not [samples, classes]."""
+    ranks = {value.name: len(value.shape) for value in model.graph.outputs if value.shape is not None}
+    for metric in metrics:
+        rank, name = ranks.get(metric.output_name, 0), metric.spec.name
+        if rank > TABLE and metric.make().targets == "classes":
+            tables = [output for output, axes in ranks.items() if axes == TABLE]
+            raise MetricError(
+                f"{name} needs an output of shape [samples, classes], "
+                f"and '{metric.output_name}' has {rank} axes",
+                hint=f"write '{split_output(name)[0]}[{tables[0]}]', also in limits"
+                if tables
+                else "leave the metric out: no output has class scores",
             )
 
 

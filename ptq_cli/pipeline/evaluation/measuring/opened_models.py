@@ -94,7 +94,8 @@ def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> Eva
     resolved = opened.loaded.resolved
     if opened.note:
         progress(Progress("evaluate", 0, None, opened.note))
-    dataset = open_data(resolved.recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
+    reading = resolved.strict_reading(labels=True)
+    dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
     return fit_evaluation(dataset, resolved.recipe, opened.loaded.graph)
 
 

@@ -13,7 +13,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.core.work.progress import Progress, ProgressCallback
 from ptq_cli.latency.operator_times import node_times
 from ptq_cli.latency.slower_operators import slower_operators
-from ptq_cli.models.files.stored import StoredModel, release, serialize
+from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model, release, serialize
 from ptq_cli.models.inputs.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
@@ -33,6 +33,7 @@ from ptq_cli.report.document.times import (
     current_time,
 )
 from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns, take_latency_turns
+from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.text.result_warnings import BY_LATENCY
 from ptq_cli.report.text.speed_lines import slower_warning
 from ptq_cli.runtime.engines.engine import Engine
@@ -40,6 +41,7 @@ from ptq_cli.runtime.engines.engine_registry import measuring_engine
 
 PROFILED_SECONDS = 1.0
 """For which each of the two models is profiled, if the quantized one is slower."""
+SAME_MODEL = "no layer is quantized, so it is the same model as the float one"
 LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
 """Where nothing else could be exported."""
 HINT_OF_WEIGHTS = (
@@ -106,7 +108,7 @@ def served_latency(
         PtqError: there is a limit, and a model or the data cannot be used.
     """
     limited = resolved.recipe.gate.max_latency_ratio is not None
-    reasons = [_unmeasured(resolved, float_model, item.target, limited=limited) for item in quantized]
+    reasons = [_unmeasured(resolved, float_model, item, limited=limited) for item in quantized]
     timed = [item for item, reason in zip(quantized, reasons, strict=True) if not reason]
     found: dict[int, Latency] = {}
     try:
@@ -125,14 +127,16 @@ def served_latency(
     )
 
 
-def _unmeasured(resolved: Resolved, float_model: StoredModel, target: Target, *, limited: bool) -> str:
+def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFile, *, limited: bool) -> str:
     """Return why nothing is measured of a model; an empty text if it is."""
     if limited:
         return ""
     if not resolved.recipe.evaluation.latency:
         return SWITCHED_OFF
-    if not target.runtime:
-        return f"no runtime here runs the models of target {target.name}"
+    if not item.target.runtime:
+        return f"no runtime here runs the models of target {item.target.name}"
+    if holds_same_graph(float_model, item.model):
+        return SAME_MODEL
     return "the model is above 2 GB; ptq bench measures it" if float_model.data else ""
 
 
@@ -159,7 +163,8 @@ def _measured(
     hint = _hint(resolved, run, batch, threads) if engine.has_profiler else LAST_HINT
     found = []
     for index, item in enumerate(quantized, 1):
-        latency = _latency(turns, index, own, batch, threads)
+        is_same = holds_same_graph(float_model, item.model)
+        latency = _latency(turns, index, own, batch, threads, is_same=is_same)
         if latency.verdict == "slower" and engine.has_profiler:
             progress(Progress("measuring what is slower", 0, None))
             latency = replace(latency, causes=_causes(float_model, item, latency, inputs))
@@ -180,7 +185,7 @@ def _own_file(
     if not path.is_file():  # An evaluation needs the prepared model alone.
         return _OwnFile()
     try:
-        if detect_kind(path) is not ModelKind.ONNX or _is_prepared(path, float_model):
+        if detect_kind(path) is not ModelKind.ONNX or holds_same_graph(read_model(path), float_model):
             return _OwnFile()
         model: Path | StoredModel = path
         if settings.inputs:
@@ -192,13 +197,13 @@ def _own_file(
     return _OwnFile(path.name, model)
 
 
-def _is_prepared(path: Path, float_model: StoredModel) -> bool:
-    """Return whether preparation changed nothing."""
-    return path.stat().st_size == float_model.size and path.read_bytes() == float_model.content
-
-
-def _latency(turns: LatencyTurns, model: int, own: _OwnFile, batch: int, threads: int) -> Latency:
+def _latency(
+    turns: LatencyTurns, model: int, own: _OwnFile, batch: int, threads: int, *, is_same: bool
+) -> Latency:
     beside_float = turns.ratio(model, 0)
+    value, interval = beside_float.value, beside_float.interval
+    if is_same:  # Two sessions of one model differ, and no limit should fail for it.
+        value, interval = 1.0, Interval(1.0, 1.0, "student")
     beside_own = None
     if own.model is not None:
         ratio = turns.ratio(model, -1)
@@ -209,8 +214,8 @@ def _latency(turns: LatencyTurns, model: int, own: _OwnFile, batch: int, threads
         batch_size=batch,
         threads=threads,
         rounds=turns.turns,
-        ratio=beside_float.value,
-        ratio_interval=beside_float.interval,
+        ratio=value,
+        ratio_interval=interval,
         own=beside_own,
         own_fault=own.fault,
     )

@@ -35,10 +35,12 @@ from ptq_cli.report.document.report_document import (
     ModelSummary,
     Report,
 )
+from ptq_cli.report.document.saturation import NOTHING, Saturation
 from ptq_cli.report.document.times import Times
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
 from ptq_cli.report.gate.decide_gates import decide
+from ptq_cli.report.proof.file_saturation import saturates_here, saturation_of
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, result_warnings
 from ptq_cli.runtime.engines.engine_registry import at_level, measuring_engine
 
@@ -222,16 +224,28 @@ def make_reports(
         plugins = plugin_versions(own_recipe, [judged.spec for judged in measured.metrics])
         plain = _report(models, item, calibration, measured, evaluation, timed, versions | plugins)
         sizes = (models.float_bytes, models.quantized_model.bytes)
-        warnings = result_warnings(sizes, plain.layers, work, plain.metrics)
+        saturation = _saturation(item)
+        here = saturation if saturates_here(saturation, item.exported.target) else NOTHING
+        warnings = result_warnings(sizes, plain.layers, work, plain.metrics, here)
         warnings += arithmetic_warnings(pair.quantized_model.content)
         ladder = tuned_ladder(run, pair.quantized_model)
-        plain = replace(plain, warnings=warnings, ladder=ladder, accuracy_levels=levels.get(name, ()))
+        accuracy = levels.get(name, ())
+        plain = replace(
+            plain, warnings=warnings, ladder=ladder, accuracy_levels=accuracy, saturation=saturation
+        )
         report = decide(plain, recipe.gate, measured.baseline)
         material = partial(_material, item, calibration, tensor_recipe(own_recipe))
         changes = collector.changes(measured.class_names)
         contents = report_files(report, own_recipe, material, item.origin, changes, own)
         found.append(Evaluated(EvaluationResult(report, own), contents))
     return tuple(found)
+
+
+def _saturation(judged: JudgedModel) -> Saturation:
+    graph = judged.pair.quantized_model.load()
+    found = saturation_of(graph, judged.exported.target)
+    release(graph)
+    return found
 
 
 def _work(float_model: StoredModel) -> Mapping[str, int | None]:

@@ -100,7 +100,7 @@ def profile_here(
         why = f"ptq has no profiler for {engine.title}" if engine else "no runtime here runs it"
         raise ProfilerError(
             f"the operators of target '{target.name}' cannot be measured: {why}",
-            hint="leave --prefer out, or choose the target ort-cpu or ort-cpu-avx2",
+            hint="leave --prefer out, or choose the target ort-cpu",
         )
     if is_large(model):
         raise ProfilerError(

@@ -21,6 +21,7 @@ from ptq_cli.pipeline.exporting.settings.target_limits import require_alike
 from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.plan.formats.kernel_formats import without_kernels
 from ptq_cli.plan.questions.nested_layers import layers_never_run
+from ptq_cli.plan.questions.pair_orders import with_pairs
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.write.weights.weight_quantizer import WeightQuantizer
@@ -126,6 +127,7 @@ def place(
         planning, settings, target_plan, excluded, calibration, everything=recipe.all_layers
     )
     sites = formatted_sites(model, plan, settings, target)
+    sites = with_pairs(model.graph, plan, target, sites)
     require_alike(plan, settings.weight_families, settings.activation_families, model)
     families = {new: as_stored(settings.weight_families[site], new) for site, new in sites.items()}
     return Placement(

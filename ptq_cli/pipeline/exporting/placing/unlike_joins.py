@@ -23,7 +23,7 @@ from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivation
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 FEWEST_STEPS = 16
-"""That a part's range has in the join's scale (measured in docs/decisions/0029-joins-of-unlike-ranges.md)."""
+"""That a part's range has in the join's scale (measured in docs/decisions/0009-layers-that-stay-float.md)."""
 LARGEST_SHARE = 0.05
 """Of the integer multiply-accumulates, which may become float with a join: then it is near an output."""
 

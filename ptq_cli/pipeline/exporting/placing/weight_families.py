@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.grids import bits_before_point
-from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize
+from ptq_cli.core.numbers.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.numbers.formats import FLOAT4_E2M1
+from ptq_cli.core.numbers.pair_sums import widened_for_pairs, within_pairs
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weights.block_weights import BlockQuantizer
 from ptq_cli.qdq.write.weights.two_level_blocks import TwoLevelQuantizer
@@ -23,6 +24,7 @@ from ptq_cli.qdq.write.weights.weight_quantizer import (
     WeightChoice,
     WeightQuantizer,
     granularity_of,
+    nearest_integers,
     parameters_of,
     storage_bits,
     weight_ranges,
@@ -94,7 +96,9 @@ class FixedPointQuantizer:
         """Return the integers: with a found alpha halves go away from zero, as in QKeras."""
         found = _required(parameters)
         if self.family.alpha == PLAIN:
-            return StoredWeight(integers=quantize(weight, found), bits=storage_bits(site, self.packed))
+            return StoredWeight(
+                integers=nearest_integers(weight, site, found), bits=storage_bits(site, self.packed)
+            )
         import torch
 
         from ptq_cli.quantizers.fixed.auto_scale import AutoScale
@@ -108,7 +112,10 @@ class FixedPointQuantizer:
         result = quantize_fixed_point(
             torch.tensor(weight), self.family.bits, alpha=self.family.alpha, auto=auto
         )
-        return StoredWeight(integers=result.integers.numpy(), bits=storage_bits(site, self.packed))
+        integers = result.integers.numpy()
+        if site.pairs is not None:
+            integers = within_pairs(integers, site.pairs)
+        return StoredWeight(integers=integers, bits=storage_bits(site, self.packed))
 
     def _found(self, weight: FloatArray, site: WeightSite) -> FloatArray:
         import torch
@@ -148,7 +155,8 @@ class StepQuantizer:
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return how many steps each value is."""
         return StoredWeight(
-            integers=quantize(weight, _required(parameters)), bits=storage_bits(site, self.packed)
+            integers=nearest_integers(weight, site, _required(parameters)),
+            bits=storage_bits(site, self.packed),
         )
 
 
@@ -166,7 +174,15 @@ class DorefaQuantizer:
         # There is no level at 0: a channel of zeros gets levels as near to it as nothing.
         amax = np.maximum(ranges.amax, ZERO_AMAX)
         scale = (amax / ((1 << self.family.bits) - 1)).astype(np.float32)
-        return WeightChoice(parameters_of(np.asarray(scale), site), ranges.unsearched)
+        found = parameters_of(np.asarray(scale), site)
+        if site.pairs is not None:
+            # Only odd integers are levels, and none can give way: each lies up to one beyond its real number.
+            rule = replace(site.pairs, largest=site.pairs.largest - 2)
+            wide = widened_for_pairs(
+                found.scale, weight, found.granularity, rule, (1 << self.family.bits) - 1
+            )
+            found = replace(found, scale=wide)
+        return WeightChoice(found, ranges.unsearched)
 
     def fit(self, parameters: QuantParameters) -> QuantParameters:
         """Return the parameters: any scale will do."""

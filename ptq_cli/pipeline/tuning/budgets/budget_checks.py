@@ -72,7 +72,7 @@ def budget_checks(
             metric=name,
             unit=by_name[name].unit,
             kind="min",
-            limit=limit,
+            limit=absolute_limit(limit, 1.0),
             value=by_name[name].quantized_value,
             bound=_smallest_value(by_name[name], samples, quantile, ratio),
         )

@@ -6,7 +6,7 @@ from ptq_cli.core.errors import GateError, TuneError
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.evaluation_sections import GateSettings
 from ptq_cli.recipe.sections.field_kinds import Limit
-from ptq_cli.report.gate.limits import BUDGET_FLAG, require_limit
+from ptq_cli.report.gate.limits import BUDGET_FLAG, bounds_of, require_decisive, require_limit, require_output
 from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 
@@ -32,23 +32,26 @@ def budget_gate(recipe: Recipe) -> GateSettings:
             "no budget was given",
             hint="say what may be lost: --budget top1=0.5%, or --budget sqnr_db=30 without labels",
         )
-    own = [spec.name for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)]
+    own = {spec.name: spec.metric for spec in metric_specs(recipe.evaluation.metrics, recipe.metric)}
     drops: dict[str, Limit] = {}
-    minima: dict[str, float] = {}
+    minima: dict[str, Limit] = {}
     for name, limit in recipe.tune.budget.items():
         require_limit(name, limit, BUDGET_FLAG)
+        require_output(name, limit, BUDGET_FLAG, own)
         metric = split_output(name)[0]
         if name not in own:
             require_metric(metric, own)
-        if not is_comparison(metric):
-            drops[name] = limit
-        elif not has_floor(metric) or isinstance(limit, str):
+        if is_comparison(metric) and not has_floor(metric):
             raise GateError(
                 f"{BUDGET_FLAG} {name}={limit}: {metric} compares the two models and has no drop",
                 hint=f"give its smallest value: {BUDGET_FLAG} sqnr_db=30, or {BUDGET_FLAG} {AGREEMENT}=0.98",
             )
-        else:
+        bounds = bounds_of(own.get(name, name))
+        require_decisive(name, limit, BUDGET_FLAG, bounds, is_minimum=is_comparison(metric))
+        if is_comparison(metric):
             minima[name] = limit
+        else:
+            drops[name] = limit
     return GateSettings(max_drop=drops, min=minima)
 
 

@@ -61,7 +61,11 @@ def _shares(gate: GateSettings) -> dict[str, float]:
         for name, limit in gate.max_drop.items()
         if name.startswith("top") and is_label_metric(split_output(name)[0])
     }
-    agree = {name: 1.0 - least for name, least in gate.min.items() if split_output(name)[0] == AGREEMENT}
+    agree = {
+        name: 1.0 - absolute_limit(least, 1.0)
+        for name, least in gate.min.items()
+        if split_output(name)[0] == AGREEMENT
+    }
     return found | agree
 
 
@@ -98,6 +102,6 @@ def could_be_shown(
     for name, limit in gate.min.items():
         interval = by_name[name].quantized_interval
         is_share = interval is not None and interval.method == "wilson"
-        if is_share and smallest_share(1.0, samples, quantile) < limit:
+        if is_share and smallest_share(1.0, samples, quantile) < absolute_limit(limit, 1.0):
             return False
     return True

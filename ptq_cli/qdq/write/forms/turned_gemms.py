@@ -14,11 +14,10 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.mapped_constants import moved_tensor
 from ptq_cli.models.graph.fresh_names import RESULT, FreshNames
 from ptq_cli.models.graph.graph_reading import input_at
 from ptq_cli.models.operators.pair_operators import dequantized_by
-from ptq_cli.models.preparing.fold_lazily import lazy_tensor
 from ptq_cli.qdq.write.pair_nodes import make_dequantize, put_in_front
 
 WEIGHT = 1
@@ -60,19 +59,11 @@ def _turned(graph: ir.Graph, value: ir.Value, reader: ir.Node, names: FreshNames
         output.name, output.type = f"{node.name}{RESULT}", value.type
         put_in_front(reader, node)
         return output
-    turned: ir.TensorProtocol
-    if isinstance(tensor, ir.ExternalTensor):
-        turned = lazy_tensor(tensor, np.transpose, name)
-    else:
-        turned = ir.Tensor(_transposed(tensor.numpy()), dtype=tensor.dtype, name=name)
+    turned = moved_tensor(tensor, np.transpose, name)
     shape = ir.Shape(turned.shape.numpy())
     found = ir.Value(name=name, shape=shape, type=ir.TensorType(turned.dtype), const_value=turned)
     graph.register_initializer(found)
     return found
-
-
-def _transposed(array: Array) -> Array:
-    return np.ascontiguousarray(array.T)
 
 
 def _drop(graph: ir.Graph, dequantize: ir.Node) -> None:

@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters
-from ptq_cli.models.files.stored import mapped
+from ptq_cli.core.numbers.pair_sums import exceeds_pairs, widened_for_pairs
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.weights.magnitudes import magnitudes_of
 from ptq_cli.qdq.write.weights.outliers import Outlier, find_outlier
@@ -84,6 +85,8 @@ def decide_weight(
         for site, item in found.items()
         if site.block_size is None
     }
+    for site in [site for site in found if site.pairs is not None]:
+        found[site] = quantizers[site].fit(_with_room_for_pairs(found[site], weight, site))
     widened: dict[WeightSite, int] = {}
     for site in [site for site in found if site in biases]:
         with constant(biases[site].value) as bias:
@@ -94,7 +97,7 @@ def decide_weight(
     decided: dict[WeightSite, DecidedWeight] = {}
     for site, item in quantizers.items():
         twin = _stored_alike(site, quantizers, found, decided)
-        stored = twin or keep(item.store(weight, site, found.get(site)), site.tensor)
+        stored = twin or keep(_checked(item.store(weight, site, found.get(site)), site), site.tensor)
         decided[site] = DecidedWeight(
             parameters=found.get(site),
             stored=stored,
@@ -103,6 +106,23 @@ def decide_weight(
             outlier=outliers.get(site),
         )
     return decided
+
+
+def _with_room_for_pairs(
+    parameters: QuantParameters, weight: FloatArray, site: WeightSite
+) -> QuantParameters:
+    assert site.pairs is not None  # noqa: S101 - the caller has asked
+    format = parameters.integers
+    end = float(max(format.qmax, -format.qmin))
+    scale = widened_for_pairs(parameters.scale, weight, parameters.granularity, site.pairs, end)
+    return replace(parameters, scale=scale)
+
+
+def _checked(stored: StoredWeight, site: WeightSite) -> StoredWeight:
+    """Return what is stored of a weight, of which no pair may exceed what its kernels can add."""
+    if site.pairs is not None and site.block_size is None and exceeds_pairs(stored.values(), site.pairs):
+        raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
+    return stored
 
 
 def _stored_alike(

@@ -9,10 +9,13 @@ import onnx_ir as ir
 
 from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.core.numbers.granularity import Granularity, PerAxes, PerAxis, PerTensor
+from ptq_cli.core.numbers.pair_sums import within_pairs
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import release_tensor
+from ptq_cli.models.files.mapped_constants import release_tensor
 from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.write.weights.sum_preserving import preserve_sums
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
 
 BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
@@ -120,9 +123,20 @@ class ScaledQuantizer:
         return parameters
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
-        """Return the integers that QuantizeLinear gives."""
+        """Return the integers that QuantizeLinear gives, or those beside them that preserve sums."""
         assert parameters is not None  # noqa: S101 - a scaled weight has them
-        return StoredWeight(integers=quantize(weight, parameters), bits=storage_bits(site, self.packed))
+        integers = nearest_integers(weight, site, parameters)
+        if site.preserves_sums and site.axis is not None and isinstance(site.format, IntegerFormat):
+            integers = preserve_sums(integers, weight, parameters, site.axis, site.pairs)
+        return StoredWeight(integers=integers, bits=storage_bits(site, self.packed))
+
+
+def nearest_integers(weight: FloatArray, site: WeightSite, parameters: QuantParameters) -> Array:
+    """Return the integers that QuantizeLinear gives, of which no pair exceeds what a site allows."""
+    integers = quantize(weight, parameters)
+    if site.pairs is not None:
+        integers = within_pairs(integers, site.pairs)
+    return integers
 
 
 def storage_bits(site: WeightSite, packed: bool) -> int:

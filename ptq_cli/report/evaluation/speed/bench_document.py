@@ -1,4 +1,4 @@
-"""What ``ptq bench --json`` prints. Format version 1.
+"""What ``ptq bench --json`` prints. Format version 2.
 
 The dataclasses are the format: ``docs/bench.schema.json`` is generated from them. A change that adds or
 changes a key must raise ``FORMAT_VERSION``.
@@ -16,7 +16,7 @@ from ptq_cli.report.evaluation.speed.latency import LatencyComparison, LatencyRa
 from ptq_cli.report.intervals.interval import Interval
 
 FORMAT = "ptq.bench"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MICRO = 1e-6
 
 
@@ -37,11 +37,11 @@ class TimedInput:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRatio:
-    """How long a model takes beside the first one, turn by turn.
+    """How long a model takes beside the first one, by the fast runs of each round.
 
     Attributes:
-        value: geometric mean over the turns; below 1 it is faster than the first.
-        interval: 95 % interval of the value; null of fewer than two turns.
+        value: geometric mean over the rounds; below 1 it is faster than the first.
+        interval: 95 % interval of the value over the rounds; null of fewer than two turns.
         processor: the same of processor time.
         processor_interval: 95 % interval of that.
     """
@@ -98,7 +98,8 @@ class TimedModel:
         processor: seconds of processor time of all threads for a batch, the mean.
         spread: p50 over what a tenth of the runs did not exceed; near 1 on a quiet machine.
         samples_per_second: of the mean.
-        ratio_to_first: null for the first model.
+        same_as_first: whether it is the first model, or one with the same graph and constants.
+        ratio_to_first: null if it is the same.
         operators: what each type of operator takes, the slowest first; null without --profile.
         nodes: what each node takes, in the order of the graph; null without --profile.
     """
@@ -112,6 +113,7 @@ class TimedModel:
     processor: float
     spread: float
     samples_per_second: float
+    same_as_first: bool
     ratio_to_first: TimedRatio | None
     operators: tuple[TimedOperator, ...] | None
     nodes: tuple[TimedNode, ...] | None
@@ -165,6 +167,7 @@ def bench_values(bench: Bench) -> dict[str, Any]:
 def timed_scenario(
     latency: LatencyComparison,
     models: Sequence[str],
+    same_as_first: Sequence[bool],
     inputs: Sequence[TensorSpec],
     profiles: Sequence[Sequence[NodeTime]],
     notes: Sequence[str],
@@ -174,12 +177,14 @@ def timed_scenario(
     Args:
         latency: what was measured.
         models: the files.
+        same_as_first: whether each holds what the first one does.
         inputs: with all sizes known.
         profiles: the nodes of each model; empty without ``--profile``.
         notes: why the numbers may say little.
     """
     nodes: Sequence[Sequence[NodeTime] | None] = profiles or [None] * len(models)
-    ratios = [None, *latency.ratios]
+    all_ratios = (None, *latency.ratios)
+    ratios = [None if same else ratio for same, ratio in zip(same_as_first, all_ratios, strict=True)]
     return TimedScenario(
         batch=latency.batch,
         threads=latency.threads,
@@ -191,16 +196,21 @@ def timed_scenario(
             for spec in inputs
         ),
         notes=tuple(notes),
-        models=tuple(map(_timed_model, models, latency.models, ratios, nodes)),
+        models=tuple(map(_timed_model, models, latency.models, ratios, same_as_first, nodes)),
     )
 
 
 def _timed_model(
-    name: str, found: ModelLatency, ratio: LatencyRatio | None, nodes: Sequence[NodeTime] | None
+    name: str,
+    found: ModelLatency,
+    ratio: LatencyRatio | None,
+    same_as_first: bool,
+    nodes: Sequence[NodeTime] | None,
 ) -> TimedModel:
     return TimedModel(
         model=name,
         **vars(found),
+        same_as_first=same_as_first,
         ratio_to_first=TimedRatio(**vars(ratio)) if ratio is not None else None,
         operators=None if nodes is None else tuple(_timed_operators(nodes)),
         nodes=None

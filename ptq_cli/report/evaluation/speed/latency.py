@@ -8,13 +8,12 @@ import numpy as np
 
 from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.report.intervals.bootstrap import Float64Array
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.student import mean_interval
 from ptq_cli.runtime.engines.engine import Engine, OpenedModel
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
-from ptq_cli.runtime.rounds import OpenSessions, take_rounds
-from ptq_cli.runtime.turns import Batch, Turns, batch_size
+from ptq_cli.runtime.rounds import ROUNDS, OpenSessions, take_rounds
+from ptq_cli.runtime.turns import Batch, RunsOfTurns, Turns, batch_size
 
 PERCENTILES = (50.0, 90.0, 99.0)
 FAST = 10.0
@@ -46,11 +45,11 @@ class ModelLatency:
 
 @dataclass(frozen=True)
 class LatencyRatio:
-    """How long a model takes beside the first one, turn by turn.
+    """How long a model takes beside the first one, by the fast runs of each round.
 
     Attributes:
-        value: geometric mean over the turns; below 1 it is faster than the first.
-        interval: of 95 %, by Student's t of the logarithms of the rounds, or of the turns of a single round;
+        value: geometric mean over the rounds; below 1 it is faster than the first.
+        interval: of 95 %, by Student's t of the logarithms of the rounds, or of parts of a single round;
             None of fewer than two turns.
         processor: the same of processor time, which other work on the machine changes less.
         processor_interval: of that.
@@ -251,10 +250,12 @@ class _Sum:
 def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
     """Return how long a model took beside the first.
 
-    A turn's ratio is that of the middle runs, a round's the geometric mean of its turns', which is the same
-    whichever model is above. The interval is of the rounds, so that it holds what opening the models again
-    changes; of a single round it is of the turns, and holds what the machine did between them alone. Of long
-    runs there are few turns, of which the bootstrap's interval would be too narrow.
+    A round's ratio is that of the times that a tenth of each model's runs did not exceed: other work on the
+    machine makes runs longer, those of one model more than those of another, and five measurements of two
+    models by their middle runs had ratios from 0.97 to 1.40. The value is the geometric mean, which is the
+    same whichever model is above. The interval is of the rounds, so that it holds what opening the models
+    again changes; of a single round it is of parts of it, and holds what the machine did between them alone.
+    Of few rounds the bootstrap's interval would be too narrow.
 
     Args:
         rounds: each of two models or more.
@@ -270,24 +271,24 @@ def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
         >>> latency_ratio([Turns(clock, clock)], 1).value
         0.5
     """
-    value, interval = _mean_ratio(
-        [np.log(np.divide(turns.medians(model), turns.medians(0))) for turns in rounds]
+    parts = rounds if len(rounds) > 1 else rounds[0].parts(ROUNDS)
+    return LatencyRatio(
+        *_mean_ratio([(turns.seconds[0], turns.seconds[model]) for turns in parts]),
+        *_mean_ratio([(turns.processors[0], turns.processors[model]) for turns in parts]),
     )
-    processor, of_processor = _mean_ratio([_processor_logs(turns, model) for turns in rounds])
-    return LatencyRatio(value, interval, processor, of_processor)
 
 
-def _mean_ratio(logs: Sequence[Float64Array]) -> tuple[float, Interval | None]:
-    means = np.array([turns.mean() for turns in logs])
-    found = mean_interval(means if len(logs) > 1 else logs[0])
+def _mean_ratio(parts: Sequence[tuple[RunsOfTurns, RunsOfTurns]]) -> tuple[float, Interval | None]:
+    logs = np.array([np.log(_fast(above) / _fast(below)) for below, above in parts])
+    found = mean_interval(logs)
     interval = replace(found, low=float(np.exp(found.low)), high=float(np.exp(found.high))) if found else None
-    return float(np.exp(means.mean())), interval
+    return float(np.exp(logs.mean())), interval
 
 
-def _processor_logs(turns: Turns, model: int) -> Float64Array:
-    tiny = np.finfo(np.float64).tiny
-    above, below = (np.maximum(turns.processor_medians(index), tiny) for index in (model, 0))
-    return np.log(above / below)
+def _fast(turns: RunsOfTurns) -> float:
+    """Return what a tenth of the runs did not exceed; a processor's clock may read 0."""
+    found = np.percentile([run for runs in turns for run in runs], FAST)
+    return max(float(found), float(np.finfo(np.float64).tiny))
 
 
 def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 from ptq_cli.core.telling_times import SHORTEST_RUN
 from ptq_cli.models.files.stored import StoredModel
@@ -12,13 +11,13 @@ from ptq_cli.report.document.times import latency_verdict
 from ptq_cli.report.evaluation.speed.latency import LatencyRatio, Scenario, latency_ratio, opener
 from ptq_cli.runtime.engines.engine import Engine
 from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME
-from ptq_cli.runtime.rounds import take_rounds
-from ptq_cli.runtime.turns import Batch, Turns, take_turns
+from ptq_cli.runtime.rounds import LEAST_ROUNDS, take_rounds
+from ptq_cli.runtime.turns import Batch, Turns
 
 SECONDS = 3.0
 """How long an evaluation measures at most, about, where nothing depends on the result."""
-ENOUGH_RUNS = 90
-"""Of each model, which small ones have done long before, unless the machine is too busy to tell: 30 turns."""
+ENOUGH_RUNS = 24
+"""Of each model in one of several rounds, which small ones have done long before: eight turns."""
 LIMITED_SECONDS = 10.0
 """How long it measures if there is a limit on the latency."""
 
@@ -80,7 +79,7 @@ def take_latency_turns(
     """Let models take turns: for as long as ``ptq bench`` does if a limit depends on it, otherwise briefly.
 
     Edge case:
-        Where the machine is too busy to tell, they take more turns, for as long as ``SECONDS`` says.
+        Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
 
     Args:
         models: the float one first.
@@ -92,19 +91,16 @@ def take_latency_turns(
     Raises:
         RuntimeFailedError: a model cannot be loaded or run.
     """
-    open_sessions = opener(models, Scenario(inputs, threads, engine=engine))
-    if limited:
-        rounds = list(take_rounds(open_sessions, len(models), inputs, seconds=LIMITED_SECONDS))
-        return LatencyTurns(rounds, threads=threads)
-    sessions, end = open_sessions(range(len(models))), perf_counter() + SECONDS
-    turns = take_turns(sessions, inputs, seconds=SECONDS, most_runs=ENOUGH_RUNS)
-    while (found := LatencyTurns([turns], threads=threads)).is_unclear and perf_counter() < end:
-        more = take_turns(sessions, inputs, seconds=end - perf_counter(), most_runs=ENOUGH_RUNS)
-        turns = Turns(_joined(turns.seconds, more.seconds), _joined(turns.processors, more.processors))
-    return found
-
-
-def _joined(
-    first: Sequence[tuple[tuple[float, ...], ...]], second: Sequence[tuple[tuple[float, ...], ...]]
-) -> tuple[tuple[tuple[float, ...], ...], ...]:
-    return tuple(one + other for one, other in zip(first, second, strict=True))
+    rounds: list[Turns] = []
+    for turns in take_rounds(
+        opener(models, Scenario(inputs, threads, engine=engine)),
+        len(models),
+        inputs,
+        seconds=LIMITED_SECONDS if limited else SECONDS,
+        most_runs=None if limited else ENOUGH_RUNS,
+    ):
+        rounds.append(turns)
+        each_was_first = len(rounds) >= LEAST_ROUNDS and len(rounds) % len(models) == 0
+        if not limited and each_was_first and not LatencyTurns(rounds, threads=threads).is_unclear:
+            break
+    return LatencyTurns(rounds, threads=threads)

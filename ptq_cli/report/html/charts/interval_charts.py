@@ -11,7 +11,7 @@ from ptq_cli.report.html.charts.axis_scale import Scale, widened
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.text.gate_summary import doubt_text, row_of
-from ptq_cli.report.text.summary import format_drop, format_interval, format_value
+from ptq_cli.report.text.summary import format_drop, format_interval, format_value, metric_labels
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
 MOST_CLASSES = 100
@@ -76,13 +76,15 @@ def metric_rows(report: Report) -> tuple[tuple[MetricRow, ...], tuple[MetricRow,
     """
     paired = [metric for metric in report.metrics if metric.drop is not None]
     shares = _drop_domain([metric for metric in paired if metric.unit == "share"])
-    compared = [metric for metric in report.metrics if metric.drop is None]
+    compared, labels = [metric for metric in report.metrics if metric.drop is None], metric_labels(report)
     return (
         tuple(
-            _paired_row(metric, shares if metric.unit == "share" else _drop_domain([metric]))
+            _paired_row(
+                metric, labels[metric.name], shares if metric.unit == "share" else _drop_domain([metric])
+            )
             for metric in paired
         ),
-        tuple(_compared_row(metric) for metric in compared),
+        tuple(_compared_row(metric, labels[metric.name]) for metric in compared),
     )
 
 
@@ -91,14 +93,14 @@ def gate_rows(report: Report) -> tuple[GateRow, ...]:
     return tuple(_gate_row(report, gate) for gate in report.gates)
 
 
-def _paired_row(metric: Measurement, domain: Domain | None) -> MetricRow:
+def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> MetricRow:
     drop, before = metric.drop, metric.float_value
     if drop is None or before is None:
         raise ValueError("expected a metric that has a value for each model")
     interval = format_interval(metric.drop_interval, metric.unit)
     pytorch = metric.pytorch_value
     return MetricRow(
-        name=metric.name,
+        name=label,
         float_value=format_value(before, metric.unit),
         quantized_value=format_value(metric.quantized_value, metric.unit),
         drop=format_drop(drop, metric.unit),
@@ -144,14 +146,14 @@ def _flips_text(flips: Flips) -> str:
     return f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}"
 
 
-def _compared_row(metric: Measurement) -> MetricRow:
+def _compared_row(metric: Measurement, label: str) -> MetricRow:
     interval = format_interval(metric.quantized_interval, metric.unit)
     found = metric.quantized_interval
     domain = _domain([found.low, found.high, metric.quantized_value]) if found is not None else None
     value = format_value(metric.quantized_value, metric.unit)
     strip = _strip(metric.quantized_value, found, domain, interval)
     return MetricRow(
-        name=metric.name,
+        name=label,
         float_value="",
         quantized_value=value,
         drop="",
@@ -169,7 +171,7 @@ def _gate_row(report: Report, gate: GateResult) -> GateRow:
     # The scale of a size or a drop starts at 0.
     from_zero = [] if gate.kind == "min" else [0.0]
     domain = _domain([gate.limit, gate.value, *ends, *from_zero])
-    doubt = doubt_text(gate, report.evaluation.samples) if undecided else ""
+    doubt = doubt_text(gate, report) if undecided else ""
     strip = _strip(gate.value, gate.interval, domain, interval or value, reference=gate.limit)
     return GateRow(
         what=what,

@@ -22,6 +22,9 @@ BLOCK_MEMORY = 32 << 20
 FEWEST_BLOCKS = 20
 """Of fewer nothing is known about those that were not drawn."""
 
+MOST_COLUMNS = 10
+"""Numbers of a sample that may have a unit each; more are scores of classes, or a vector, on one scale."""
+
 MOST_RESAMPLED = 8
 """Channels, the worst ones, among which a resample looks for its worst."""
 
@@ -32,6 +35,10 @@ class WorstChannelSqnr:
     A channel is one index along axis 1 or along the last axis, whichever is shorter; along axis 1 if both
     are equal. It is a class, a color, or a coordinate of a box. An SQNR of the whole output hides a channel
     of small values beside channels of large ones.
+
+    If a sample has one vector of more than ten numbers, such as scores of classes, the numerator is the mean
+    of all channels: scores are compared with one another, and one that happens to be near 0 for every sample
+    is not lost because its noise is larger than itself.
 
     Shapes:
         update: [N, channels, ...] or [N, ..., channels], both the same.
@@ -62,6 +69,7 @@ class WorstChannelSqnr:
         self._axis = 0
         """That of the channels; 0 before the first batch tells."""
         self._first = 0
+        self._is_vector = False
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
@@ -73,6 +81,7 @@ class WorstChannelSqnr:
         if not self._axis:
             last = float_output.ndim - 1
             self._axis = last if float_output.shape[last] < float_output.shape[1] else 1
+            self._is_vector = last == 1 and float_output.shape[1] > MOST_COLUMNS
             self._sums = BlockSums(_most_blocks(float_output.shape[self._axis]))
             self._sums.start_at(self._first)
         together = max(1, BLOCK // max(1, float_output[:1].size))
@@ -97,12 +106,12 @@ class WorstChannelSqnr:
         found = self._ratios()
         if found.size and found.min() < math.inf:
             return float(found.min())
-        signal, noise = self._sums.blocks().sum(axis=(0, 2))
+        signal, noise = self._blocks().sum(axis=(0, 2))
         return -math.inf if noise > 0 and signal == 0 else math.inf
 
     def resampling(self) -> SampleSums | str:
         """The worst channels' signal and noise in each block; their smallest ratio is the value."""
-        blocks, together = self._sums.blocks(), self._sums.samples_per_block
+        blocks, together = self._blocks(), self._sums.samples_per_block
         if together > 1 and self._sums.most < FEWEST_BLOCKS:
             return "it has too many channels to keep their sums for blocks of samples"
         worst = np.argsort(self._ratios(), kind="stable")[:MOST_RESAMPLED]
@@ -111,7 +120,11 @@ class WorstChannelSqnr:
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        return {**self._sums.state(), "axis": np.array(self._axis)}
+        return {
+            **self._sums.state(),
+            "axis": np.array(self._axis),
+            "is_vector": np.array(self._is_vector),
+        }
 
     def load_state(self, state: State) -> None:
         """Go on from what a checkpoint held."""
@@ -131,11 +144,20 @@ class WorstChannelSqnr:
         if len(axes) != 1:
             raise ValueError(f"channels are on axes {sorted(axes)}")
         (self._axis,) = axes
+        self._is_vector = any(bool(state["is_vector"]) for state in states)
         self._sums.join(list(states))
 
     def _ratios(self) -> Float64Array:
         """Return each channel's ratio in dB; inf for one without noise or without values."""
-        return _ratio(*self._sums.blocks().sum(axis=0))
+        return _ratio(*self._blocks().sum(axis=0))
+
+    def _blocks(self) -> Float64Array:
+        """Return the energy that each channel's noise is compared with, and the noise, of each block."""
+        blocks = self._sums.blocks()
+        if self._is_vector:
+            blocks = blocks.copy()
+            blocks[:, 0] = blocks[:, 0].mean(axis=1, keepdims=True)
+        return blocks
 
 
 def _most_blocks(channels: int) -> int:

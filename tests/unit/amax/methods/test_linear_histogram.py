@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from ptq_cli.amax.methods.linear_histogram import histogram_of_values, linear_view, side_candidates
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(44)
 NORMAL = RNG.normal(size=50_000).astype(np.float32)
@@ -17,7 +18,7 @@ ARRAYS = {
     "integers": RNG.integers(-100, 100, size=5000).astype(np.float32),
     "power of two at the top": np.append(NORMAL, np.float32(8)),
 }
-each_array = pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+each_array = each_case("values", ARRAYS.values(), ids=ARRAYS)
 VALUES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
 
 
@@ -34,7 +35,7 @@ def sandwiched(counts, exact):
 
 
 @each_array
-@pytest.mark.parametrize("bins", [64, 777, 2048])
+@each_case("bins", [64, 777, 2048])
 def test_view_puts_every_value_within_one_bin_of_its_own(values, bins):
     view, exact = linear_view(statistics_of(values), bins), histogram_of_values(values, bins)
 
@@ -122,8 +123,8 @@ def test_ranges_alone_have_no_view():
         linear_view(collector.statistics())
 
 
-@pytest.mark.parametrize(
-    ("occupied", "start_bin", "stride", "kept"),
+@each_case(
+    "occupied, start_bin, stride, kept",
     [
         (6, 2, 1, [2, 3, 4, 5, 6]),
         (6, 2, 3, [2, 5, 6]),

@@ -1,10 +1,10 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.methods.max import max_amax
 from ptq_cli.collectors.max_collector import MaxCollector
+from tests.each_case import each_case
 
 FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1)
 
@@ -20,8 +20,8 @@ def test_is_the_largest_magnitude(values):
     assert max_amax(statistics_of(values)) == np.abs(np.asarray(values, np.float32)).max()
 
 
-@pytest.mark.parametrize(
-    ("values", "amax"),
+@each_case(
+    "values, amax",
     [
         ([2.0, 3.0], 3.0),
         ([-2.0, -3.0], 3.0),

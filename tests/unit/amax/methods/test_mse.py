@@ -10,6 +10,7 @@ from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.core.numbers.arithmetic import fake_quantize, parameters_from_range
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(46)
 NORMAL = RNG.normal(size=60_000).astype(np.float32)
@@ -21,7 +22,7 @@ ARRAYS = {
     "outliers": np.append(NORMAL, [40.0, -8.0]).astype(np.float32),
     "gelu-like": np.where(NORMAL > 0, NORMAL, NORMAL / 20).astype(np.float32),
 }
-each_array = pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+each_array = each_case("values", ARRAYS.values(), ids=ARRAYS)
 COUNTS = st.lists(st.integers(0, 1000), min_size=24, max_size=24)
 
 
@@ -111,8 +112,8 @@ def real_error(values, choice, format, symmetric):
 
 
 @each_array
-@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "asymmetric"])
-@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8, 9, 10, 12, 16])
+@each_case("symmetric", [True, False], ids=["symmetric", "asymmetric"])
+@each_case("bits", [2, 3, 4, 6, 8, 9, 10, 12, 16])
 def test_real_error_is_never_above_that_of_other_methods(values, bits, symmetric):
     format, statistics = IntegerFormat(bits, signed=symmetric), statistics_of(values)
 
@@ -130,7 +131,7 @@ def test_real_error_is_never_above_that_of_other_methods(values, bits, symmetric
 
 
 @each_array
-@pytest.mark.parametrize("bits", [4, 8])
+@each_case("bits", [4, 8])
 def test_real_error_is_near_the_best_there_is(values, bits):
     format = IntegerFormat(bits, signed=False)
     choice = mse_range(histogram_of_values(values), format)
@@ -146,7 +147,7 @@ def test_real_error_is_near_the_best_there_is(values, bits):
     assert real_error(values, choice, format, symmetric=False) <= best * 1.01
 
 
-@pytest.mark.parametrize("bits", [8, 9, 10, 11, 12, 16])
+@each_case("bits", [8, 9, 10, 11, 12, 16])
 def test_more_bits_never_narrow_the_range_of_a_smooth_tensor(bits):
     histogram = histogram_of_values(NORMAL)
 

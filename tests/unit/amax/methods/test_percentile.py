@@ -12,6 +12,7 @@ from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
 from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(43)
 NORMAL = RNG.normal(size=20_000).astype(np.float32)
@@ -31,8 +32,8 @@ def statistics_of(values):
     return collector.statistics()
 
 
-@pytest.mark.parametrize("percentile", [10, 50, 75, 90, 99, 99.9, 99.99, 99.999, 100])
-@pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+@each_case("percentile", [10, 50, 75, 90, 99, 99.9, 99.99, 99.999, 100])
+@each_case("values", ARRAYS.values(), ids=ARRAYS)
 def test_follows_the_sorted_values_within_a_bin(values, percentile):
     magnitudes = np.sort(np.abs(values))
     # numpy.percentile with "inverted_cdf", but for its float64 rank, which is one too high for 99.9 %.
@@ -45,7 +46,7 @@ def test_follows_the_sorted_values_within_a_bin(values, percentile):
     assert exact <= found <= exact + magnitudes.max() / 2048
 
 
-@pytest.mark.parametrize("values", ARRAYS.values(), ids=ARRAYS)
+@each_case("values", ARRAYS.values(), ids=ARRAYS)
 def test_hundred_is_exactly_the_maximum(values):
     assert percentile_amax(statistics_of(values), 100.0) == np.abs(values).max()
 
@@ -83,8 +84,8 @@ def test_both_signs_count_as_one_magnitude():
     assert percentile_amax(statistics_of([-1.0, 1.0, -2.0, 2.0]), 50.0) == pytest.approx(1, rel=1 / 512)
 
 
-@pytest.mark.parametrize(
-    ("percentile", "count", "rank"),
+@each_case(
+    "percentile, count, rank",
     [(99.9, 10**9, 999_000_000), (99.999, 10**8, 99_999_000), (33.3, 1000, 333), (33.3, 1001, 334)],
 )
 def test_rank_is_exact_however_many_values_there_are(percentile, count, rank):

@@ -4,6 +4,7 @@ import pytest
 from ptq_cli.calibdata.arrays.npy_file import NpyDataset
 from ptq_cli.core.errors import DataFormatError, InputFileError
 from ptq_cli.core.read_files import sha256_file
+from tests.each_case import each_case
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_big_endian_becomes_native(tmp_path):
     np.testing.assert_array_equal(batch.inputs[""], values)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "uint8", "float16", "int64", "float64"])
+@each_case("dtype", ["bool", "uint8", "float16", "int64", "float64"])
 def test_dtypes_pass_as_they_are(tmp_path, dtype):
     values = np.array([[0, 1], [1, 0]], dtype)
     np.save(tmp_path / "x.npy", values)

@@ -6,6 +6,7 @@ import pytest
 
 from ptq_cli.calibdata.arrays.npy_header import MAX_HEADER_BYTES, ArrayHeader, read_header, require_size
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
+from tests.each_case import each_case
 
 
 def stream_of(array):
@@ -74,7 +75,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+@each_case("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_header_is_a_format_error(text):
     with pytest.raises(DataFormatError, match=": it "):
         read_header(stream_with(text), "it")
@@ -93,7 +94,7 @@ def test_length_field_is_not_trusted():
     assert MAX_HEADER_BYTES < 2**16
 
 
-@pytest.mark.parametrize("length", [0, 3, 7, 8, 9, 10, 40])
+@each_case("length", [0, 3, 7, 8, 9, 10, 40])
 def test_truncated_header(length):
     content = stream_of(np.zeros((5, 3))).getvalue()[:length]
     with pytest.raises(DataFormatError):

@@ -6,6 +6,7 @@ import torch
 
 from ptq_cli.calibdata.callables.yielded import as_batch
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
+from tests.each_case import each_case
 
 
 def batch_from(value):
@@ -73,7 +74,7 @@ NO_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize(("value", "message"), NO_ARRAYS.values(), ids=NO_ARRAYS.keys())
+@each_case("value, message", NO_ARRAYS.values(), ids=NO_ARRAYS.keys())
 def test_what_is_no_array_is_named(value, message):
     with pytest.raises(DataFormatError, match=message):
         batch_from(value)
@@ -93,7 +94,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(("value", "names", "labeled"), FORMS.values(), ids=FORMS)
+@each_case("value, names, labeled", FORMS.values(), ids=FORMS)
 def test_forms_of_a_batch(value, names, labeled):
     batch = batch_from(value)
     assert (list(batch.inputs), batch.labels is not None, batch.size) == (names, labeled, 2)

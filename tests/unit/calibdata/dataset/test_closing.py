@@ -11,6 +11,7 @@ from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.errors import NonFiniteDataError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.pipeline.calibration.measure import checked
+from tests.each_case import each_case
 
 SPEC = TensorSpec("x", np.dtype(np.float32), (None, 2))
 
@@ -32,7 +33,7 @@ def is_closed(generator):
     return generator.gi_frame is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "wrap",
     [
         lambda source: bind_inputs(source, [SPEC]),

@@ -4,6 +4,7 @@ import pytest
 from ptq_cli.calibdata.arrays.npz_file import NpzDataset
 from ptq_cli.calibdata.dataset.labels import as_labels, find_label, is_class_index, require_labels
 from ptq_cli.core.errors import LabelError
+from tests.each_case import each_case
 
 
 @pytest.mark.parametrize("name", ["label", "labels"])
@@ -11,7 +12,7 @@ def test_both_names_are_known(name):
     assert find_label(["x", name], "it") == name
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "uint64"])
+@each_case("dtype", ["uint8", "int32", "int64", "uint64"])
 def test_labels_become_int64(dtype):
     labels = as_labels(np.array([1, 2], dtype), 2, "it")
     assert labels.dtype == np.int64

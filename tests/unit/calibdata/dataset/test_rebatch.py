@@ -1,8 +1,8 @@
 import numpy as np
-import pytest
 
 from ptq_cli.calibdata.dataset.batch import Batch
 from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
+from tests.each_case import each_case
 
 
 def batch_of(start, size, width=2, labels=True):
@@ -20,8 +20,8 @@ def each(batches):
     yield from batches
 
 
-@pytest.mark.parametrize(
-    ("sizes", "batch_size", "result"),
+@each_case(
+    "sizes, batch_size, result",
     [
         ((3, 3, 1), 2, [2, 2, 2, 1]),
         ((3, 3), 3, [3, 3]),

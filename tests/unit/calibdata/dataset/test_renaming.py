@@ -49,6 +49,24 @@ def test_names_that_are_right_already_stay(pair, tmp_path):
     assert rename_arrays(dataset, {"image": "x"}) is dataset
 
 
+def test_a_name_that_is_required_is_in_the_data(pair, tmp_path):
+    message = r"--rename x=a: '.*' has no array 'x'"
+    with pytest.raises(DataNameError, match=message) as error:
+        rename_arrays(pair, {"x": "a", "target": "label"}, required=["x", "target"])
+    assert error.value.hint == "its arrays: 'a', 'b', 'target'"
+    np.save(tmp_path / "x.npy", A)
+    with pytest.raises(DataNameError, match=r"--rename image=x: the one array of '.*x\.npy' has no name"):
+        rename_arrays(NpyDataset(str(tmp_path / "x.npy")), {"image": "x"}, required=["image"])
+
+
+def test_a_new_name_is_that_of_an_input(pair):
+    dataset = rename_arrays(pair, {"a": "x", "b": "y", "target": "label"})
+    assert dataset.renamed == {"a": "x", "b": "y", "target": "label"}
+    with pytest.raises(DataNameError, match=r"--rename b=y: the model has no input 'y'") as error:
+        bind_inputs(dataset, [TensorSpec("x", np.dtype("float32"), (None, 2))])
+    assert error.value.hint == "the model's inputs: 'x'; labels are named 'label'"
+
+
 REFUSED = {
     "unknown": ({"aa": "x"}, DataNameError, r"has no array 'aa' \(did you mean 'a'\?\)"),
     "two of one name": ({"a": "b"}, DataNameError, "arrays 'a' and 'b' of .* would both be 'b'"),

@@ -16,6 +16,7 @@ from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, WHOLE, Selection, S
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
+from tests.each_case import each_case
 from tests.unit.calibdata.conftest import npy, tar_bytes
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
@@ -34,8 +35,8 @@ def test_a_shard_is_read(text, number, count):
     assert parse_shard(text) == Shard(number, count)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@each_case(
+    "text, says",
     [
         ("0/8", "there is no shard '0/8': 8 shards are numbered from 1 to 8"),
         ("9/8", "there is no shard '9/8': 8 shards are numbered from 1 to 8"),
@@ -134,9 +135,9 @@ def every_source(tmp_path: Path) -> list[str]:
     return [str(tmp_path / name) for name in SOURCES]
 
 
-@pytest.mark.parametrize("source", range(len(SOURCES)), ids=SOURCES)
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 50])
-@pytest.mark.parametrize("selection", SELECTIONS, ids=IDS)
+@each_case("source", range(len(SOURCES)), ids=SOURCES)
+@each_case("batch_size", [1, 3, 4, 50])
+@each_case("selection", SELECTIONS, ids=IDS)
 def test_the_batches_of_a_selection_are_those_of_the_whole(tmp_path, source, batch_size, selection):
     text = TextSettings(tokenizer=str(tmp_path / "words.json"), window=3)
     dataset = open_dataset(every_source(tmp_path)[source], ImageSettings(), text, samples=21)
@@ -170,8 +171,8 @@ def test_rows_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
     assert [(position - 128) // 80 for position in read] == [30, 80]
 
 
-@pytest.mark.parametrize("sizes", [(3, 3, 1), (1,) * 9, (10,), (2, 7), (5, 1, 5)])
-@pytest.mark.parametrize("selection", SELECTIONS, ids=IDS)
+@each_case("sizes", [(3, 3, 1), (1,) * 9, (10,), (2, 7), (5, 1, 5)])
+@each_case("selection", SELECTIONS, ids=IDS)
 def test_batches_of_other_shapes_count_as_they_do_in_the_whole(sizes, selection):
     def parts():
         start = 0

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ptq_cli.calibdata.arrays.npz_file import NpzDataset
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from tests.each_case import each_case
 
 
 @given(
@@ -25,7 +26,7 @@ def test_a_sample_is_aside_whatever_comes_before_it(share, first, count, unit):
     assert all(len(set(whole[numbers == number].tolist())) == 1 for number in np.unique(numbers))
 
 
-@pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.9])
+@each_case("share", [0.1, 0.25, 0.5, 0.9])
 def test_the_share_is_exact_and_follows_no_period(share):
     found = Division(share).aside(0, 10_000)
     assert np.count_nonzero(found) == share * 10_000

@@ -11,6 +11,7 @@ from ptq_cli.calibdata.dataset.shard_files import (
     require_files,
 )
 from ptq_cli.core.errors import DataFormatError, InputFileError
+from tests.each_case import each_case
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def make(tmp_path):
     return build
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
+@each_case(
+    "pattern, names",
     [
         ("t-{0..2}.tar", ["t-0.tar", "t-1.tar", "t-2.tar"]),
         ("t-{08..11}.tar", ["t-08.tar", "t-09.tar", "t-10.tar", "t-11.tar"]),
@@ -41,7 +42,7 @@ def test_patterns(pattern, names):
     assert expand_ranges(pattern) == names
 
 
-@pytest.mark.parametrize("name", ["t-{a..b}.tar", "t-{1,2}.tar", "../t.tar", "t-{1..}.tar", "t-{1.2}.tar"])
+@each_case("name", ["t-{a..b}.tar", "t-{1,2}.tar", "../t.tar", "t-{1..}.tar", "t-{1.2}.tar"])
 def test_what_is_no_pattern(name):
     assert not has_range(name)
 

@@ -5,6 +5,7 @@ import pytest
 from ptq_cli.calibdata.images.checked_settings import check_image_settings, crop_box, fixed_size, resized
 from ptq_cli.core.errors import DamagedSampleError, RecipeValueError
 from ptq_cli.recipe.sections.input_sections import ImageSettings
+from tests.each_case import each_case
 
 REFUSED = {
     "mode": (ImageSettings(mode="rgb"), r"image\.mode 'rgb' is unknown \(did you mean 'RGB'\?\)"),
@@ -33,7 +34,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("settings", "message"), REFUSED.values(), ids=REFUSED.keys())
+@each_case("settings, message", REFUSED.values(), ids=REFUSED.keys())
 def test_refused(settings, message):
     with pytest.raises(RecipeValueError, match=message):
         check_image_settings(settings)
@@ -53,21 +54,21 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("settings", ACCEPTED.values(), ids=ACCEPTED.keys())
+@each_case("settings", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_accepted(settings):
     check_image_settings(settings)
 
 
-@pytest.mark.parametrize(
-    ("resize", "crop", "size"),
+@each_case(
+    "resize, crop, size",
     [([], [], None), ([8], [], None), ([8, 9], [], (8, 9)), ([8, 9], [4, 5], (4, 5)), ([], [4, 5], (4, 5))],
 )
 def test_fixed_size_is_that_of_the_last_step(resize, crop, size):
     assert fixed_size(ImageSettings(resize=resize, crop=crop)) == size
 
 
-@pytest.mark.parametrize(
-    ("size", "resize", "result"),
+@each_case(
+    "size, resize, result",
     [
         ((100, 201), [50], (50, 100)),
         ((201, 100), [50], (100, 50)),

@@ -9,6 +9,7 @@ from PIL import Image
 from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, RecipeValueError
 from ptq_cli.recipe.sections.input_sections import ImageSettings
+from tests.each_case import each_case
 
 NAME = "image 'a.jpg' of 'calib'"
 
@@ -63,7 +64,7 @@ def test_content_counts_not_the_suffix(tmp_path):
     assert decode_image(str(path), NAME, ImageSettings())[0, 0].tolist() == [9, 8, 7]
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
+@each_case("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
 def test_modes_become_rgb(tmp_path, mode):
     path = tmp_path / "image"
     Image.new("RGB", (2, 2), (255, 255, 255)).convert(mode).save(path, "TIFF")

@@ -10,6 +10,7 @@ from ptq_cli.calibdata.images.normalizing import normalize
 from ptq_cli.calibdata.images.thumbnails import LARGEST, thumbnail
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections.input_sections import ImageSettings
+from tests.each_case import each_case
 
 STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
 
@@ -26,8 +27,8 @@ def smooth(height: int = 24, width: int = 32, channels: int = 3) -> Array:
     return np.stack(shades[:channels], axis=-1).astype(np.uint8)
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("mode", ["RGB", "BGR"])
+@each_case("layout", ["NCHW", "NHWC"])
+@each_case("mode", ["RGB", "BGR"])
 def test_the_image_settings_are_undone(mode: str, layout: str) -> None:
     settings = ImageSettings(mode=mode, layout=layout, **STATISTICS)
     picture = smooth()
@@ -42,7 +43,7 @@ def test_gray() -> None:
     assert np.abs(pixels_of(thumbnail(sample, settings)) - picture[..., 0]).max() <= 4
 
 
-@pytest.mark.parametrize("shape", [(3, 20, 24), (20, 24, 3), (1, 20, 24), (20, 24)], ids=str)
+@each_case("shape", [(3, 20, 24), (20, 24, 3), (1, 20, 24), (20, 24)], ids=str)
 def test_what_other_settings_made_is_stretched(shape: tuple[int, ...]) -> None:
     sample = np.linspace(-300.0, 900.0, int(np.prod(shape))).reshape(shape).astype(np.float32)
     found = pixels_of(thumbnail(sample, ImageSettings()))
@@ -55,7 +56,7 @@ def test_a_large_picture_becomes_small_and_keeps_its_shape() -> None:
     assert found.shape == (LARGEST // 2, LARGEST, 3)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "sample",
     [
         np.zeros(40),

@@ -12,6 +12,7 @@ import pytest
 
 from ptq_cli.calibdata.tar.archive_stream import MAX_NAME_BYTES, tar_members
 from ptq_cli.core.errors import DataFormatError
+from tests.each_case import each_case
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 MEMBERS = [("a/1.cls", b"1"), ("b", bytes(512)), ("c", b""), ("d", b"x" * 700)]
@@ -76,7 +77,7 @@ def test_size_of_a_pax_header():
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="there is no tar program")
-@pytest.mark.parametrize("form", ["ustar", "gnu", "pax", "v7"])
+@each_case("form", ["ustar", "gnu", "pax", "v7"])
 def test_archives_of_the_tar_program(tmp_path, form):
     (tmp_path / "data").mkdir()
     for name, content in (("1.cls", b"1"), ("1.jpg", b"xyz" * 999)):
@@ -98,8 +99,8 @@ def test_base_256_sizes():
     refused(bytes(block), "declares 1152921504606846976 bytes for 'a.cls'")
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
+@each_case(
+    "kind, says",
     [
         (tarfile.SYMTYPE, "a symbolic link"),
         (tarfile.LNKTYPE, "a link"),
@@ -150,7 +151,7 @@ def test_a_name_that_claims_gigabytes():
     refused(info.tobuf(), "declares 65537 bytes for a member's extended header")
 
 
-@pytest.mark.parametrize("records", [b"nonsense", b"99 path=a\n", b"0 path=a\n", b"9 path=ab", b"7 =abc\n"])
+@each_case("records", [b"nonsense", b"99 path=a\n", b"0 path=a\n", b"9 path=ab", b"7 =abc\n"])
 def test_damaged_extended_headers(records):
     refused(tar([(of_type(tarfile.XHDTYPE), records), ("1.cls", b"1")]), "damaged extended header")
 

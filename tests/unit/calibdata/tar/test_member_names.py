@@ -1,11 +1,10 @@
-import pytest
-
 from ptq_cli.calibdata.dataset.file_names import SUFFIXES
 from ptq_cli.calibdata.tar.member_names import Kind, Role, role_of, split_name
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("path", "parts"),
+@each_case(
+    "path, parts",
     [
         ("0001.jpg", ("0001", "jpg")),
         ("./cat/0001.jpg", ("./cat/0001", "jpg")),
@@ -22,14 +21,14 @@ def test_a_key_ends_at_the_first_dot_of_the_base_name(path, parts):
     assert split_name(path) == parts
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@each_case("suffix", SUFFIXES)
 def test_images(suffix):
     assert role_of(suffix[1:].upper()) == Role(Kind.IMAGE)
     assert role_of(f"pixels{suffix}") == Role(Kind.IMAGE, "pixels")
 
 
-@pytest.mark.parametrize(
-    ("extension", "role"),
+@each_case(
+    "extension, role",
     [
         ("npy", Role(Kind.ARRAY)),
         ("input_ids.npy", Role(Kind.ARRAY, "input_ids")),

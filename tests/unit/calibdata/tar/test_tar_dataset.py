@@ -108,6 +108,11 @@ def test_a_class_goes_before_json(save_tar):
     assert batch.labels.tolist() == [3]
 
 
+def test_a_byte_order_mark_is_no_part_of_a_class(save_tar):
+    (batch,) = open_tar(save_tar({"0.cls": b"\xef\xbb\xbf3", "0.jpg": png(1)})).batches(3)
+    assert batch.labels.tolist() == [3]
+
+
 @pytest.mark.parametrize("content", [b'{"label": "cat"}', b'{"width": 3}', b"[1]", b"true", b'"4"'])
 def test_json_without_a_label(save_tar, content):
     assert not open_tar(save_tar({"0.json": content, "0.png": png(1)})).has_labels

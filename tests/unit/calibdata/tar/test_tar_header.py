@@ -4,6 +4,7 @@ import pytest
 
 from ptq_cli.calibdata.tar.tar_header import is_tar_header, parse_header
 from ptq_cli.core.errors import DataFormatError
+from tests.each_case import each_case
 
 
 def header(**fields):
@@ -32,7 +33,7 @@ def test_the_prefix_belongs_to_the_name_of_posix_alone():
     assert parse_header(with_checksum(block), "it").name == b"a.jpg"
 
 
-@pytest.mark.parametrize("size", [b"9" * 11 + b"\0", b"-1234567890\0", b"\xff" * 12, b"0x10\0" + bytes(7)])
+@each_case("size", [b"9" * 11 + b"\0", b"-1234567890\0", b"\xff" * 12, b"0x10\0" + bytes(7)])
 def test_sizes_that_are_none(size):
     block = header()
     block[124:136] = size
@@ -40,7 +41,7 @@ def test_sizes_that_are_none(size):
         parse_header(with_checksum(block), "it")
 
 
-@pytest.mark.parametrize("checksum", [b"        ", b"\0" * 8, b"zzzzzz\0 ", b"-00001\0 ", b"7777777 "])
+@each_case("checksum", [b"        ", b"\0" * 8, b"zzzzzz\0 ", b"-00001\0 ", b"7777777 "])
 def test_checksums_that_are_none(checksum):
     block = header()
     block[148:156] = checksum
@@ -49,7 +50,7 @@ def test_checksums_that_are_none(checksum):
         parse_header(bytes(block), "it")
 
 
-@pytest.mark.parametrize("size", range(0, 512, 73))
+@each_case("size", range(0, 512, 73))
 def test_half_a_header(size):
     assert not is_tar_header(bytes(header())[:size])
     with pytest.raises(DataFormatError, match="truncated inside a header"):

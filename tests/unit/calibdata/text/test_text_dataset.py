@@ -67,6 +67,14 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text_or_a_tokenizer(story, words):
+    plain = only_batch(opened(story, words, window=7))
+    for path in (story, Path(words)):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    marked = only_batch(opened(story, words, window=7))
+    assert marked.inputs["input_ids"].tolist() == plain.inputs["input_ids"].tolist()
+
+
 def test_text_is_cut_into_windows_and_the_rest_is_dropped(story, words):
     batch = only_batch(opened(story, words, window=4))
     assert batch.inputs["input_ids"].tolist() == np.arange(12).reshape(3, 4).tolist()

@@ -8,6 +8,7 @@ import pytest
 from ptq_cli.cli.main import run
 from ptq_cli.cli.shown.tensor_tables import format_clipped
 from ptq_cli.report.text.numbers import format_share
+from tests.each_case import each_case
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'matplotlib'}"
 
@@ -37,8 +38,8 @@ print({HEAVY} & set(sys.modules), file=sys.stderr)"
     assert result.stderr.splitlines()[-1] == "set()"
 
 
-@pytest.mark.parametrize("total", [3, 1000, 10**6, 10**12])
-@pytest.mark.parametrize("count", [0, 1, 2])
+@each_case("total", [3, 1000, 10**6, 10**12])
+@each_case("count", [0, 1, 2])
 def test_a_share_is_0_or_100_only_where_it_is(count: int, total: int) -> None:
     assert (format_share(count, total) == "0 %") == (count == 0)
     assert (format_share(total - count, total) == "100 %") == (count == 0)
@@ -47,7 +48,7 @@ def test_a_share_is_0_or_100_only_where_it_is(count: int, total: int) -> None:
 SHARES = {1: "0.0001 %", 12: "0.0012 %", 12_345: "1.23 %", 998_990: "99.9 %", 999_990: "99.999 %"}
 
 
-@pytest.mark.parametrize(("count", "text"), SHARES.items())
+@each_case("count, text", SHARES.items())
 def test_a_share_has_the_digits_that_tell(count: int, text: str) -> None:
     assert format_share(count, 10**6) == text
 

@@ -62,7 +62,7 @@ COMPLETED: dict[str, list[str]] = {
     "ptq calibrate --method ": plain(["histogram", "max"]),
     "ptq calibrate --device c": plain(["cpu", "cuda"]),
     "ptq quantize --target ": plain(target_names()),
-    "ptq export --target ort-cpu-": plain(["ort-cpu-avx2"]),
+    "ptq export --target ort-": plain(["ort-cpu"]),
     "ptq verify --target my": ["file,my"],
     "ptq evaluate --metric ": plain([*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS]),
     "ptq analyze --metric metrics.py": ["file,metrics.py"],
@@ -138,4 +138,4 @@ _ptq_completion ptq; echo "${COMPREPLY[@]}"; complete -p ptq"""
         text=True,
         check=True,
     )
-    assert result.stdout == "ort-cpu ort-cpu-avx2\ncomplete -o nosort -F _ptq_completion ptq\n"
+    assert result.stdout == "ort-cpu\ncomplete -o nosort -F _ptq_completion ptq\n"

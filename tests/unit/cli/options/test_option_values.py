@@ -12,18 +12,15 @@ from ptq_cli.cli.shown.terminal.phrases import next_step, shown_path
 from ptq_cli.core.errors import GateError, UsageError
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.recipe.flags import FLAG_KEYS
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers"), [("1", [1]), ("224,224", [224, 224]), (" 3 , 4 ", [3, 4]), ([5], [5])]
-)
+@each_case("text, numbers", [("1", [1]), ("224,224", [224, 224]), (" 3 , 4 ", [3, 4]), ([5], [5])])
 def test_a_list_of_whole_numbers(text: Any, numbers: list[int]) -> None:
     assert NumberList(int).convert(text, None, None) == numbers
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"), [(int, "1.5"), (int, ""), (int, "1,,2"), (float, "a"), (int, "1;2")]
-)
+@each_case("kind, text", [(int, "1.5"), (int, ""), (int, "1,,2"), (float, "a"), (int, "1;2")])
 def test_what_is_no_list_of_numbers(kind: type[int], text: str) -> None:
     with pytest.raises(click.UsageError, match="is not a comma-separated list of"):
         NumberList(kind).convert(text, None, None)
@@ -41,7 +38,7 @@ def test_shapes(texts: tuple[str, ...], shapes: dict[str, list[int]]) -> None:
     assert parse_shapes(texts) == shapes
 
 
-@pytest.mark.parametrize("text", ["x", "=1,2", "x=", "x=1,a", "1,2", ""])
+@each_case("text", ["x", "=1,2", "x=", "x=1,a", "1,2", ""])
 def test_what_is_no_shape(text: str) -> None:
     with pytest.raises(UsageError, match="is not of the form NAME=N,N,…") as caught:
         parse_shapes((text,))
@@ -98,8 +95,8 @@ def test_the_next_step_names_the_run_directory(run: str, text: str) -> None:
     assert next_step("ptq evaluate", RunDirectory(Path(run))) == text
 
 
-@pytest.mark.parametrize(
-    ("run", "model", "text"),
+@each_case(
+    "run, model, text",
     [
         ("ptq-run", "w2.onnx", "next: ptq evaluate w2.onnx"),
         ("a run", "a model.onnx", "next: ptq evaluate 'a model.onnx' --run 'a run'"),

@@ -21,6 +21,7 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, OutputFileError
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(31)
 VALUES = RNG.normal(size=(16, 3)).astype(np.float32)
@@ -81,7 +82,7 @@ def message_of(path, content):
     return caught.value.message.replace(str(path), "FILE")
 
 
-@pytest.mark.parametrize("names", [list(STATISTICS), *[[name] for name in STATISTICS], []], ids=repr)
+@each_case("names", [list(STATISTICS), *[[name] for name in STATISTICS], []], ids=repr)
 def test_what_is_loaded_is_what_was_saved(tmp_path, names):
     calibration = Calibration(PROVENANCE, {name: STATISTICS[name] for name in names})
 
@@ -118,7 +119,7 @@ def test_file_is_plain_safetensors(tmp_path):
     assert header["provenance"]["samples"] == 16
 
 
-@pytest.mark.parametrize("version", [4, 2, "3", None])
+@each_case("version", [4, 2, "3", None])
 def test_other_format_version_names_both(tmp_path, version):
     # A newer ptq may keep other arrays; the version is what the user has to hear about.
     content = signed({**HEADER, "format_version": version}, {"other": np.zeros(1, np.float32)})
@@ -129,7 +130,7 @@ def test_other_format_version_names_both(tmp_path, version):
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     "metadata",
     [None, {"format": "pt"}, {"ptq": "{}"}, {"ptq": "[]"}, {"ptq": '{"format": "ptq.report"}'}],
     ids=["no metadata", "weights of a model", "no format", "a list", "another format"],
@@ -150,14 +151,12 @@ NOT_SAFETENSORS = {
 }
 
 
-@pytest.mark.parametrize("content", NOT_SAFETENSORS.values(), ids=NOT_SAFETENSORS)
+@each_case("content", NOT_SAFETENSORS.values(), ids=NOT_SAFETENSORS)
 def test_other_file_is_damaged(tmp_path, content):
     assert message_of(tmp_path / "c", content).startswith("'FILE' is damaged: ")
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 20_000, "{", "\xff", "1" * 5000], ids=["deep", "cut", "text", "digits"]
-)
+@each_case("text", ["[" * 20_000, "{", "\xff", "1" * 5000], ids=["deep", "cut", "text", "digits"])
 def test_damaged_json_within_is_damaged(tmp_path, text):
     content = save(ARRAYS, metadata={"ptq": text})
 
@@ -234,7 +233,7 @@ WRONG_HEADERS = {
 }
 
 
-@pytest.mark.parametrize(("header", "message"), WRONG_HEADERS.values(), ids=WRONG_HEADERS)
+@each_case("header, message", WRONG_HEADERS.values(), ids=WRONG_HEADERS)
 def test_header_that_cannot_be_is_damaged(tmp_path, header, message):
     found = message_of(tmp_path / "c", signed(header, ARRAYS))
 
@@ -290,7 +289,7 @@ WRONG_ARRAYS = {
 }
 
 
-@pytest.mark.parametrize(("arrays", "message"), WRONG_ARRAYS.values(), ids=WRONG_ARRAYS)
+@each_case("arrays, message", WRONG_ARRAYS.values(), ids=WRONG_ARRAYS)
 def test_arrays_that_cannot_be_are_damaged(tmp_path, arrays, message):
     found = message_of(tmp_path / "c", signed({**HEADER, "tensors": ONE_ENTRIES}, arrays))
 

@@ -11,6 +11,7 @@ from ptq_cli.collectors.artifact.calibration_file import load_calibration
 from ptq_cli.collectors.artifact.statistics_codec import flatten
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import CalibrationFileError
+from tests.each_case import each_case
 
 VALUES = np.random.default_rng(31).normal(size=(16, 3)).astype(np.float32)
 PROVENANCE = artifact.Provenance(
@@ -82,7 +83,7 @@ WRONG_CHANNELS = {
 }
 
 
-@pytest.mark.parametrize(("arrays", "message"), WRONG_CHANNELS.values(), ids=WRONG_CHANNELS)
+@each_case("arrays, message", WRONG_CHANNELS.values(), ids=WRONG_CHANNELS)
 def test_channels_that_cannot_be_are_damaged(tmp_path, arrays, message):
     found = message_of(tmp_path / "c", signed(CHANNEL_ENTRIES, arrays))
 

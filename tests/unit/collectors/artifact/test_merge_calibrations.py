@@ -11,6 +11,7 @@ from ptq_cli.collectors.artifact.merge_calibrations import Part, merge_calibrati
 from ptq_cli.collectors.artifact.share import Share
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(5)
 BATCHES = [RNG.normal(scale=2.0**index, size=(4, 3)).astype(np.float32) for index in range(7)]
@@ -51,7 +52,7 @@ def shards(of):
     return [shard(number, of) for number in range(1, of + 1)]
 
 
-@pytest.mark.parametrize("of", [1, 2, 3, 7, 9])
+@each_case("of", [1, 2, 3, 7, 9])
 def test_all_shards_are_the_whole(of):
     assert calibration_bytes(merge_calibrations(shards(of))) == calibration_bytes(WHOLE)
 
@@ -131,7 +132,7 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize(("changes", "says"), DIFFERENT.values(), ids=DIFFERENT)
+@each_case("changes, says", DIFFERENT.values(), ids=DIFFERENT)
 def test_what_differs_is_named(changes, says):
     with pytest.raises(MergeError) as caught:
         merge_calibrations([shard(1, 2), shard(2, 2, **changes)])

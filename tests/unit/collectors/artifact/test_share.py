@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
+from tests.each_case import each_case
 
 SHARES = [
     Share(8, {2: 4}, 32),
@@ -14,7 +15,7 @@ SHARES = [
 ]
 
 
-@pytest.mark.parametrize("share", [*SHARES, None], ids=repr)
+@each_case("share", [*SHARES, None], ids=repr)
 def test_what_is_read_is_what_was_written(share):
     assert table_to_share(json.loads(json.dumps(share_to_table(share)))) == share
 
@@ -24,8 +25,8 @@ def test_the_order_of_shards_does_not_show():
     assert json.dumps(share_to_table(one)) == json.dumps(share_to_table(two))
 
 
-@pytest.mark.parametrize(
-    ("share", "holds", "misses"),
+@each_case(
+    "share, holds, misses",
     [
         (Share(2, {1: 1}, 1), "shard 1 of 2", "shard 2 of 2"),
         (Share(4, {3: 1, 1: 1}, 1), "shards 1 and 3 of 4", "shards 2 and 4 of 4"),
@@ -75,7 +76,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("table", DAMAGED.values(), ids=DAMAGED)
+@each_case("table", DAMAGED.values(), ids=DAMAGED)
 def test_what_cannot_have_been_written_is_refused(table):
     with pytest.raises(ValueError, match=r"shards|holds"):
         table_to_share(table)

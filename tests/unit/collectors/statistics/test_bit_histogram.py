@@ -11,6 +11,7 @@ from ptq_cli.collectors.statistics.bit_histogram import (
     key_to_magnitude,
     thin,
 )
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(2)
 
@@ -22,7 +23,7 @@ def all_bins(largest):
     return from_values(values)
 
 
-@pytest.mark.parametrize("largest", [1.0, 1.9999, 6.0, 255.0, 1e-6, 3.4e38, 2.0**-20])
+@each_case("largest", [1.0, 1.9999, 6.0, 255.0, 1e-6, 3.4e38, 2.0**-20])
 def test_bin_is_never_wider_than_one_of_2048_linear_bins(largest):
     histogram = all_bins(largest)
 
@@ -31,7 +32,7 @@ def test_bin_is_never_wider_than_one_of_2048_linear_bins(largest):
     assert widths.max() <= np.float32(largest) / 2048
 
 
-@pytest.mark.parametrize("largest", [1.0, 1.9999, 6.0, 255.0, 1e-6, 3.4e38])
+@each_case("largest", [1.0, 1.9999, 6.0, 255.0, 1e-6, 3.4e38])
 def test_bins_above_a_256th_of_the_maximum_are_equally_wide(largest):
     histogram = all_bins(largest)
 
@@ -119,7 +120,7 @@ def test_magnitude_of_a_key_is_its_smallest_float():
     ]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "values",
     [[], [0.0], [1.0], [-1.0], [0.0, -1.0], [1e-45, 3e38], [-3e38, 1e-45], [0.1, 0.3, -0.7], [2.0**-149]],
     ids=str,

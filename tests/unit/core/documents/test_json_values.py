@@ -7,8 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode
+from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
+from tests.each_case import each_case
+
+
+def test_a_byte_order_mark_is_no_part_of_the_json():
+    assert strict_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def test_derived_keys_are_written_last_and_dictionaries_sorted() -> None:
     assert list(encode(TREE)["notes"]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, 0.1, 1e300, 5e-324, -0.0])
+@each_case("value", [math.inf, -math.inf, 0.1, 1e300, 5e-324, -0.0])
 def test_every_float_survives(value: float) -> None:
     assert through_json(float, value) == value
 
@@ -71,8 +76,8 @@ def broken(**changes: Any) -> dict[str, Any]:
 LEAF = encode(Leaf(1))
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
+@each_case(
+    "value, message",
     [
         ([], "the document is a list, expected an object"),
         (broken(kind="ash"), "'kind' is 'ash', expected 'oak' or 'elm'"),

@@ -13,6 +13,7 @@ from ptq_cli.core.numbers.arithmetic import (
 )
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
+from tests.each_case import each_case
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -39,23 +40,21 @@ class TestScaleFromAmax:
         assert scale_from_amax([0.0, ZERO_AMAX / 2, ZERO_AMAX], INT8).tolist() == [1.0, 1.0, 1.0]
         assert scale_from_amax(above, INT8) == above / np.float32(127)
 
-    @pytest.mark.parametrize("amax", [-1.0, np.nan, np.inf, -np.inf, 1e39, [1.0, -1e-9]])
+    @each_case("amax", [-1.0, np.nan, np.inf, -np.inf, 1e39, [1.0, -1e-9]])
     def test_refuses(self, amax):
         with pytest.raises(RecipeValueError, match="amax must be finite and not negative"):
             scale_from_amax(amax, INT8)
 
 
 class TestParametersFromRange:
-    @pytest.mark.parametrize(
-        ("low", "high", "zero_point"), [(0.0, 6.0, 0), (-6.0, 0.0, 255), (-1.0, 1.0, 128), (2.0, 6.0, 0)]
-    )
+    @each_case("low, high, zero_point", [(0.0, 6.0, 0), (-6.0, 0.0, 255), (-1.0, 1.0, 128), (2.0, 6.0, 0)])
     def test_zero_point(self, low, high, zero_point):
         assert int(parameters_from_range(low, high, UINT8).zero_point) == zero_point
 
     def test_signed_zero_point_of_a_positive_range_is_the_minimum(self):
         assert int(parameters_from_range(0.0, 6.0, INT8).zero_point) == -128
 
-    @pytest.mark.parametrize("high", np.random.default_rng(0).uniform(1e-3, 100, 50))
+    @each_case("high", np.random.default_rng(0).uniform(1e-3, 100, 50))
     def test_grid_never_reaches_above_the_upper_bound(self, high):
         found = parameters_from_range(0.0, high, UINT8)
         assert float(found.scale) * 255 <= high
@@ -87,9 +86,7 @@ class TestQuantize:
         found = quantize([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], parameters(1.0))
         assert found.tolist() == [0, 2, 2, 0, -2, -2]
 
-    @pytest.mark.parametrize(
-        ("format", "zero_point"), [(INT8, -128), (INT8, 0), (INT8_NARROW, 0), (UINT8, 0), (UINT8, 255)]
-    )
+    @each_case("format, zero_point", [(INT8, -128), (INT8, 0), (INT8_NARROW, 0), (UINT8, 0), (UINT8, 255)])
     def test_saturates_without_wrapping(self, format, zero_point):
         huge = np.array([np.inf, FLOAT32_MAX, 2.0**31, -(2.0**31), -FLOAT32_MAX, -np.inf])
         found = quantize(huge, parameters(1e-3, zero_point, format))
@@ -122,8 +119,8 @@ class TestDequantize:
         found = dequantize(np.array([-128, 127]), parameters(FLOAT32_MAX / 100))
         assert found.tolist() == [-np.inf, np.inf]
 
-    @pytest.mark.parametrize("bits", range(2, 17))
-    @pytest.mark.parametrize("signed", [True, False])
+    @each_case("bits", range(2, 17))
+    @each_case("signed", [True, False])
     def test_every_integer_survives_a_round_trip(self, bits, signed):
         format = IntegerFormat(bits, signed)
         integers = np.arange(format.qmin, format.qmax + 1)
@@ -141,7 +138,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize(("shape", "granularity"), SHAPES.values(), ids=SHAPES.keys())
+@each_case("shape, granularity", SHAPES.values(), ids=SHAPES.keys())
 def test_in_parts_the_same_bits_come_out(shape, granularity, monkeypatch):
     random = np.random.default_rng(0)
     x = random.standard_normal(shape).astype(np.float32)

@@ -3,10 +3,11 @@ import pytest
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.numbers.formats import BY_NAME, FLOATS, INT8, INT16, INTEGERS, UINT8, UINT16, IntegerFormat
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("bits", "signed", "narrow", "qmin", "qmax"),
+@each_case(
+    "bits, signed, narrow, qmin, qmax",
     [
         (2, True, False, -2, 1),
         (2, True, True, -1, 1),
@@ -26,8 +27,8 @@ def test_range(bits, signed, narrow, qmin, qmax):
     assert (format.qmin, format.qmax) == (qmin, qmax)
 
 
-@pytest.mark.parametrize("bits", range(2, 17))
-@pytest.mark.parametrize("signed", [True, False])
+@each_case("bits", range(2, 17))
+@each_case("signed", [True, False])
 def test_storage_holds_the_range(bits, signed):
     format = IntegerFormat(bits, signed)
     info = np.iinfo(format.storage)
@@ -36,7 +37,7 @@ def test_storage_holds_the_range(bits, signed):
     assert format.storage.itemsize == (1 if bits <= 8 else 2)
 
 
-@pytest.mark.parametrize("bits", [-1, 0, 1, 17])
+@each_case("bits", [-1, 0, 1, 17])
 def test_refuses_other_bits(bits):
     with pytest.raises(RecipeValueError, match=rf"{bits} bits is outside 2 to 16"):
         IntegerFormat(bits, signed=True)

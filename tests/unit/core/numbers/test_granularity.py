@@ -2,6 +2,7 @@ import pytest
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
+from tests.each_case import each_case
 
 
 def test_per_tensor():
@@ -11,8 +12,8 @@ def test_per_tensor():
     assert PerTensor().reduced_axes(()) == ()
 
 
-@pytest.mark.parametrize(
-    ("axis", "scale", "broadcast", "reduced"),
+@each_case(
+    "axis, scale, broadcast, reduced",
     [
         (0, (4,), (4, 1, 1), (1, 2)),
         (1, (3,), (1, 3, 1), (0, 2)),
@@ -28,8 +29,8 @@ def test_per_axis(axis, scale, broadcast, reduced):
     assert PerAxis(axis).reduced_axes(shape) == reduced
 
 
-@pytest.mark.parametrize("method", ["scale_shape", "broadcast_shape", "reduced_axes"])
-@pytest.mark.parametrize(("axis", "shape"), [(2, (4, 3)), (-3, (4, 3)), (0, ())])
+@each_case("method", ["scale_shape", "broadcast_shape", "reduced_axes"])
+@each_case("axis, shape", [(2, (4, 3)), (-3, (4, 3)), (0, ())])
 def test_refuses_an_axis_that_is_not_there(method, axis, shape):
     with pytest.raises(RecipeValueError, match=rf"axis {axis} is outside a tensor of shape"):
         getattr(PerAxis(axis), method)(shape)

@@ -10,6 +10,7 @@ from ptq_cli.models.converting.large_constants import LARGE
 from ptq_cli.models.converting.opset import opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.runtime.sessions.session import Session
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise
 from tests.unit.models.older_operators import OLDER
 from tests.unit.plan.graphs import run, sample
@@ -47,8 +48,8 @@ def parsed(text: str, opset: int) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : {opset}]> g {text}'))
 
 
-@pytest.mark.parametrize("opset", [11, 12])
-@pytest.mark.parametrize("name", OPERATORS)
+@each_case("opset", [11, 12])
+@each_case("name", OPERATORS)
 def test_the_converted_model_computes_the_same(name: str, opset: int):
     model = parsed(OPERATORS[name], opset)
     inputs = {key: np.asarray(array) for key, array in sample(model, seed=4, batch=3).items()}
@@ -75,7 +76,7 @@ def older(text: str, opset: int, *, as_inputs: bool) -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("name", OLDER)
+@each_case("name", OLDER)
 def test_an_old_operator_computes_the_same_in_onnxruntime_before_and_after(name: str):
     opsets, text = OLDER[name]
     for opset in opsets:

@@ -8,6 +8,7 @@ import pytest
 import ptq_cli
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.files.stored import read_model
+from tests.each_case import each_case
 
 CUT = """a = Constant<value = int64[1] {0}>()
     b = Constant<value = int64[1] {2}>()
@@ -42,7 +43,7 @@ NEGATIVE = {
 }
 
 
-@pytest.mark.parametrize("case", NEGATIVE)
+@each_case("case", NEGATIVE)
 def test_a_negative_size_is_refused_by_its_node(case: str, tmp_path: Path):
     body, says = NEGATIVE[case]
     text = f'<ir_version: 8, opset_import: ["" : 13]> g (float[2,4] x) => (float[A,B] y) {{ {body} }}'

@@ -10,13 +10,16 @@ import pytest
 
 from ptq_cli.core.errors import ModelFormatError, OutputFileError
 from ptq_cli.core.files import write_together
+from ptq_cli.core.tensors import Array
 from ptq_cli.models.files import stored
 from ptq_cli.models.files.constants_file import data_path
-from ptq_cli.models.files.stored import mapped, read_model, read_parsed, release, store_model
+from ptq_cli.models.files.mapped_constants import mapped
+from ptq_cli.models.files.stored import read_model, read_parsed, release, store_model
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.fold_lazily import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.runtime.sessions.session import Session
+from tests.each_case import each_case
 from tests.large_models import write_large
 from tests.unit.models.loading.sources import noise
 
@@ -107,6 +110,43 @@ def test_constants_are_mapped_while_they_are_looked_at(tmp_path: Path) -> None:
     assert keeper.data
 
 
+TIED = """<ir_version: 8, opset_import: ["" : 17]> g (int64[N] ids) => (float[N,128] y) {
+    rows = Gather(table, ids)
+    y = MatMul(rows, head) }"""
+
+
+def tied(head: Array) -> ir.Model:
+    parsed = onnx.parser.parse_model(TIED)
+    for name, array in (("table", noise(128, 64)), ("head", np.ascontiguousarray(head))):
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return ir.from_proto(parsed)
+
+
+@pytest.mark.parametrize("largest", [1000, stored.LARGEST_BYTES], ids=["in two files", "in one file"])
+def test_a_table_that_is_a_turned_weight_too_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(stored, "LARGEST_BYTES", largest)
+    plain, size, ids = tied(noise(128, 64).T), 128 * 64 * 4, {"ids": np.arange(128)}
+    expected = Session(ir.to_proto(plain).SerializeToString()).run(ids)[0]
+    found = store_model(plain, tmp_path, "m.onnx")
+    assert size < (written := found.size) < 1.2 * size
+    np.testing.assert_array_equal(Session(found).run(ids)[0], expected)
+    write_together(found.files(tmp_path / "m.onnx"))
+    for graph in (read_model(tmp_path / "m.onnx").load(), load_onnx(tmp_path / "m.onnx")):
+        assert [node.op_type for node in graph.graph] == ["Gather", "MatMul"]
+        np.testing.assert_array_equal(graph.graph.initializers["head"].const_value.numpy(), noise(128, 64).T)
+        assert store_model(graph, tmp_path, "again.onnx").size == pytest.approx(written, rel=0.01)
+
+
+def test_a_weight_that_differs_from_the_table_in_one_number_is_stored(tmp_path: Path) -> None:
+    head = noise(128, 64).T.copy()
+    head[-1, -1] += 1
+    found = store_model(tied(head), tmp_path, "m.onnx")
+    assert found.size > 2 * 128 * 64 * 4
+    np.testing.assert_array_equal(found.load().graph.initializers["head"].const_value.numpy(), head)
+
+
 def opened(path: Path) -> ir.Model:
     return load_onnx(path)
 
@@ -178,7 +218,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("place", "message"), PLACES.values(), ids=PLACES.keys())
+@each_case("place, message", PLACES.values(), ids=PLACES.keys())
 def test_a_place_that_is_not_there_is_refused(tmp_path: Path, place: dict[str, str], message: str) -> None:
     write_large(tmp_path / "m.onnx", width=8, layers=2)
     proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)

@@ -5,6 +5,7 @@ import pytest
 from ptq_cli.core.errors import FixedInputError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.inputs.fixed_inputs import fix_inputs, fixed_earlier, fixed_value
+from tests.each_case import each_case
 
 TEXT = """<ir_version: 10, opset_import: ["": 20]>
     g (float[n, 2] x, int64 sr, float[n, 2] y) => (float[n, 2] z) {
@@ -31,7 +32,7 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize(("value", "wanted", "found"), FITS.values(), ids=FITS)
+@each_case("value, wanted, found", FITS.values(), ids=FITS)
 def test_values_take_the_type_and_shape_of_the_input(value, wanted, found):
     array = fixed_value(value, wanted, "m.onnx")
     assert array.dtype == wanted.dtype and array.tolist() == found
@@ -50,7 +51,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("value", "wanted", "message"), REFUSED.values(), ids=REFUSED)
+@each_case("value, wanted, message", REFUSED.values(), ids=REFUSED)
 def test_values_that_do_not_fit(value, wanted, message):
     with pytest.raises(FixedInputError, match=rf"--input v=.*: the input of 'm\.onnx' {message}") as error:
         fixed_value(value, wanted, "m.onnx")

@@ -2,10 +2,10 @@
 
 import onnx
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.core.tensors import longest_of, rows_of
 from ptq_cli.models.loading.onnx_source import input_specs
+from tests.each_case import each_case
 
 GRAPHS = {
     "embedding": ("y = Gather(table, ids)", 7),
@@ -17,7 +17,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@each_case("name", GRAPHS)
 def test_the_rows_of_a_table_are_those_that_a_gather_reads(name: str) -> None:
     body, rows = GRAPHS[name]
     tables = "float[7,2] table = {" + ",".join(["1"] * 14) + "}, float[3,2] small = {1,1,1,1,1,1}"
@@ -39,7 +39,7 @@ POSITIONS = {
 }
 
 
-@pytest.mark.parametrize("name", POSITIONS)
+@each_case("name", POSITIONS)
 def test_a_table_of_positions_is_read_at_places_that_are_counted(name: str) -> None:
     body, longest = POSITIONS[name]
     tables = "float[7,2] table = {" + ",".join(["1"] * 14) + "}, float[3,2] small = {1,1,1,1,1,1}"

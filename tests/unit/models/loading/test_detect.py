@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from ptq_cli.core.errors import InputFileError, ModelFolderError, ModelFormatError
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.quiet import quiet_exporter
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet
 
 
@@ -42,8 +43,8 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("kind", WRITERS, ids=lambda kind: kind.name.lower())
-@pytest.mark.parametrize("name", ["model.pt", "model.onnx", "model", "model.pt2"])
+@each_case("kind", WRITERS, ids=lambda kind: kind.name.lower())
+@each_case("name", ["model.pt", "model.onnx", "model", "model.pt2"])
 def test_kind_is_told_by_content_whatever_the_name(tmp_path, kind, name):
     path = tmp_path / "content.pt2"
     WRITERS[kind](path)
@@ -75,6 +76,7 @@ def zip_of(names: list[str]) -> bytes:
 BAD_CONTENT = {
     "empty": (b"", "is empty"),
     "text": (b"import torch\n", "is a text file"),
+    "text_with_a_byte_order_mark": (b"\xef\xbb\xbfimport torch\n", "is a text file"),
     "utf8_text_cut_in_a_character": (("ä" * 300).encode()[:511], "is a text file"),
     "truncated_zip": (
         zip_of(["m/data.pkl"])[:-40],
@@ -87,7 +89,7 @@ BAD_CONTENT = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_CONTENT)
+@each_case("case", BAD_CONTENT)
 def test_a_file_of_no_model_is_refused_with_what_it_is(tmp_path, case):
     content, message = BAD_CONTENT[case]
     path = tmp_path / "model.pt"

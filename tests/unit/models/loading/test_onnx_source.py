@@ -13,6 +13,7 @@ from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.recipe.sections.input_sections import ModelSettings
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import run
 
@@ -71,7 +72,7 @@ def test_an_old_opset_is_refused(tmp_path):
     assert "onnx.version_converter" in caught.value.hint
 
 
-@pytest.mark.parametrize("opset", range(7, 26))
+@each_case("opset", range(7, 26))
 def test_an_opset_from_7_to_25_is_taken(tmp_path, opset):
     source = opened(saved(linear(opset), tmp_path / "m.onnx"))
     model = prepare(source.to_onnx({}), "m.onnx")
@@ -123,6 +124,14 @@ def test_external_data_beside_the_model_are_read(tmp_path):
     model = prepare(opened(external(tmp_path / "model")).to_onnx({}), "m.onnx")
     expected = noise(2, 4) @ noise(4, 300)
     np.testing.assert_allclose(run(model, {"x": noise(2, 4)})[0], expected, atol=1e-5)
+
+
+def test_a_folder_in_the_place_of_external_data_is_named(tmp_path):
+    path = external(tmp_path)
+    (tmp_path / "weights.bin").unlink()
+    (tmp_path / "weights.bin").mkdir()
+    with pytest.raises(ModelFormatError, match=r"data file 'weights\.bin' of 'w' is a folder"):
+        opened(path)
 
 
 def test_missing_external_data_are_named(tmp_path):

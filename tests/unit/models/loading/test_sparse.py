@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.loading.onnx_source import load_onnx
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise, operators
 from tests.unit.models.loading.test_onnx_source import external, linear, saved
 from tests.unit.plan.graphs import run
@@ -32,8 +33,8 @@ def sparse_model(tensor: onnx.SparseTensorProto, *, as_node: bool = False) -> on
     return model
 
 
-@pytest.mark.parametrize("as_node", [False, True], ids=["initializer", "node"])
-@pytest.mark.parametrize("by_axis", [False, True], ids=["flat", "by_axis"])
+@each_case("as_node", [False, True], ids=["initializer", "node"])
+@each_case("by_axis", [False, True], ids=["flat", "by_axis"])
 def test_it_computes_what_onnxruntime_computes(tmp_path: Path, as_node: bool, by_axis: bool):
     places = np.array(PLACES)
     tensor = sparse(np.stack(np.unravel_index(places, (4, 300)), axis=1) if by_axis else places)
@@ -52,7 +53,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each_case("case", WRONG)
 def test_what_cannot_be_is_refused(tmp_path: Path, case: str):
     tensor, message = WRONG[case]
     with pytest.raises(InvalidOnnxError, match=message):

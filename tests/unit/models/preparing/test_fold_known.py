@@ -10,6 +10,7 @@ from ptq_cli.models.preparing.fold_known import fold_known
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise, operators, prepared, source_of
 from tests.unit.plan.graphs import build, run
 
@@ -50,7 +51,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("case", LEFT)
+@each_case("case", LEFT)
 def test_what_is_not_known_stays(case):
     constants = "zero = Constant<value = int64[1] {0}>()\n one = Constant<value = int64[1] {1}>()\n"
     constants += " two = Constant<value = int64[1] {2}>()\n"

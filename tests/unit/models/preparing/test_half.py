@@ -12,6 +12,7 @@ from ptq_cli.models.files import stored
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise, operators
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
@@ -114,7 +115,7 @@ INSIDE = {
 }
 
 
-@pytest.mark.parametrize("case", INSIDE)
+@each_case("case", INSIDE)
 def test_what_is_nested_or_named_in_attributes_is_widened_too(case: str) -> None:
     model = build(INSIDE[case], constants={"w": noise(4, 4).astype(np.float16)})
     before = serialized(model)

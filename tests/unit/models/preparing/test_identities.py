@@ -1,10 +1,10 @@
 """Identity operators are removed where their input can take their place, and computed the same where not."""
 
 import numpy as np
-import pytest
 
 from ptq_cli.models.preparing.identities import drop_identities
 from ptq_cli.models.preparing.prepare_graph import prepare
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run, sample
 
 HANDED_ON = """(float[N,4] x, bool b) => (float[N,4] y, float[N,4] z) {
@@ -23,7 +23,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_outputs_keep_their_names_and_values(name: str):
     text, removed = CASES[name]
     model = build(text)

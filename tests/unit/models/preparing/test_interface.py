@@ -1,9 +1,9 @@
 """Whoever calls a prepared model asks for its inputs and outputs by the names that the file has."""
 
 import numpy as np
-import pytest
 
 from ptq_cli.models.preparing.prepare_graph import prepare
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build, run
 
@@ -17,7 +17,7 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize("case", SHARED)
+@each_case("case", SHARED)
 def test_outputs_that_hold_one_value_keep_their_names(case):
     model = build(f"(float[N,4] x) => {SHARED[case]}")
     names = [value.name for value in model.graph.outputs]

@@ -1,13 +1,14 @@
 """What preparation folds, in exported and in foreign graphs."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
-import pytest
 import torch
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.layer_names import name_graph
 from ptq_cli.models.preparing.prepare_graph import prepare
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import names, noise, operators, prepared, source_of
 from tests.unit.plan.graphs import build, run, sample
 
@@ -42,7 +43,7 @@ FOLDED = {
 }
 
 
-@pytest.mark.parametrize("case", FOLDED)
+@each_case("case", FOLDED)
 def test_batch_normalization_is_folded_into_the_layer_before_it(case):
     module, example, expected = FOLDED[case]
     model = prepared(module, input=example)
@@ -74,7 +75,7 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("case", FOREIGN)
+@each_case("case", FOREIGN)
 def test_batch_normalization_of_a_foreign_model_is_folded(case):
     inputs, constants, layer, expected = FOREIGN[case]
     text = f"({inputs}) => (float[] y) <{constants}> {{ {layer}\n y = BatchNormalization(c, s, t, m, v) }}"
@@ -99,6 +100,17 @@ def test_constants_become_initializers_and_no_initializer_is_an_input():
     assert operators(after) == ["MatMul", "Sub"]
     assert [value.name for value in after.graph.inputs] == ["x"]
     np.testing.assert_array_equal(run(after, {"x": noise(2, 4)})[0], before[0])
+
+
+def test_equal_constants_of_any_size_become_one() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (int64[N] ids) => (float[N,90] y) {
+        rows = Gather(table, ids)
+        y = Gemm<transB = 1>(rows, head) }"""
+    parsed = onnx.parser.parse_model(text)
+    values = np.random.default_rng(0).normal(size=(90, 40)).astype(np.float32)
+    for name in ("table", "head"):
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    assert list(prepare(ir.from_proto(parsed), "m.onnx").graph.initializers) == ["table"]
 
 
 def test_what_nobody_reads_is_removed_and_identities_are_gone():

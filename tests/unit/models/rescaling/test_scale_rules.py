@@ -9,6 +9,7 @@ from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.runtime.sessions.session import Session
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, sample
 
 IMAGE = "(float[n, 3, 6, 6] x) => (float[n, 4, h, w] y)"
@@ -100,23 +101,23 @@ def spaces_of(model: ir.Model) -> list[ScaleSpace]:
     return scale_spaces(trace_scales(model.graph))
 
 
-@pytest.mark.parametrize("name", ONE_SPACE)
+@each_case("name", ONE_SPACE)
 def test_one_group_of_channels_is_found(name: str) -> None:
     assert len(spaces_of(build(ONE_SPACE[name]))) == 1
 
 
-@pytest.mark.parametrize("name", SEVERAL)
+@each_case("name", SEVERAL)
 def test_each_group_of_channels_is_found(name: str) -> None:
     text, count = SEVERAL[name]
     assert len(spaces_of(build(text))) == count
 
 
-@pytest.mark.parametrize("name", NO_SPACE)
+@each_case("name", NO_SPACE)
 def test_what_a_factor_would_change_stays(name: str) -> None:
     assert spaces_of(build(NO_SPACE[name])) == []
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@each_case("name", GRAPHS)
 def test_factors_change_constants_and_no_output(name: str) -> None:
     model = build(GRAPHS[name])
     before, nodes = serialize(model), [node.name for node in model.graph]

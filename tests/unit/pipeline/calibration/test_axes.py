@@ -8,6 +8,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.each_case import each_case
 
 
 def make_model():
@@ -49,8 +50,8 @@ def test_what_the_cases_rest_on():
     assert PLAN.activations["c"].source == "b" and PLAN.activations["e"].source == "d"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "found"),
+@each_case(
+    "wanted, found",
     [
         ({}, {}),
         ({"b": 1}, {"b": 1}),
@@ -68,8 +69,8 @@ def test_names_and_patterns_mean_measured_tensors(wanted, found):
     assert axes(**wanted) == found
 
 
-@pytest.mark.parametrize(
-    ("wanted", "error", "message"),
+@each_case(
+    "wanted, error, message",
     [
         (
             {"c": 1},

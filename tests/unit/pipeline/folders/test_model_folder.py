@@ -10,6 +10,7 @@ from ptq_cli.core.errors import DataFormatError, ModelFolderError, UsageError
 from ptq_cli.pipeline.folders.data_of_files import data_by_file
 from ptq_cli.pipeline.folders.file_suffix import require_suffix
 from ptq_cli.pipeline.folders.model_folder import open_folder
+from tests.each_case import each_case
 
 
 def save(path: Path, op: str = "Neg") -> None:
@@ -64,7 +65,7 @@ def test_data_are_for_all_models_or_have_their_names(tmp_path: Path) -> None:
         data_by_file(str(tmp_path), files)
 
 
-@pytest.mark.parametrize("suffix", ["", "a/b", "my_own", "-q4"])
+@each_case("suffix", ["", "a/b", "my_own", "-q4"])
 def test_a_suffix_is_a_part_of_a_name(suffix: str) -> None:
     with pytest.raises(UsageError, match="expected letters, digits"):
         require_suffix(suffix)

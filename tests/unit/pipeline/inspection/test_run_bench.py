@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+from ptq_cli.cli.shown.bench_tables import bench_document
 from ptq_cli.core.errors import (
     MissingStageError,
     ModelFormatError,
@@ -26,6 +27,24 @@ def test_a_runs_two_models_are_compared(finished):
     assert (Path(found.data).name, found.latency.threads, found.latency.batch) == ("calib.npz", 1, 1)
     assert len(found.latency.ratios) == 1
     assert [str(spec) for spec in found.inputs] == ["x: float32[1, 4]"]
+
+
+def test_a_file_in_which_nothing_is_quantized_is_the_same_model(finished, tmp_path):
+    proto = onnx.load(finished.float_model)
+    proto.metadata_props.add(key="ptq.target", value="ort-cpu")
+    del proto.graph.value_info[:]
+    onnx.save(proto, told := tmp_path / "told.onnx")
+    proto.graph.initializer[0].raw_data = bytes(len(proto.graph.initializer[0].raw_data))
+    onnx.save(proto, other := tmp_path / "other.onnx")
+    found = run_bench(
+        Request(settings={"threads": 1}),
+        finished,
+        [finished.float_model, told, finished.float_model, other],
+        FEW,
+    )
+    assert found.same_as_first == (True, True, True, False)
+    (timed,) = bench_document(found)["scenarios"]
+    assert [model["ratio_to_first"] is None for model in timed["models"]] == [True, True, True, False]
 
 
 def test_one_model_has_no_ratio(finished):

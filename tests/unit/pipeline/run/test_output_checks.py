@@ -12,6 +12,7 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
 from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings
 from ptq_cli.recipe.sections.input_sections import ModelSettings
+from tests.each_case import each_case
 
 RUN = RunDirectory(Path("run"))
 INPUTS = input_files(
@@ -48,7 +49,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize(("output", "what"), TAKEN.values(), ids=TAKEN.keys())
+@each_case("output, what", TAKEN.values(), ids=TAKEN.keys())
 def test_an_input_is_never_overwritten(output: str, what: str) -> None:
     with pytest.raises(UsageError, match=f"'{output}' would overwrite {what}"):
         require_outputs(RUN, INPUTS, Path(output))

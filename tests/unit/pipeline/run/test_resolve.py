@@ -8,6 +8,7 @@ import pytest
 from ptq_cli.core.errors import GateError, InputFileError, PtqError, UnknownNameError, UsageError
 from ptq_cli.pipeline.run.resolve import Request, resolve
 from ptq_cli.recipe.recipe_layers import RecipeLayer, table_layer
+from tests.each_case import each_case
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,12 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PtqError], str]] = {
     "limit on an unknown metric": ({"min": {"nope": 1.0}}, UnknownNameError, "'nope'"),
     "limit on an unknown metric of an output": ({"min": {"nope[a]": 1.0}}, UnknownNameError, "'nope'"),
     "negative drop": ({"max_drop": {"top1": -1.0}}, GateError, "is negative"),
+    "drop that cannot fail": ({"max_drop": {"top1": 1}}, GateError, "a drop of 100 points can never fail"),
+    "drop of another output": (
+        {"metric": ["top1[cls]"], "max_drop": {"top1": 0.02}},
+        GateError,
+        r"named as top1\[cls\]",
+    ),
     "drop of a comparison": ({"max_drop": {"cosine": 0.1}}, GateError, "cosine has no drop"),
     "drop of an error": ({"max_drop": {"max_abs_error[a]": 0.1}}, GateError, "max_abs_error has no drop"),
     "minimum of an error": ({"min": {"max_abs_error": 0.1}}, GateError, "would pass the worse model"),
@@ -81,7 +88,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PtqError], str]] = {
 }
 
 
-@pytest.mark.parametrize(("settings", "error", "message"), REFUSED.values(), ids=REFUSED.keys())
+@each_case("settings, error, message", REFUSED.values(), ids=REFUSED.keys())
 def test_names_are_looked_up_before_any_work(
     settings: dict[str, Any], error: type[PtqError], message: str
 ) -> None:

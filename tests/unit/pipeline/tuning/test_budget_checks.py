@@ -17,14 +17,15 @@ from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.intervals.score_interval import largest_drop
+from tests.each_case import each_case
 
 
 def gate_of(**budget: Limit) -> GateSettings:
     return budget_gate(Recipe(tune=TuneSettings(budget=budget)))
 
 
-@pytest.mark.parametrize(
-    ("budget", "error", "says"),
+@each_case(
+    "budget, error, says",
     [
         ({}, TuneError, "no budget was given"),
         ({"tpo1": 0.1}, UnknownNameError, "there is no metric 'tpo1' (did you mean 'top1'?)"),
@@ -42,7 +43,17 @@ def gate_of(**budget: Limit) -> GateSettings:
         (
             {"sqnr_db": "5%"},
             GateError,
-            "--budget sqnr_db=5%: sqnr_db compares the two models and has no drop",
+            "--budget sqnr_db=5% is not a plain number",
+        ),
+        (
+            {"top1": 1.0},
+            GateError,
+            "--budget top1=1: a drop of 100 points can never fail, because top1 lies between 0 and 1",
+        ),
+        (
+            {"top1_agreement": "0%"},
+            GateError,
+            "--budget top1_agreement=0% can never fail: top1_agreement lies between 0 and 1",
         ),
     ],
 )

@@ -1,13 +1,13 @@
 """What is drawn of a quantizer is what the quantizer computes."""
 
 import numpy as np
-import pytest
 import torch
 
 from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.recipe.quantizer_families import FAMILIES
+from tests.each_case import each_case
 
 LEVELS = {
     "scaled": ({"bits": 3}, 7),
@@ -24,7 +24,7 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize("name", LEVELS)
+@each_case("name", LEVELS)
 def test_it_has_the_levels_that_the_family_has(name: str) -> None:
     settings, count = LEVELS[name]
     stairs = staircase_of(FAMILIES[name.replace(",", "").split()[0]], settings)
@@ -48,7 +48,7 @@ def test_dorefa_reaches_both_ends_and_not_0() -> None:
     assert np.allclose(stairs.levels, [-3, -1, 1, 3])
 
 
-@pytest.mark.parametrize(("name", "beyond"), [("scaled", 0), ("dorefa", 0), ("fixed_point", 1), ("step", 1)])
+@each_case("name, beyond", [("scaled", 0), ("dorefa", 0), ("fixed_point", 1), ("step", 1)])
 def test_the_gradient_is_that_of_autograd(name: str, beyond: int) -> None:
     _, gradient = staircase_of(FAMILIES[name], {}).curve.at(np.array([-9.0, -0.3, 0.3, 9.0]))
     assert np.allclose(gradient, [beyond, 1, 1, beyond])

@@ -1,10 +1,10 @@
 """Positions that Sin and Cos are taken of: rotary embeddings and Fourier features."""
 
 import numpy as np
-import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.each_case import each_case
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, parameters, run, sqnr_db
 
@@ -43,8 +43,8 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("name", ["ort-cpu", "tensorrt", "generic"])
-@pytest.mark.parametrize("case", REASONS)
+@each_case("name", ["ort-cpu", "tensorrt", "generic"])
+@each_case("case", REASONS)
 def test_the_product_stays_float_and_what_reads_it_is_integer(case, name):
     graph, reason = REASONS[case]
     layers = {layer.name: layer for layer in make_plan(build(graph), load_target(name)).layers}

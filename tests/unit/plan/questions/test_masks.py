@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.plan.questions.masks import adds_mask, carries_mask
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 
 X = "(float[2,4] x, float[2,4] m, bool[2,4] k) => (float[] y)"
@@ -14,8 +15,8 @@ def last(body: str, constants: str = "", opset: int = 20):
     return list(build(text, opset).graph)[-1]
 
 
-@pytest.mark.parametrize(
-    ("body", "constants"),
+@each_case(
+    "body, constants",
     [
         ("y = Add(x, c)", "float[1,4] c = {0, 0, -10000, 0}"),
         ("y = Add(c, x)", "float[1,4] c = {0, 0, -3.4e38, 0}"),
@@ -77,7 +78,7 @@ FROM_INPUTS = {
 }
 
 
-@pytest.mark.parametrize("name", FROM_INPUTS)
+@each_case("name", FROM_INPUTS)
 def test_masks_that_are_computed_from_an_input(name):
     body, declared, constants = FROM_INPUTS[name]
     needed = {item.split()[1] for item in declared.split(", ")}
@@ -87,7 +88,7 @@ def test_masks_that_are_computed_from_an_input(name):
     assert carries_mask(node.outputs[0])
 
 
-@pytest.mark.parametrize("change", ["Mul(a, h)", "Div(a, h)", "Neg(a)", "Cast<to=10>(a)", "Max(a, lowest)"])
+@each_case("change", ["Mul(a, h)", "Div(a, h)", "Neg(a)", "Cast<to=10>(a)", "Max(a, lowest)"])
 def test_masked_scores_that_are_scaled_are_masked_scores(change):
     constants = {
         "c": np.array([[0, 0, -1e9, 0]], np.float32),
@@ -109,8 +110,8 @@ def test_a_deep_chain_of_sums_is_searched_once():
     assert not adds_mask(last(body))
 
 
-@pytest.mark.parametrize(
-    ("body", "constants"),
+@each_case(
+    "body, constants",
     [
         ("y = Add(x, m)", ""),
         ("z = Where(k, x, c)\n y = Add(z, m)", "float c = {0}"),
@@ -131,9 +132,7 @@ def test_no_masks(body, constants):
     assert not adds_mask(last(body, constants))
 
 
-@pytest.mark.parametrize(
-    "move", ["Identity(a)", "Transpose<perm=[1,0]>(a)", "Flatten(a)", "Concat<axis=0>(a, m)"]
-)
+@each_case("move", ["Identity(a)", "Transpose<perm=[1,0]>(a)", "Flatten(a)", "Concat<axis=0>(a, m)"])
 def test_what_moves_masked_scores_holds_them(move):
     node = last(f"a = Add(x, c)\n y = {move}", "float[1,4] c = {0, 0, -10000, 0}")
     assert carries_mask(node.outputs[0])

@@ -17,6 +17,7 @@ from ptq_cli.plan.target import target_file as target_module
 from ptq_cli.plan.target.onnx_operators import operator_mistakes
 from ptq_cli.plan.target.rules import WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
+from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 
@@ -108,17 +109,22 @@ kind = "stored"
 constants = [1, 2]
 note = "why"
 kernel = "DynamicQuantizeLSTM\""""
+PAIRS = "pair_sum = 128\npair_orders = "
 FILE = TABLE.replace('name = "own"', 'name = "mine"')
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "error", "message"),
+@each_case(
+    "old, new, error, message",
     [
         ('name = "mine"', 'name = " "', RecipeValueError, "'name' is empty"),
         ("opset = 13", "opset = 12", RecipeValueError, "'opset' is 12, expected 13 or later"),
         ('format = "uint8"', 'format = "int16"', RecipeValueError, "int16, which needs opset 21"),
         ('format = "int8"', 'format = "int8"\nbits = 9', RecipeValueError, "bits' is 9, expected 2 to 8"),
         ('format = "int8"', 'format = "int8"\nblocks = true', RecipeValueError, "blocks' needs packed"),
+        ('format = "int8"', 'format = "int8"\npair_sum = 127', RecipeValueError, "expected 0 or 128 to 253"),
+        ('format = "int8"', f"{PAIRS}[]", RecipeValueError, "'weight.pair_orders' is empty"),
+        ('format = "int8"', f"{PAIRS}['acros']", RecipeValueError, "did you mean 'across'"),
+        ('format = "int8"', f"channel_multiple = 4\n{PAIRS}['across']", RecipeValueError, "has no 'restart'"),
         ("activations = [0]", "", RecipeValueError, "'op.Conv.activations' is missing"),
         ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' belongs to kind 'join'"),
         ("weight = 1", "weight = -1", RecipeValueError, "names an input below 0"),
@@ -158,8 +164,8 @@ def test_a_table_that_extends_another_has_its_keys_but_those_it_changes(tmp_path
     assert target.description == base.description
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
+@each_case(
+    "old, new, message",
     [
         ("op.Conv", "op.Cnov", r"'op.Cnov' is not an ONNX operator \(did you mean 'Conv'\?\)"),
         (
@@ -183,6 +189,6 @@ def test_a_users_table_is_held_against_onnx(tmp_path, old, new, message):
         load_target(str(path))
 
 
-@pytest.mark.parametrize("name", target_names())
+@each_case("name", target_names())
 def test_ptqs_own_tables_are_as_onnx_has_it(name):
     assert list(operator_mistakes(load_target(name))) == []

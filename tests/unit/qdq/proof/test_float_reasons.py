@@ -5,6 +5,7 @@ import pytest
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.paired import conv
 
@@ -44,7 +45,7 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize("name", CAUSES)
+@each_case("name", CAUSES)
 def test_a_conv_is_float_for_a_reason(name):
     changes, reason = CAUSES[name]
     if "b8" in str(changes):

@@ -6,6 +6,7 @@ import pytest
 
 from ptq_cli.models.graph.fresh_names import FreshNames
 from ptq_cli.qdq.proof.structure import structure_faults
+from tests.each_case import each_case
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build
 
@@ -38,8 +39,8 @@ def test_equal_constants_of_two_names_are_no_fault(second):
     assert list(structure_faults(build(other))) == ["'d' does not have the parameters of 'q'"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "fault"),
+@each_case(
+    "old, new, fault",
     [
         ("(q, s, z)", "(q, t, z)", "'d' does not have the parameters of 'q'"),
         (
@@ -104,7 +105,7 @@ def test_a_zero_point_of_0_may_be_left_out_behind():
     assert list(structure_faults(build(text))) == ["'d' does not have the parameters of 'q'"]
 
 
-@pytest.mark.parametrize("step", ["Identity(w)", "Add(w, w)", "Transpose(w)", "Reshape(w, k)"])
+@each_case("step", ["Identity(w)", "Add(w, w)", "Transpose(w)", "Reshape(w, k)"])
 def test_a_constant_may_be_unpacked_before_its_dequantize_linear(step):
     text = f"""(float[4,4] x) => (float[4,4] y) <float s = {{0.5}}, int32[4,4] w, int64[2] k = {{4, 4}}> {{
         u = {step} d = DequantizeLinear(u, s) y = Add(x, d) }}"""

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import RULES, target_faults
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.paired import conv
 
@@ -23,8 +23,8 @@ def test_a_model_by_hand_may_be_right():
     assert faults(conv()) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "rule", "text"),
+@each_case(
+    "changes, rule, text",
     [
         (
             [("dr = DequantizeLinear(qr, s, zero)", "dr = DequantizeLinear(qr, k, zero)")],

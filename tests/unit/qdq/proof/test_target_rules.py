@@ -10,6 +10,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import BiasRule, Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized
 
 RESIDUAL = """(float[N,3,8,8] x) => (float[] y)
@@ -99,8 +100,8 @@ def axis(model: ir.Model) -> None:
     node(model, "w/DequantizeLinear").attributes["axis"] = ir.AttrInt64("axis", 1)
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
+@each_case(
+    "change, fault",
     [
         (changed("x.zero_point", np.array(3, np.int8)), "zero points"),
         (changed("w.zero_point", np.ones(3, np.int8)), "zero points"),

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.models.operators.pair_operators import DEQUANTIZE, dequantized_by
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized
 
 TENSORRT = load_target("tensorrt")
@@ -91,8 +91,8 @@ def test_a_graph_of_e4m3_is_correct() -> None:
     assert broken(in_floats()) == {}
 
 
-@pytest.mark.parametrize(
-    ("change", "rule", "says"),
+@each_case(
+    "change, rule, says",
     [
         (as_int8, "types", "reads float8e4m3fn and int8, and no kernel has two types"),
         (with_few_channels, "types", "16 channels or more, and its weight is 8x32x1x1"),

@@ -8,6 +8,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from tests.placements import PLAIN_WEIGHTS
 from tests.unit.plan.graphs import build, quantized
 from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins, twins_of
 
@@ -39,7 +40,8 @@ def test_constants_are_those_that_became_integers() -> None:
 
 
 def test_values_are_what_the_quantized_model_computes_with() -> None:
-    twins = make_twins(CHAIN)
+    # Each to the nearest integer, which a Conv's weights are not otherwise.
+    twins = make_twins(CHAIN, target=str(PLAIN_WEIGHTS))
     found = {item.tensor: constant_values(twins.graphs, item) for item in twins.graphs.constants}
     weight = found["w2"]
     assert (weight.dtype, weight.axis, weight.scale.shape) == ("int8", 0, (8,))  # type: ignore[union-attr]

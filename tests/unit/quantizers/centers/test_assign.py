@@ -9,6 +9,7 @@ from ptq_cli.quantizers.centers.assign import (
     quantize_to_centers,
     soft_assign,
 )
+from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")
 CENTERS = torch.tensor([1.0, -2.0, 0.5, 3.0, 3.0, -1.0])
@@ -33,8 +34,8 @@ def close(found, expected, largest=None):
     torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6 * max(float(largest), 1e-30))
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 0.05, 1.0, 1e3])
-@pytest.mark.parametrize(
+@each_case("temperature", [1e-3, 0.05, 1.0, 1e3])
+@each_case(
     "centers",
     [CENTERS, seeded(256, seed=1), torch.tensor([0.3]), torch.tensor([7.0, 7.5]), torch.tensor([5.0, 5.0])],
     ids=["duplicates", "256", "one", "two", "equal"],
@@ -102,7 +103,7 @@ def test_temperature_leads_from_the_mean_to_the_nearest_center():
     assert torch.equal(soft_assign(x, CENTERS, 1e-30), quantize_to_centers(x, CENTERS))
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@each_case("axis", [0, 1, 2, -1])
 def test_by_axis_is_each_slice_by_itself(axis):
     x, upstream = seeded(4, 3, 5).requires_grad_(), seeded(4, 3, 5, seed=3)
     centers = seeded(x.shape[axis], 6, seed=1).requires_grad_()
@@ -198,8 +199,8 @@ def test_only_what_asks_for_a_gradient_gets_one():
     torch.testing.assert_close(own.grad.sum(), torch.tensor(10.0), atol=20, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("centers", "options", "error", "text"),
+@each_case(
+    "centers, options, error, text",
     [
         (torch.zeros(0), {}, QuantizerValueError, "0 centers, expected 1 to 256"),
         (torch.arange(257.0), {}, QuantizerValueError, "257 centers"),

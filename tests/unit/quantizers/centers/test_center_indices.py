@@ -4,14 +4,15 @@ import torch
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.centers.assign import quantize_to_centers
 from ptq_cli.quantizers.centers.center_indices import encode_centers, pack_uint4
+from tests.each_case import each_case
 
 
 def seeded(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 17, 256])
-@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@each_case("count", [1, 2, 16, 17, 256])
+@each_case("axis", [None, 0, 1, -1])
 def test_indices_and_codebook_are_the_quantized_tensor(count, axis):
     x = seeded(4, 3, 5)
     centers = seeded(count, seed=1) if axis is None else seeded(x.shape[axis], count, seed=1)

@@ -7,6 +7,7 @@ import torch
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueError, UsageError
 from ptq_cli.quantizers.centers.assign import hard_assign, quantize_to_centers
 from ptq_cli.quantizers.centers.learning import learn_centers
+from tests.each_case import each_case
 
 
 def seeded(*shape, seed=0):
@@ -30,8 +31,8 @@ def best_cost(x, count):
     )
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-@pytest.mark.parametrize("seed", range(4))
+@each_case("count", [1, 2, 3, 4])
+@each_case("seed", range(4))
 def test_small_tensors_get_nearly_the_best_centers(count, seed):
     x = seeded(14, seed=seed)
     centers = learn_centers(x, count, generator(), restarts=20)
@@ -105,8 +106,8 @@ def test_half_precision_and_gradient():
     assert centers.dtype == torch.float32 and not centers.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("x", "options", "error", "text"),
+@each_case(
+    "x, options, error, text",
     [
         (torch.zeros(3), {"count": 0}, QuantizerValueError, "0 centers"),
         (torch.zeros(3), {"count": 257}, QuantizerValueError, "257 centers"),

@@ -4,6 +4,7 @@ import torch
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.centers.assign import quantize_to_centers, soft_assign
 from ptq_cli.quantizers.centers.module import CenterQuantizer
+from tests.each_case import each_case
 
 CENTERS = torch.tensor([-1.0, 0.0, 1.0])
 
@@ -31,7 +32,7 @@ def test_state_dict_round_trip_in_a_model(tmp_path):
     assert torch.equal(other[0].centers, CENTERS)
 
 
-@pytest.mark.parametrize("state", [None, {}, {"temperature": "warm"}, {"temperature": -1.0}], ids=str)
+@each_case("state", [None, {}, {"temperature": "warm"}, {"temperature": -1.0}], ids=str)
 def test_state_that_is_none(state):
     quantizer = CenterQuantizer(CENTERS, temperature=0.5)
     with pytest.raises(QuantizerValueError, match="temperature"):

@@ -5,6 +5,7 @@ from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UsageE
 from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point, require_power_of_two
 from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from tests.each_case import each_case
 
 WEIGHT = torch.tensor([[0.9, -0.3, 0.02], [-1.7, 0.1, 0.05], [0.4, 0.25, -0.01], [1.1, -0.2, 0.03]])
 POWERS = torch.tensor([2.0, 0.5, 0.0625])
@@ -17,10 +18,10 @@ def values_of(found):
     return found.integers.float() * found.scale.reshape(shape)
 
 
-@pytest.mark.parametrize("alpha", [None, 4.0, POWERS, "auto_po2", "po2"], ids=lambda value: str(value)[:8])
-@pytest.mark.parametrize("bits", [2, 4, 8, 9, 16])
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("keep_negative", [False, True])
+@each_case("alpha", [None, 4.0, POWERS, "auto_po2", "po2"], ids=lambda value: str(value)[:8])
+@each_case("bits", [2, 4, 8, 9, 16])
+@each_case("symmetric", [False, True])
+@each_case("keep_negative", [False, True])
 def test_integers_times_scale_is_the_fake_quantized_tensor(alpha, bits, symmetric, keep_negative):
     arguments = (bits, 1, symmetric, keep_negative, alpha)
     found = quantize_fixed_point(WEIGHT, *arguments)
@@ -41,9 +42,7 @@ def test_scales_along_an_axis_and_the_step_of_quantize_linear():
     assert quantize_fixed_point(torch.zeros(0, 3), 4, alpha="auto_po2").integers.shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    "alpha", [0.3, -1.0, 0.0, 2.0**-130, torch.tensor([1.0, 0.75, 2.0]), "auto"], ids=str
-)
+@each_case("alpha", [0.3, -1.0, 0.0, 2.0**-130, torch.tensor([1.0, 0.75, 2.0]), "auto"], ids=str)
 def test_scales_that_are_no_powers_of_two_are_refused(alpha):
     with pytest.raises(QuantizerValueError, match="is not a power of two"):
         quantize_fixed_point(WEIGHT, 4, alpha=alpha)

@@ -10,6 +10,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.quantizers.fixed.auto_scale import AutoScale, nearest_power_of_two
 from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point, fixed_point_scale
+from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")
 WEIGHT = torch.tensor([[0.9, -0.3, 0.02], [-1.7, 0.1, 0.05], [0.4, 0.25, -0.01], [1.1, -0.2, 0.03]])
@@ -26,7 +27,7 @@ def test_values_halves_and_edges():
     assert fixed_point(x, bits=3, keep_negative=False).tolist() == [0.125, 0.375, 0, 0, 0.875, 0, 0, 0.75]
 
 
-@pytest.mark.parametrize("integer", [-3, -1, 0, 2, 9])
+@each_case("integer", [-3, -1, 0, 2, 9])
 def test_step_is_two_to_the_integer_minus_the_other_bits(integer):
     step = 2.0 ** (integer - 3)
     x = torch.arange(-8, 8) * step
@@ -65,8 +66,8 @@ def test_gradient_is_one_everywhere_and_alpha_has_none():
     assert alpha.grad is None
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize("use_ste", [True, False])
+@each_case("factor", [0.0, 0.25, 1.0])
+@each_case("use_ste", [True, False])
 def test_noise_factor_goes_from_the_input_to_the_quantized_value(factor, use_ste):
     x = WEIGHT.clone().requires_grad_()
     quantized = fixed_point(WEIGHT, bits=3)
@@ -147,8 +148,8 @@ def test_stochastic_rounding_has_the_input_as_expectation_and_rests_in_evaluatio
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("alpha", [None, 0.75, "auto", "auto_po2"])
+@each_case("dtype", [torch.float16, torch.bfloat16])
+@each_case("alpha", [None, 0.75, "auto", "auto_po2"])
 def test_half_precision_is_computed_in_float32(dtype, alpha):
     x = WEIGHT.to(dtype)
     found = fixed_point(x, bits=6, alpha=alpha)
@@ -156,8 +157,8 @@ def test_half_precision_is_computed_in_float32(dtype, alpha):
     assert torch.equal(found, fixed_point(x.float(), bits=6, alpha=alpha).to(dtype))
 
 
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)], ids=str)
-@pytest.mark.parametrize("alpha", [None, 2.0, "auto", "auto_po2"])
+@each_case("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)], ids=str)
+@each_case("alpha", [None, 2.0, "auto", "auto_po2"])
 def test_tensors_without_elements(shape, alpha):
     x = torch.zeros(shape, requires_grad=True)
     found = fixed_point(x, bits=4, alpha=alpha)
@@ -172,8 +173,8 @@ def test_scalar_and_input_are_left_alone():
     assert torch.equal(x, WEIGHT)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "text"),
+@each_case(
+    "options, error, text",
     [
         ({"bits": 0}, QuantizerValueError, "0 bits is outside 1 to 16"),
         ({"bits": 17}, QuantizerValueError, "17 bits"),

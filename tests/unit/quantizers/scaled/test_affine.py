@@ -5,6 +5,7 @@ import torch
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
+from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")
 
@@ -39,14 +40,14 @@ def test_zero_point_may_be_an_integer_tensor():
     assert fake_quantize_affine(torch.tensor([-1.0]), 1.0, zero_point, UINT8).item() == -1.0
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, NAN, INF, 1e-50])
+@each_case("scale", [0.0, -1.0, NAN, INF, 1e-50])
 def test_refuses_scale(scale):
     with pytest.raises(QuantizerValueError, match="a scale must be positive and finite"):
         fake_quantize_affine(torch.ones(2), scale, 0, UINT8)
 
 
-@pytest.mark.parametrize(
-    ("zero_point", "format"),
+@each_case(
+    "zero_point, format",
     [(-1, UINT8), (256, UINT8), (1.5, UINT8), (-128, INT8_NARROW), (128, INT8), (NAN, INT8)],
 )
 def test_refuses_zero_point(zero_point, format):

@@ -8,6 +8,7 @@ import pytest
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.scaled import predefined
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor, ScaledQuantDescriptor
+from tests.each_case import each_case
 
 KINDS = [
     {},
@@ -18,7 +19,7 @@ KINDS = [
     {"amax": np.array([[1.0], [2.0]]), "axis": 0, "scale_amax": 0.9, "fake_quant": False, "unsigned": True},
 ]
 
-every_kind = pytest.mark.parametrize("fields", KINDS, ids=str)
+every_kind = each_case("fields", KINDS, ids=str)
 
 
 def test_both_names_are_one_class():
@@ -54,8 +55,8 @@ def test_it_cannot_be_changed_not_even_its_amax():
     assert descriptor.amax.tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
+@each_case(
+    "left, right",
     [
         ({"amax": [1.0, 2.0]}, {"amax": [1.0, 3.0]}),
         ({"amax": [1.0, 2.0]}, {"amax": [[1.0, 2.0]]}),
@@ -73,8 +74,8 @@ def test_it_equals_no_other_thing():
     assert QuantDescriptor() != "QuantDescriptor"
 
 
-@pytest.mark.parametrize(
-    ("fields", "error", "said"),
+@each_case(
+    "fields, error, said",
     [
         ({"num_bits": -1}, QuantizerValueError, "num_bits must not be negative, got -1"),
         ({"num_bits": 8.0}, QuantizerTypeError, r"num_bits must be an integer, or \(4, 3\)"),

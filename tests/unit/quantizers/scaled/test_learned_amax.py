@@ -5,6 +5,7 @@ from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.numbers.formats import IntegerFormat
 from ptq_cli.quantizers import straight_through
 from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
+from tests.each_case import each_case
 
 NARROW = [IntegerFormat(bits, signed, narrow_range=signed) for bits in (2, 3, 8) for signed in (True, False)]
 
@@ -16,8 +17,8 @@ def formula(x, amax, format):
     return straight_through.round(torch.maximum(torch.minimum(x, amax), low) / scale) * scale
 
 
-@pytest.mark.parametrize("format", NARROW, ids=lambda format: format.name)
-@pytest.mark.parametrize("shape", [(), (1, 4)], ids=str)
+@each_case("format", NARROW, ids=lambda format: format.name)
+@each_case("shape", [(), (1, 4)], ids=str)
 def test_gradients_are_autograds_of_the_formula(format, shape):
     generator = torch.Generator().manual_seed(format.bits)
     x = torch.randn(50, 4, generator=generator, dtype=torch.float64)

@@ -3,6 +3,7 @@ import torch
 
 from ptq_cli.core.errors import AxisError
 from ptq_cli.quantizers.scaled.reduce_amax import reduce_amax
+from tests.each_case import each_case
 
 
 def test_gradient_is_not_followed():
@@ -20,7 +21,7 @@ def test_nan_is_the_largest():
     assert torch.isnan(reduce_amax(torch.tensor([1.0, float("nan")])))
 
 
-@pytest.mark.parametrize("axis", [2, -3, (0, 5), (0, 0), (1, -1)])
+@each_case("axis", [2, -3, (0, 5), (0, 0), (1, -1)])
 def test_axes_that_are_not_there_or_there_twice(axis):
     with pytest.raises(AxisError) as caught:
         reduce_amax(torch.ones(2, 3), axis)

@@ -4,6 +4,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
+from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")
 ZERO_AMAX = 2.0**-24
@@ -22,8 +23,8 @@ class TestFakeQuantize:
         x = torch.tensor([-9.0, -0.6, -0.5, 0.5, 0.6, 9.0])
         assert fake_quantize(x, 1.0, **options).tolist() == expected
 
-    @pytest.mark.parametrize("bits", range(2, 9))
-    @pytest.mark.parametrize("narrow", [True, False])
+    @each_case("bits", range(2, 9))
+    @each_case("narrow", [True, False])
     def test_signed_range(self, bits, narrow):
         top = 2 ** (bits - 1) - 1
         x = torch.tensor([-INF, -1e9, 1e9, INF])
@@ -31,8 +32,8 @@ class TestFakeQuantize:
         found = fake_quantize(x, float(top), bits=bits, narrow_range=narrow)
         assert found.tolist() == [low, low, top, top]
 
-    @pytest.mark.parametrize("bits", range(2, 9))
-    @pytest.mark.parametrize("narrow", [True, False])
+    @each_case("bits", range(2, 9))
+    @each_case("narrow", [True, False])
     def test_unsigned_range(self, bits, narrow):
         top = 2**bits - 1
         x = torch.tensor([-0.0, 0.4, 1e9, INF])
@@ -94,7 +95,7 @@ class TestFakeQuantize:
         x = torch.tensor([1e-6, -1e-6], dtype=torch.float16)
         assert torch.allclose(fake_quantize(x, float(x[0])), x)
 
-    @pytest.mark.parametrize("shape", [(), (0,), (0, 3), (1,)])
+    @each_case("shape", [(), (0,), (0, 3), (1,)])
     def test_small_shapes(self, shape):
         assert fake_quantize(torch.ones(shape), 1.0).shape == shape
 
@@ -103,7 +104,7 @@ class TestFakeQuantize:
         fake_quantize(x, 1.0).mul_(2.0).sum().backward()
         assert x.grad.tolist() == [2.0, 2.0, 2.0]
 
-    @pytest.mark.parametrize("amax", [-1.0, NAN, INF, 1e39])
+    @each_case("amax", [-1.0, NAN, INF, 1e39])
     def test_refuses_amax(self, amax):
         with pytest.raises(QuantizerValueError, match="amax must be finite and not negative"):
             fake_quantize(torch.ones(2), amax)
@@ -127,8 +128,8 @@ class TestFakeQuantize:
 
 
 class TestQuantize:
-    @pytest.mark.parametrize("bits", range(2, 9))
-    @pytest.mark.parametrize("unsigned", [True, False])
+    @each_case("bits", range(2, 9))
+    @each_case("unsigned", [True, False])
     def test_integers_times_scale_is_the_fake_quantized_value(self, bits, unsigned):
         x = torch.linspace(0 if unsigned else -2, 2, 97)
         integers, scale = quantize(x, 1.3, bits=bits, unsigned=unsigned)

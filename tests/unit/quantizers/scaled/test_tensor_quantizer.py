@@ -19,6 +19,7 @@ from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from tests.each_case import each_case
 
 
 def values(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -36,7 +37,7 @@ class TestQuantizing:
         assert torch.equal(found(x), fake_quantize(x, x.abs().max()))
         assert torch.equal(found(9 * x), fake_quantize(9 * x, (9 * x).abs().max()))
 
-    @pytest.mark.parametrize("axis", [0, 1, -1, (1,)])
+    @each_case("axis", [0, 1, -1, (1,)])
     def test_along_an_axis(self, axis):
         x = values(3, 5)
         index = axis[0] if isinstance(axis, tuple) else axis
@@ -77,8 +78,8 @@ class TestQuantizing:
         found.state = "disabled"
         assert found(x) is x
 
-    @pytest.mark.parametrize(
-        ("fields", "shape"),
+    @each_case(
+        "fields, shape",
         [
             ({"axis": 0, "amax": [1.0, 2.0]}, (3, 2)),
             ({"axis": 0, "amax": [[1.0], [2.0]]}, (2,)),
@@ -117,7 +118,7 @@ class TestQuantizing:
 
 
 class TestCalibrating:
-    @pytest.mark.parametrize("method", ["max", "percentile", "entropy", "mse"])
+    @each_case("method", ["max", "percentile", "entropy", "mse"])
     def test_one_calibration_serves_every_method(self, method):
         found = quantizer(calib_method="histogram")
         found.state = "calibrating"
@@ -134,8 +135,8 @@ class TestCalibrating:
         found.state = "calibrating"
         assert found(x) is x
 
-    @pytest.mark.parametrize("axis", [0, 1, -1, (0, 2), (2, 0)])
-    @pytest.mark.parametrize("collector", ["max", "histogram"])
+    @each_case("axis", [0, 1, -1, (0, 2), (2, 0)])
+    @each_case("collector", ["max", "histogram"])
     def test_along_axes(self, axis, collector):
         found = quantizer(axis=axis, calib_method=collector)
         found.state = "calibrating"
@@ -236,10 +237,8 @@ ROUND_TRIPS = [
 
 
 class TestKeeping:
-    @pytest.mark.parametrize("fields", ROUND_TRIPS, ids=str)
-    @pytest.mark.parametrize(
-        "other", [{}, {"axis": 0, "amax": [9.0, 9.0]}, {"learn_amax": True, "amax": 9.0}], ids=str
-    )
+    @each_case("fields", ROUND_TRIPS, ids=str)
+    @each_case("other", [{}, {"axis": 0, "amax": [9.0, 9.0]}, {"learn_amax": True, "amax": 9.0}], ids=str)
     def test_state_dict_makes_any_quantizer_the_same(self, fields, other):
         found, into, x = quantizer(**fields), quantizer(**other), values(3, 4)
         buffer = io.BytesIO()
@@ -275,7 +274,7 @@ class TestKeeping:
         with pytest.raises(QuantizerValueError, match="the descriptor in the state dict cannot be read"):
             quantizer().load_state_dict(state)
 
-    @pytest.mark.parametrize("fields", ROUND_TRIPS, ids=str)
+    @each_case("fields", ROUND_TRIPS, ids=str)
     def test_copies_and_pickles_even_while_calibrating(self, fields):
         found, x = quantizer(calib_method="histogram", **fields), values(3, 4)
         found.state = "calibrating"

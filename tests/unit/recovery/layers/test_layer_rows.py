@@ -8,6 +8,7 @@ from ptq_cli.core.numbers.formats import INT8_NARROW
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recovery.layers.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recovery.layers.layer_rows import LayerRows
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run
 
 CONVOLUTIONS = {
@@ -71,7 +72,7 @@ def found(node: ir.Node, shape: tuple[int, ...], **changes: object) -> LayerGeom
     return geometry
 
 
-@pytest.mark.parametrize(("taken", "weight", "attributes"), CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
+@each_case("taken, weight, attributes", CONVOLUTIONS.values(), ids=CONVOLUTIONS.keys())
 def test_convolutions(taken: str, weight: str, attributes: str) -> None:
     output = ", ".join("abcde"[: taken.count(",") + 1])
     types = f"(float[n, {taken}] x) => (float[n, {output}] y) <float[{weight}] w>"
@@ -79,14 +80,14 @@ def test_convolutions(taken: str, weight: str, attributes: str) -> None:
     require_product(build(text), tuple(map(int, taken.split(","))))
 
 
-@pytest.mark.parametrize(("taken", "weight", "attributes"), TRANSPOSED.values(), ids=TRANSPOSED.keys())
+@each_case("taken, weight, attributes", TRANSPOSED.values(), ids=TRANSPOSED.keys())
 def test_transposed_convolutions(taken: str, weight: str, attributes: str) -> None:
     types = f"(float[n, {taken}] x) => (float[n, a, b, c] y) <float[{weight}] w>"
     text = f"{types} {{ y = ConvTranspose {f'<{attributes}>' if attributes else ''} (x, w) }}"
     require_product(build(text), tuple(map(int, taken.split(","))))
 
 
-@pytest.mark.parametrize(("taken", "node", "weight"), PRODUCTS.values(), ids=PRODUCTS.keys())
+@each_case("taken, node, weight", PRODUCTS.values(), ids=PRODUCTS.keys())
 def test_products_of_matrices(taken: str, node: str, weight: str) -> None:
     output = f"{taken.rpartition(',')[0]}, 5".lstrip(", ")
     text = f"(float[n, {taken}] x) => (float[n, {output}] y) <float[{weight}] w> {{ {node} }}"

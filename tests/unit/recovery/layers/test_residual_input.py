@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 from typing import cast
 
-import pytest
-
 from ptq_cli.recovery.layers.quantized_layer import QuantizedLayer
 from ptq_cli.recovery.layers.residual_input import residual_input
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 
 TYPES = "(float[n, 6] x) => (float[n, 6] y) <float[6, 6] w, float[6] b>"
@@ -20,7 +19,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize(("nodes", "found"), GRAPHS.values(), ids=GRAPHS.keys())
+@each_case("nodes, found", GRAPHS.values(), ids=GRAPHS.keys())
 def test_residual_input(nodes: str, found: str) -> None:
     layer = cast(QuantizedLayer, SimpleNamespace(makes="m"))
     assert residual_input(build(f"{TYPES} {{ {nodes} }}"), layer) == found

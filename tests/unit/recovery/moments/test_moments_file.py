@@ -13,6 +13,7 @@ from ptq_cli.core.errors import InputFileError, MomentsFileError
 from ptq_cli.recovery.moments.input_moments import InputMoments
 from ptq_cli.recovery.moments.moments_file import Moments, load_moments, moments_bytes, save_moments
 from ptq_cli.recovery.moments.tensor_moments import TensorMoments
+from tests.each_case import each_case
 
 PROVENANCE = Provenance(
     model="m", source="s", data="d", settings={"a": "1"}, flags={}, method="moments", samples=3
@@ -58,7 +59,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("content", "message"), DAMAGED.values(), ids=DAMAGED.keys())
+@each_case("content, message", DAMAGED.values(), ids=DAMAGED.keys())
 def test_damage_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)

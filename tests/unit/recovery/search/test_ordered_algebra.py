@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from ptq_cli.recovery.search.ordered_algebra import cholesky, products, solve
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 100])
+@each_case("size", [1, 31, 32, 33, 100])
 def test_the_factor_and_the_solution_are_those_of_numpy(size: int) -> None:
     random = np.random.default_rng(size)
     rows = random.standard_normal((2 * size, size))

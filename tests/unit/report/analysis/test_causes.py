@@ -11,13 +11,15 @@ from ptq_cli.report.analysis.causes import (
     layer_finding,
     weight_finding,
 )
+from ptq_cli.report.document.saturation import SaturatingLayer
+from tests.each_case import each_case
 
 GOOD = Use(sqnr_db=38.0, clip_share=0.1, clipped=0.0, used=0.9, imbalance=2.0, levels=256, readers=("fc",))
 BAD = replace(GOOD, sqnr_db=20.0)
 
 
-@pytest.mark.parametrize(
-    ("use", "histograms", "cause", "remedy"),
+@each_case(
+    "use, histograms, cause, remedy",
     [
         (replace(GOOD, used=0.01, imbalance=50.0), True, "", ""),
         (BAD, True, "", ""),
@@ -41,8 +43,8 @@ def test_activations(use: Use, histograms: bool, cause: str, remedy: str) -> Non
     assert bool(found.finding) == bool(cause)
 
 
-@pytest.mark.parametrize(
-    ("use", "widened", "cause", "remedy"),
+@each_case(
+    "use, widened, cause, remedy",
     [
         (replace(GOOD, levels=15), 1.0, "", ""),
         (replace(BAD, levels=15), 0.0, "few steps", "--weight-bits 8"),
@@ -81,3 +83,13 @@ def test_a_layer_that_gains_nothing_by_integers_is_told_first() -> None:
 def test_a_layer_without_a_cause_may_still_be_worth_leaving(gain: float | None, remedy: str) -> None:
     found = layer_finding("fc", [], not_fused="", gain_db=gain)
     assert (found.cause, found.remedy) == ("", remedy)
+
+
+def test_a_sum_that_saturates_is_the_first_cause_and_no_option_helps() -> None:
+    layer = SaturatingLayer(name="fc", op="Gemm", pairs=40, of_pairs=576, channels=19, of_channels=32)
+    tensors = [(12.0, "x", Finding("outliers", "wide", "--amax mse"))]
+    found = layer_finding("fc", tensors, not_fused="no kernel", gain_db=9.0, saturating=layer)
+    assert (found.cause, found.remedy) == ("saturation", "")
+    assert found.finding == (
+        "40 of 576 pairs of its weights can saturate on this processor, which has no VNNI"
+    )

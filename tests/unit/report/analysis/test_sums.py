@@ -12,6 +12,7 @@ from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize, para
 from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums, blocks, channel_imbalance, range_used
+from tests.each_case import each_case
 
 FORMATS = st.sampled_from([INT8, UINT8, IntegerFormat(16, signed=False)])
 TENSORS = hnp.arrays(
@@ -111,17 +112,15 @@ def test_channels_are_along_their_axis() -> None:
     assert sums.channel_amax is not None and sums.channel_amax.tolist() == [5.0, 9.0]
 
 
-@pytest.mark.parametrize(
-    ("counts", "expected"),
+@each_case(
+    "counts, expected",
     [([0, 0], 0.0), ([7, 0, 0], 0.0), ([1, 0, 1], 1.0), ([1, 10000, 1, 0, 0], 0.0), ([5, 90, 5, 0, 0], 0.5)],
 )
 def test_how_much_of_the_range_is_used(counts: list[int], expected: float) -> None:
     assert range_used(np.array(counts)) == expected
 
 
-@pytest.mark.parametrize(
-    ("amax", "expected"), [(None, None), ([2.0], None), ([0.0, 0.0, 5.0], None), ([1.0, 2.0, 9.0], 4.5)]
-)
+@each_case("amax, expected", [(None, None), ([2.0], None), ([0.0, 0.0, 5.0], None), ([1.0, 2.0, 9.0], 4.5)])
 def test_imbalance(amax: list[float] | None, expected: float | None) -> None:
     assert channel_imbalance(None if amax is None else np.array(amax)) == expected
 

@@ -11,6 +11,7 @@ import pytest
 
 from ptq_cli.core.errors import ReportError
 from ptq_cli.report.document.details import ChangedSample, Changes, Details, details_to_json, parse_details
+from tests.each_case import each_case
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "details.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
@@ -36,8 +37,8 @@ def test_what_became_of_a_sample() -> None:
     assert [sample.effect for sample in SAMPLES] == ["lost", "gained", "still wrong", "changed"]
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
+@each_case(
+    "change, says",
     [
         ({"format": "ptq.report"}, 'has no "format": "ptq.details"'),
         ({"format_version": 2}, "has format version 2, this ptq reads 1"),
@@ -61,7 +62,7 @@ def test_a_picture_is_base64_and_nothing_that_could_end_an_attribute() -> None:
         parse_details(json.dumps(value).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+@each_case("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
 def test_what_is_no_document_is_refused(content: bytes) -> None:
     with pytest.raises(ReportError):
         parse_details(content)

@@ -6,6 +6,7 @@ import pytest
 
 from ptq_cli.report.document.gate_result import GateResult, Kind, verdict
 from ptq_cli.report.intervals.interval import Interval
+from tests.each_case import each_case
 
 HELD = GateResult(metric="top1", kind="max_drop", limit=0.1, value=0.0)
 MISSED = GateResult(metric="sqnr_db", kind="min", limit=25.0, value=20.0)
@@ -20,8 +21,8 @@ def test_verdict(results: list[GateResult], expected: str) -> None:
     assert verdict(results) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "ends", "expected", "passed"),
+@each_case(
+    "kind, value, ends, expected, passed",
     [
         ("max_drop", 0.005, (-0.01, 0.01), "pass", True),
         ("max_drop", 0.005, (-0.01, 0.83 - 0.82), "pass", True),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from ptq_cli.core.errors import ReportError
 from ptq_cli.report.document.hits import flips_between, hits_to_text, require_hits
 from ptq_cli.report.intervals.paired_scores import count_flips
+from tests.each_case import each_case
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
@@ -20,8 +21,8 @@ def test_two_texts_give_the_flips_of_the_samples(pairs: list[tuple[bool, bool]])
         assert len(text) == (len(hits) + 3) // 4
 
 
-@pytest.mark.parametrize(
-    ("text", "samples", "share"),
+@each_case(
+    "text, samples, share",
     [("9", 5, 0.4), ("981", 5, 0.4), ("99", 5, 0.6), ("98", 5, 0.4)],
     ids=["short", "long", "a-hit-beyond-the-end", "another-share"],
 )

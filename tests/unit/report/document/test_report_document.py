@@ -21,6 +21,7 @@ from ptq_cli.report.document.report_document import (
 from ptq_cli.report.document.report_warning import ReportWarning
 from ptq_cli.report.document.times import Latency, LatencyCause, OwnFileLatency, Times, current_time
 from ptq_cli.report.intervals.interval import Interval
+from tests.each_case import each_case
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
 VERSION_1 = GOLDEN.with_name("report.v1.json")
@@ -34,7 +35,14 @@ VERSION_4 = GOLDEN.with_name("report.v4.json")
 VERSION_5 = GOLDEN.with_name("report.v5.json")
 VERSION_6 = GOLDEN.with_name("report.v6.json")
 VERSION_7 = GOLDEN.with_name("report.v7.json")
+VERSION_8 = GOLDEN.with_name("report.v8.json")
 """Likewise."""
+
+
+@pytest.fixture
+def earlier(report: Report) -> Report:
+    """The report as versions before 9 knew it."""
+    return replace(report, saturation=None)
 
 
 def test_the_json_is_as_it_was(report: Report) -> None:
@@ -105,8 +113,8 @@ def refusal(tmp_path: Path, content: bytes) -> ReportError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+@each_case(
+    "content, message",
     [
         (b"", "it is not valid JSON: Expecting value"),
         (b'{"format": "ptq.re', "it is not valid JSON: Unterminated string"),
@@ -123,11 +131,11 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [9, 0, "1", None, True], ids=str)
+@pytest.mark.parametrize("version", [10, 0, "1", None, True], ids=str)
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     content = {**json.loads(report_to_json(report)), "format_version": version}
     error = refusal(tmp_path, json.dumps(content).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 8")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1 to 9")
     assert error.hint == "upgrade ptq, or run ptq evaluate again with this one"
 
 
@@ -211,31 +219,31 @@ def test_a_missing_file_is_the_inputs_fault(tmp_path: Path) -> None:
         read_report(tmp_path / "nowhere.json")
 
 
-def test_a_report_of_version_1_is_read_without_intervals(report: Report) -> None:
+def test_a_report_of_version_1_is_read_without_intervals(earlier: Report) -> None:
     found = read_report(VERSION_1)
     assert found.verdict == "pass"
-    assert [m.drop for m in found.metrics] == [m.drop for m in report.metrics]
+    assert [m.drop for m in found.metrics] == [m.drop for m in earlier.metrics]
     assert all(m.drop_interval is m.quantized_interval is m.flips is None for m in found.metrics)
-    assert json.loads(report_to_json(found))["format_version"] == 8
+    assert json.loads(report_to_json(found))["format_version"] == 9
 
 
-def test_a_report_of_version_2_is_read_whole(report: Report) -> None:
+def test_a_report_of_version_2_is_read_whole(earlier: Report) -> None:
     found = read_report(VERSION_2)
-    assert found == report
+    assert found == earlier
     assert (found.created, found.times.latency) == ("2026-01-31T12:00:00Z", None)
     assert {(metric.output, metric.no_interval, metric.by_class) for metric in found.metrics} == {
         (None, "", ())
     }
 
 
-def test_a_report_of_version_3_is_read_whole(report: Report) -> None:
+def test_a_report_of_version_3_is_read_whole(earlier: Report) -> None:
     found = read_report(VERSION_3)
-    assert found == report
+    assert found == earlier
     assert (found.warnings, {metric.channel for metric in found.metrics}) == ((), {None})
 
 
-def test_a_report_of_version_4_is_read_whole(report: Report) -> None:
-    assert read_report(VERSION_4) == report
+def test_a_report_of_version_4_is_read_whole(earlier: Report) -> None:
+    assert read_report(VERSION_4) == earlier
     content = json.loads(VERSION_4.read_text())
     content["times"]["latency"] = {
         "float_ms": 2.0,
@@ -257,8 +265,8 @@ def test_a_report_of_version_4_is_read_whole(report: Report) -> None:
     )
 
 
-def test_a_report_of_version_5_is_read_whole_with_the_ratio_of_an_error(report: Report) -> None:
-    assert read_report(VERSION_5) == report
+def test_a_report_of_version_5_is_read_whole_with_the_ratio_of_an_error(earlier: Report) -> None:
+    assert read_report(VERSION_5) == earlier
     content = json.loads(VERSION_5.read_text())
     error = content["metrics"][0] | {"higher_is_better": False, "float_value": 0.5, "quantized_value": 0.75}
     error |= {"name": "mse", "drop": 0.25, "flips": None, "quantized_hits": None, "float_hits": None}
@@ -303,8 +311,8 @@ def test_a_latency_survives_its_file(report: Report) -> None:
     assert found.times.latency.ratio == 0.5
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
+@each_case(
+    "key, value, message",
     [
         ("metrics", {}, "'metrics' is an object, expected a list"),
         ("metrics", [3], "'metrics[0]' is 3, expected an object"),
@@ -318,14 +326,18 @@ def test_a_broken_report_of_version_1_is_refused(tmp_path: Path, key: str, value
     assert message in refusal(tmp_path, json.dumps(content).encode()).message
 
 
-def test_a_report_of_version_6_is_read_whole_without_accuracy_levels(report: Report) -> None:
-    assert parse_report(VERSION_6.read_bytes()) == report
-    assert report.accuracy_levels == ()
+def test_a_report_of_version_6_is_read_whole_without_accuracy_levels(earlier: Report) -> None:
+    assert parse_report(VERSION_6.read_bytes()) == earlier
+    assert earlier.accuracy_levels == ()
 
 
-def test_a_report_of_version_7_is_read_whole_without_the_size_of_the_users_file(report: Report) -> None:
-    assert parse_report(VERSION_7.read_bytes()) == report
-    assert (report.model.source_bytes, report.model.float_name) == (None, "model.float.onnx")
+def test_a_report_of_version_8_is_read_whole_without_its_saturation(earlier: Report) -> None:
+    assert parse_report(VERSION_8.read_bytes()) == earlier
+
+
+def test_a_report_of_version_7_is_read_whole_without_the_size_of_the_users_file(earlier: Report) -> None:
+    assert parse_report(VERSION_7.read_bytes()) == earlier
+    assert (earlier.model.source_bytes, earlier.model.float_name) == (None, "model.float.onnx")
 
 
 def test_sizes_are_compared_with_the_users_own_file(report: Report) -> None:

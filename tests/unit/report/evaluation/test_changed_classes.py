@@ -8,6 +8,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.report.evaluation import changed_classes as module
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.model_outputs import Place
+from tests.each_case import each_case
 
 
 def place(size: int, first: int = 0, labels: list[int] | None = None) -> Place:
@@ -43,7 +44,7 @@ def test_without_labels_a_sample_only_changes() -> None:
     assert [item.effect for item in found.samples] == ["changed"]
 
 
-@pytest.mark.parametrize("shape", [(4, 1), (4,), (4, 3, 2), (2, 3)], ids=str)
+@each_case("shape", [(4, 1), (4,), (4, 3, 2), (2, 3)], ids=str)
 def test_an_output_that_is_not_one_of_classes_has_no_changes(shape: tuple[int, ...]) -> None:
     collector = ChangeCollector()
     collector.update(np.zeros(shape), np.ones(shape), place(4))

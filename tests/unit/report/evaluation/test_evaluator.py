@@ -15,6 +15,7 @@ from ptq_cli.report.evaluation.judged_metrics import judged_metrics
 from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
 from ptq_cli.report.metrics.metric_registry import LABEL_METRICS
 from ptq_cli.report.metrics.spec import metric_specs
+from tests.each_case import each_case
 
 SAMPLES = 30
 RANDOM = np.random.default_rng(9)
@@ -156,7 +157,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@each_case("name", TARGETS)
 def test_a_metric_that_does_not_fit_says_what_it_needs(name: str) -> None:
     labels, kind, says = TARGETS[name]
     with pytest.raises(kind, match=says):
@@ -283,8 +284,8 @@ def test_comparisons_go_on_from_their_state() -> None:
     assert continued.evaluations() == whole.evaluations()
 
 
-@pytest.mark.parametrize(
-    ("metric", "labels", "ids", "says"),
+@each_case(
+    "metric, labels, ids, says",
     [
         ("perplexity", None, "positions", "perplexity needs the tokens that the model reads"),
         (

@@ -17,6 +17,7 @@ from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.score_interval import drop_interval
 from ptq_cli.report.intervals.share_interval import share_interval
 from ptq_cli.report.metrics.spec import metric_specs
+from tests.each_case import each_case
 
 SAMPLES, CLASSES = 30, 6
 RNG = np.random.default_rng(7)
@@ -68,7 +69,7 @@ def test_label_metrics_are_measured_on_both_models() -> None:
     assert top5.name == "top5"
 
 
-@pytest.mark.parametrize("size", [1, 4, 7, 29])
+@each_case("size", [1, 4, 7, 29])
 def test_the_batch_size_changes_no_bit(size: int) -> None:
     runs = model(WEIGHT), model(QUANTIZED_WEIGHT)
     assert evaluate(*runs, batches(size), "top1") == evaluate(*runs, batches(SAMPLES), "top1")
@@ -193,8 +194,8 @@ def test_no_sample_at_all_is_refused() -> None:
         evaluate(model(WEIGHT), model(WEIGHT), iter(()))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "minus-inf"])
-@pytest.mark.parametrize("which", ["float", "quantized"])
+@each_case("value", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "minus-inf"])
+@each_case("which", ["float", "quantized"])
 def test_a_non_finite_output_names_model_output_and_sample(which: str, value: float) -> None:
     bad = INPUTS @ WEIGHT
     bad[5, 2] = value

@@ -1,6 +1,7 @@
 """A report is held against limits, and decided at the limit itself."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -17,11 +18,13 @@ from ptq_cli.report.document.report_document import (
     ModelSummary,
     Report,
 )
+from ptq_cli.report.document.saturation import SaturatingLayer, Saturation
 from ptq_cli.report.document.times import Times
 from ptq_cli.report.gate import decide_gates as deciding
 from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.intervals.interval import ANYWHERE, Interval
 from ptq_cli.report.intervals.score_interval import drop_interval
+from tests.each_case import each_case
 
 
 def report_of(*metrics: Measurement, size: int = 1_000_000, **model: str) -> Report:
@@ -66,8 +69,8 @@ ERROR = Measurement(
 )
 
 
-@pytest.mark.parametrize(
-    ("of_float", "of_quantized", "limit", "passed"),
+@each_case(
+    "of_float, of_quantized, limit, passed",
     [
         (0.83, 0.82, 0.01, True),
         (0.83, 0.8199, 0.01, False),
@@ -79,7 +82,13 @@ ERROR = Measurement(
 )
 def test_max_drop(of_float: float, of_quantized: float, limit: float, passed: bool) -> None:
     (result,) = decide([top1(of_float, of_quantized)], GateSettings(max_drop={"top1": limit}))
-    assert result == GateResult(metric="top1", kind="max_drop", limit=limit, value=of_float - of_quantized)
+    assert result == GateResult(
+        metric="top1",
+        kind="max_drop",
+        limit=limit,
+        value=of_float - of_quantized,
+        interval=ANYWHERE,
+    )
     assert result.passed is passed
 
 
@@ -91,8 +100,8 @@ def test_every_hundredth_is_exact_at_its_limit() -> None:
             assert not decide([measurement], GateSettings(max_drop={"top1": drop / 100 - 1e-6}))[0].passed
 
 
-@pytest.mark.parametrize(
-    ("value", "passed"),
+@each_case(
+    "value, passed",
     [(25.0, True), (24.9999, False), (math.inf, True), (-math.inf, False), (math.nan, False)],
     ids=["at-the-limit", "below", "inf", "minus-inf", "nan"],
 )
@@ -107,7 +116,7 @@ def test_min_of_a_label_metric_is_of_the_quantized_model() -> None:
 
 
 def test_a_drop_of_nan_does_not_pass() -> None:
-    assert not decide([top1(math.nan, 0.9)], GateSettings(max_drop={"top1": 1.0}))[0].passed
+    assert not decide([top1(math.nan, 0.9)], GateSettings(max_drop={"top1": 0.5}))[0].passed
 
 
 def test_results_come_drops_first_in_the_order_given() -> None:
@@ -232,7 +241,7 @@ def test_a_regression_without_hits_has_no_interval(
 ) -> None:
     gate = GateSettings(baseline="old.json", max_regression={after.name: 1.0})
     (result,) = deciding.decide(report_of(after), gate, report_of(before)).gates
-    assert (result.value, result.interval, result.passed) == (value, None, value <= 1.0)
+    assert (result.value, result.interval, result.passed) == (value, ANYWHERE, value <= 1.0)
 
 
 @pytest.mark.parametrize(
@@ -272,8 +281,8 @@ def perplexity(of_quantized: float, interval: Interval | None = None, of_float: 
     )
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "limit", "verdict", "passed", "needed"),
+@each_case(
+    "low, high, limit, verdict, passed, needed",
     [
         (1.0, 1.015, 1.02, "pass", True, 250),
         (1.0, 1.03, 1.02, "undecided", True, 4000),
@@ -311,8 +320,55 @@ def test_what_has_no_ratio_says_what_to_limit_instead(measured: Measurement, say
 
 
 @pytest.mark.parametrize(
-    ("limit", "says"), [(0.0, "=0.0 is not a valid ratio"), ("2%", "=2% is not a plain")]
+    ("limit", "says"), [(0.0, "=0.0 is not a valid ratio"), ("2%", "=2% allows less than the float model")]
 )
 def test_a_ratio_that_makes_no_sense(limit, says) -> None:
     with pytest.raises(GateError, match=f"--max-ratio perplexity{says}"):
         decide([perplexity(20.2)], GateSettings(max_ratio={"perplexity": limit}))
+
+
+def test_a_portable_model_has_no_layer_that_can_saturate() -> None:
+    layer = SaturatingLayer(name="fc", op="Gemm", pairs=3, of_pairs=8, channels=2, of_channels=4)
+    gate = GateSettings(require_portable=True)
+    report = report_of(sqnr(30.0))
+    found = [
+        deciding.decide(replace(report, saturation=saturation), gate)
+        for saturation in (Saturation(3), Saturation(3, (layer,)))
+    ]
+    assert [(item.verdict, item.gates[0].value) for item in found] == [("pass", 0.0), ("fail", 1.0)]
+    with pytest.raises(GateError, match="does not say which layers can saturate"):
+        deciding.decide(report, gate)
+
+
+def test_percentages_of_shares_and_ratios_are_limits() -> None:
+    gate = GateSettings(min={"top1": "80%"}, max_ratio={"perplexity": "102%"})
+    ratio, minimum = decide([perplexity(20.2), top1(0.83, 0.82)], gate)
+    assert (ratio.limit, ratio.passed, minimum.limit, minimum.passed) == (1.02, True, 0.8, True)
+
+
+def test_a_metric_of_another_name_that_is_a_share_is_known_by_its_unit() -> None:
+    with pytest.raises(GateError, match="--max-drop accuracy=1: a drop of 100 points can never fail"):
+        decide([replace(top1(0.9, 0.9), name="accuracy")], GateSettings(max_drop={"accuracy": 1.0}))
+    own = replace(top1(90.0, 88.0), unit="number", computed_by="own.py:top1")
+    assert decide([own], GateSettings(max_drop={"top1": 5.0}))[0].passed
+
+
+@pytest.mark.parametrize(
+    ("measured", "gate"),
+    [
+        (top1(0.9, 0.9), GateSettings(max_drop={"top1": 0.1}, strict=True)),
+        (perplexity(20.2), GateSettings(max_ratio={"perplexity": 1.02}, strict=True)),
+        (sqnr(40.0), GateSettings(min={"sqnr_db": 20.0}, strict=True)),
+    ],
+    ids=["drop", "ratio", "minimum"],
+)
+def test_a_value_without_an_interval_decides_nothing(measured: Measurement, gate: GateSettings) -> None:
+    measured = replace(measured, drop_interval=None, ratio_interval=None, quantized_interval=None)
+    (strict,) = decide([measured], gate)
+    assert (strict.verdict, strict.passed) == ("undecided", False)
+    assert decide([measured], replace(gate, strict=False))[0].passed
+
+
+def test_equal_outputs_are_certain() -> None:
+    equal = replace(sqnr(math.inf), quantized_interval=Interval(math.inf, math.inf, "bootstrap"))
+    assert decide([equal], GateSettings(min={"sqnr_db": 20.0}, strict=True))[0].verdict == "pass"

@@ -6,11 +6,26 @@ import pytest
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.recipe.sections.evaluation_sections import GateSettings
-from ptq_cli.report.gate.limits import absolute_limit, check_limits, parse_limits, percentage, size_limit
+from ptq_cli.report.gate.limits import (
+    BOUNDS,
+    absolute_limit,
+    bounds_of,
+    check_limits,
+    parse_limits,
+    percentage,
+    size_limit,
+)
+from ptq_cli.report.metrics.metric_registry import (
+    LABEL_METRICS,
+    PAIR_METRICS,
+    REQUESTED_COMPARISONS,
+    make_label_metric,
+)
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("texts", "limits"),
+@each_case(
+    "texts, limits",
     [
         ([], {}),
         (["top1=0.01"], {"top1": 0.01}),
@@ -24,8 +39,8 @@ def test_limits_are_read(texts: list[str], limits: dict[str, float]) -> None:
     assert parse_limits(texts, "--max-drop") == limits
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
+@each_case(
+    "texts, message",
     [
         (["top1"], "--max-drop 'top1' is not of the form METRIC=NUMBER"),
         (["=0.1"], "--max-drop '=0.1' is not of the form METRIC=NUMBER"),
@@ -55,10 +70,9 @@ def test_a_percentage_is_of_the_value_before() -> None:
     assert absolute_limit("10%", -2.0) == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize(
-    ("text", "flag", "message"),
+@each_case(
+    "text, flag, message",
     [
-        ("top1=80%", "--min", "--min top1=80% is not a plain number"),
         ("top1=%", "--max-drop", "--max-drop 'top1=%': '' is not a number"),
         ("top1=x%", "--max-drop", "--max-drop 'top1=x%': 'x' is not a number"),
         ("top1=inf%", "--max-drop", "--max-drop top1=inf% is not finite"),
@@ -76,19 +90,84 @@ def test_a_percentage_that_is_none_is_refused(text: str, flag: str, message: str
     assert caught.value.hint
 
 
+@each_case(
+    "gate, message, hint",
+    [
+        (
+            GateSettings(max_drop={"top1": 1.0}),
+            "--max-drop top1=1: a drop of 100 points can never fail, because top1 lies between 0 and 1",
+            "did you mean --max-drop top1=0.01?",
+        ),
+        (
+            GateSettings(max_drop={"top5[a]": 5.0}),
+            "--max-drop top5[a]=5: a drop of 500 points can never fail, because top5[a] lies between 0 and 1",
+            "did you mean --max-drop top5[a]=0.05?",
+        ),
+        (
+            GateSettings(max_drop={"f1": "100%"}),
+            "--max-drop f1=100%: a drop of 100% can never fail, because f1 lies between 0 and 1",
+            "did you mean --max-drop f1=1%?",
+        ),
+        (
+            GateSettings(max_regression={"cosine": 2.0}, baseline="old.json"),
+            "--max-regression cosine=2: a drop of 2 can never fail, because cosine lies between -1 and 1",
+            "did you mean --max-regression cosine=0.02?",
+        ),
+        (
+            GateSettings(min={"top1": 0.0}),
+            "--min top1=0 can never fail: top1 lies between 0 and 1",
+            "for example: --min top1=0.8",
+        ),
+        (
+            GateSettings(min={"top1": 95.0}),
+            "--min top1=95 can never pass: top1 lies between 0 and 1",
+            "did you mean --min top1=0.95?",
+        ),
+    ],
+    ids=["drop", "output", "percentage", "regression", "minimum", "minimum that none keeps"],
+)
+def test_a_limit_that_decides_nothing_is_refused(gate: GateSettings, message: str, hint: str) -> None:
+    with pytest.raises(GateError) as caught:
+        check_limits(gate)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_limits_at_which_a_metric_can_still_fail() -> None:
+    check_limits(GateSettings(max_drop={"cosine": 1.0, "mse": 100.0, "r2": 2.0, "top1": 0.99, "mae": "200%"}))
+    check_limits(GateSettings(min={"top1": 1.0, "f1": "80%", "cosine": -0.5, "sqnr_db": -3.0}))
+    check_limits(GateSettings(max_drop={"top1": 5.0}), {"top1": None})
+
+
+def test_the_bounds_are_those_of_the_metrics() -> None:
+    shares = [name for name in LABEL_METRICS if make_label_metric(name, {}).unit == "share"]
+    assert {bounds_of(name) for name in (*shares, "top7", "top1_agreement")} == {(0.0, 1.0)}
+    known = {**LABEL_METRICS, **REQUESTED_COMPARISONS, **PAIR_METRICS}
+    assert set(BOUNDS) <= set(known)
+    open_ended = {name for name in known if bounds_of(name) is None}
+    of_value = {"sqnr_db", "worst_channel_sqnr_db", "kl_divergence", "max_abs_error"}
+    assert open_ended == {"mse", "mae", "r2", "perplexity", *of_value}
+
+
+def test_a_limit_on_a_metric_that_was_named_for_another_output_says_what_to_write() -> None:
+    with pytest.raises(GateError, match=r"named as top1\[cls\]") as caught:
+        check_limits(GateSettings(max_drop={"top1": "2%"}), {"top1[cls]": (0.0, 1.0)})
+    assert caught.value.hint == "write --max-drop 'top1[cls]=2%'"
+    check_limits(GateSettings(max_drop={"top1": 0.02}), {"top1[cls]": (0.0, 1.0), "top1": (0.0, 1.0)})
+
+
 @pytest.mark.parametrize(("text", "size"), [("1MB", 1_000_000), ("900KiB", 921_600), ("12", 12)])
 def test_sizes(text: str, size: int) -> None:
     assert size_limit(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "much", "-1MB", "1 XB", "9" * 400 + "MB", "nan"])
+@each_case("text", ["", "0", "much", "-1MB", "1 XB", "9" * 400 + "MB", "nan"])
 def test_a_size_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(GateError, match=r"--max-size '.*' is not a valid size"):
         size_limit(text)
 
 
-@pytest.mark.parametrize(
-    ("gate", "message"),
+@each_case(
+    "gate, message",
     [
         (
             GateSettings(max_drop={"top1": "much"}),

@@ -26,6 +26,7 @@ from ptq_cli.report.html.charts.tensor_charts import HEIGHT as BARS_HEIGHT
 from ptq_cli.report.html.charts.tensor_charts import tensor_cards
 from ptq_cli.report.html.evidence import MethodRange
 from ptq_cli.report.intervals.interval import Interval
+from tests.each_case import each_case
 from tests.pages import Network
 
 FOUND = Network(12).page_input()
@@ -33,9 +34,7 @@ REPORT, ANALYSIS = FOUND.report, FOUND.analysis
 assert ANALYSIS is not None
 
 
-@pytest.mark.parametrize(
-    ("low", "high"), [(0.0, 1.0), (-3.7, 0.2), (1e-9, 3e-9), (-1e30, 1e30), (99.9, 100.0)]
-)
+@each_case("low, high", [(0.0, 1.0), (-3.7, 0.2), (1e-9, 3e-9), (-1e30, 1e30), (99.9, 100.0)])
 def test_marks_are_few_round_and_within(low: float, high: float) -> None:
     values = nice_values(low, high, 5)
     assert 2 <= len(values) <= 7

@@ -85,9 +85,10 @@ def test_one_sample_has_no_interval(rows: np.ndarray) -> None:
     assert bootstrap_interval(rows, mean(1)) is None
 
 
-def test_an_infinite_value_has_no_interval_and_warns_of_nothing() -> None:
+def test_an_infinite_value_is_as_certain_as_its_resamples_and_warns_of_nothing() -> None:
     rows = np.column_stack([np.ones(30), np.zeros(30)])
-    assert bootstrap_interval(rows, lambda sums: sums[..., 0] / sums[..., 1]) is None
+    found = bootstrap_interval(rows, lambda sums: sums[..., 0] / sums[..., 1])
+    assert found is not None and (found.low, found.high) == (np.inf, np.inf)
 
 
 def test_noise_in_one_sample_only_may_be_missed_by_a_draw() -> None:

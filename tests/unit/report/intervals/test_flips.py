@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from ptq_cli.report.intervals.flips import Flips, mcnemar_p_value
+from tests.each_case import each_case
 
 
 def enumerated(lost: int, gained: int) -> float:
@@ -16,7 +17,7 @@ def enumerated(lost: int, gained: int) -> float:
     return extreme / 2**flips
 
 
-@pytest.mark.parametrize("flips", range(11))
+@each_case("flips", range(11))
 def test_it_is_the_share_of_outcomes_at_least_as_one_sided(flips: int) -> None:
     for lost in range(flips + 1):
         assert mcnemar_p_value(lost, flips - lost) == enumerated(lost, flips - lost)

@@ -7,6 +7,7 @@ import pytest
 from ptq_cli.report.intervals.flips import Flips
 from ptq_cli.report.intervals.interval import NORMAL_QUANTILE
 from ptq_cli.report.intervals.score_interval import drop_interval, samples_to_resolve, score_statistic
+from tests.each_case import each_case
 
 
 def flips(samples: int, lost: int, gained: int) -> Flips:
@@ -29,8 +30,8 @@ def searched_statistic(found: Flips, drop: float) -> float:
     return (found.lost - found.gained - found.samples * drop) / math.sqrt(variance)
 
 
-@pytest.mark.parametrize("drop", [-0.4, -0.05, 0.0, 0.01, 0.2, 0.7])
-@pytest.mark.parametrize(("lost", "gained"), [(0, 3), (3, 0), (5, 2), (2, 9), (20, 20), (1, 39)])
+@each_case("drop", [-0.4, -0.05, 0.0, 0.01, 0.2, 0.7])
+@each_case("lost, gained", [(0, 3), (3, 0), (5, 2), (2, 9), (20, 20), (1, 39)])
 def test_the_statistic_is_that_of_the_likeliest_population(lost: int, gained: int, drop: float) -> None:
     found = flips(40, lost, gained)
     assert score_statistic(found, drop) == pytest.approx(searched_statistic(found, drop), abs=1e-5)
@@ -55,7 +56,7 @@ def test_published_intervals(samples: int, lost: int, gained: int, low: float, h
     assert found.method == "score"
 
 
-@pytest.mark.parametrize(("lost", "gained"), [(0, 0), (30, 0), (0, 30), (15, 15), (3, 1)])
+@each_case("lost, gained", [(0, 0), (30, 0), (0, 30), (15, 15), (3, 1)])
 def test_swapping_the_models_mirrors_the_interval(lost: int, gained: int) -> None:
     one, other = drop_interval(flips(30, lost, gained)), drop_interval(flips(30, gained, lost))
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low), abs=1e-15)
@@ -76,15 +77,13 @@ def coverage(samples: int, lost_share: float, gained_share: float) -> float:
     return total
 
 
-@pytest.mark.parametrize(
-    ("lost_share", "gained_share"), [(0.05, 0.05), (0.1, 0.05), (0.2, 0.1), (0.3, 0.3), (0.15, 0.0)]
-)
+@each_case("lost_share, gained_share", [(0.05, 0.05), (0.1, 0.05), (0.2, 0.1), (0.3, 0.3), (0.15, 0.0)])
 def test_the_interval_holds_the_true_drop_as_often_as_it_says(lost_share: float, gained_share: float) -> None:
     assert 0.935 <= coverage(32, lost_share, gained_share) <= 0.985
 
 
-@pytest.mark.parametrize(("lost", "gained"), [(0, 0), (12, 5), (3, 9)])
-@pytest.mark.parametrize("limit", [0.0, 0.01, 0.05])
+@each_case("lost, gained", [(0, 0), (12, 5), (3, 9)])
+@each_case("limit", [0.0, 0.01, 0.05])
 def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(
     lost: int, gained: int, limit: float
 ) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from ptq_cli.report.intervals.interval import NORMAL_QUANTILE, Interval, samples_for_width
 from ptq_cli.report.intervals.share_interval import samples_to_resolve_share, share_interval
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(("hits", "samples"), [(0, 10), (10, 10), (81, 263), (15, 148), (1999, 2000)])
+@each_case("hits, samples", [(0, 10), (10, 10), (81, 263), (15, 148), (1999, 2000)])
 def test_its_ends_are_the_shares_that_the_score_test_just_holds(hits: int, samples: int) -> None:
     interval = share_interval(hits / samples, samples)
     for end in (interval.low, interval.high):
@@ -29,7 +30,7 @@ def test_published_intervals() -> None:
         assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8, 0.95])
+@each_case("share", [0.1, 0.3, 0.5, 0.8, 0.95])
 def test_it_holds_the_true_share_as_often_as_it_says(share: float) -> None:
     held = 0.0
     for hits in range(101):
@@ -47,7 +48,7 @@ def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit() -> None
     assert samples_to_resolve_share(0.82, 1.0) == 1
 
 
-@pytest.mark.parametrize(("limit", "samples"), [(55.0, 400), (45.0, 100), (50.0, None), (50.0 + 1e-10, None)])
+@each_case("limit, samples", [(55.0, 400), (45.0, 100), (50.0, None), (50.0 + 1e-10, None)])
 def test_the_side_that_faces_the_limit_decides(limit: float, samples: int | None) -> None:
     assert samples_for_width(100, 50.0, Interval(45.0, 60.0, "bootstrap"), limit) == samples
 

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 
 from ptq_cli.report.intervals.student import mean_interval, student_quantile
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("freedom", "wanted"),
+@each_case(
+    "freedom, wanted",
     # Student's table, as in Abramowitz and Stegun 1964, table 26.10.
     [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (10, 2.228), (30, 2.042), (120, 1.980), (10**5, 1.960)],
 )

@@ -25,6 +25,7 @@ from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.report.metrics.base import LabelMetric, Reweighed, SampleSums
 from ptq_cli.report.metrics.classes.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS, make_label_metric
+from tests.each_case import each_case
 
 SAMPLES, CLASSES = 60, 7
 SEEDS = range(4)
@@ -163,21 +164,21 @@ def test_every_metric_has_a_reference() -> None:
     assert {*LABEL_METRICS, *REQUESTED_COMPARISONS} - {"top5"} <= set(CASES)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", CASES)
+@each_case("seed", SEEDS)
+@each_case("name", CASES)
 def test_it_is_the_references_value(name: str, seed: int) -> None:
     arrays = CASES[name].make(seed)
     assert measured(name, *arrays).compute() == pytest.approx(CASES[name].reference(*arrays), rel=1e-9)
 
 
-@pytest.mark.parametrize("cuts", [[1], [7, 8, 31], list(range(1, SAMPLES))], ids=["one", "odd", "each"])
-@pytest.mark.parametrize("name", CASES)
+@each_case("cuts", [[1], [7, 8, 31], list(range(1, SAMPLES))], ids=["one", "odd", "each"])
+@each_case("name", CASES)
 def test_any_split_gives_the_same_bits(name: str, cuts: list[int]) -> None:
     arrays = CASES[name].make(5)
     assert measured(name, *arrays, cuts).compute() == measured(name, *arrays).compute()
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_it_goes_on_from_its_state(name: str) -> None:
     output, labels = CASES[name].make(6)
     begun, continued = measured(name, output[:23], labels[:23]), make_label_metric(name, {})
@@ -186,7 +187,7 @@ def test_it_goes_on_from_its_state(name: str) -> None:
     assert continued.compute() == measured(name, output, labels).compute()
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_samples_that_count_twice_are_as_samples_that_are_there_twice(name: str) -> None:
     output, labels = CASES[name].make(7)
     size = 2 if name in ("pair_spearman", "spearman_of_pairs") else 1
@@ -203,7 +204,7 @@ def test_samples_that_count_twice_are_as_samples_that_are_there_twice(name: str)
     assert value == pytest.approx(drawn, rel=1e-7)
 
 
-@pytest.mark.parametrize("name", CASES)
+@each_case("name", CASES)
 def test_it_refuses_to_compute_from_nothing(name: str) -> None:
     with pytest.raises(MetricError, match=f"{name} has seen no sample"):
         make_label_metric(name, {}).compute()

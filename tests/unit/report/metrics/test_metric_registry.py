@@ -11,6 +11,7 @@ from ptq_cli.report.metrics.metric_registry import (
     make_label_metric,
     require_metric,
 )
+from tests.each_case import each_case
 
 
 def test_every_name_has_one_meaning() -> None:
@@ -18,7 +19,7 @@ def test_every_name_has_one_meaning() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("name", [*LABEL_METRICS, *REQUESTED_COMPARISONS, "top17"])
+@each_case("name", [*LABEL_METRICS, *REQUESTED_COMPARISONS, "top17"])
 def test_an_instance_keeps_its_own_counts(name: str) -> None:
     assert is_requested_metric(name)
     assert make_label_metric(name, {}) is not make_label_metric(name, {})
@@ -29,7 +30,7 @@ def test_an_argument_that_a_metric_does_not_take_is_refused() -> None:
         make_label_metric("f1", {"ignore_index": 255})
 
 
-@pytest.mark.parametrize("name", ["top0", "top", "top-1", "top1234567", "Top1", ""])
+@each_case("name", ["top0", "top", "top-1", "top1234567", "Top1", ""])
 def test_an_unknown_metric_lists_the_known_and_the_nearest(name: str) -> None:
     with pytest.raises(UnknownNameError, match=f"there is no metric '{name}'") as caught:
         require_metric(name, more=["mine"])

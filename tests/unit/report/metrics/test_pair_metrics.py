@@ -14,6 +14,7 @@ from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.report.metrics.values.cosine import Cosine
 from ptq_cli.report.metrics.values.max_abs_error import MaxAbsError
 from ptq_cli.report.metrics.values.sqnr import Sqnr
+from tests.each_case import each_case
 
 SHAPES = [(40, 10), (40, 3, 5, 5)]
 
@@ -118,8 +119,8 @@ def measure_scalar(metric: PairMetric) -> float:
     return metric.compute()
 
 
-@pytest.mark.parametrize(
-    ("array", "accepted"),
+@each_case(
+    "array, accepted",
     [
         (np.zeros((4, 2), np.float16), True),
         (np.zeros((4, 2), np.int64), False),

@@ -5,12 +5,13 @@ import pytest
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
 from ptq_cli.recipe.sections.evaluation_sections import MetricSettings
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
+from tests.each_case import each_case
 
 F1 = "torchmetrics.classification:MulticlassF1Score"
 
 
-@pytest.mark.parametrize(
-    ("text", "metric", "output"),
+@each_case(
+    "text, metric, output",
     [
         ("top1", "top1", None),
         ("top1[aux]", "top1", "aux"),

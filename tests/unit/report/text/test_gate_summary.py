@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.intervals.interval import ANYWHERE, Interval
 from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
 from ptq_cli.report.text.summary import verdict_line
 
@@ -44,7 +44,7 @@ def test_gates_say_what_was_limited(report: Report) -> None:
         ),
         (
             GateResult(metric="size", kind="max_size", limit=1e6, value=1_000_001.0),
-            ("size of the int8 file", "at most 1,000,000 bytes", "1,000,001 bytes", "", "FAIL"),
+            ("size of the quantized file", "at most 1,000,000 bytes", "1,000,001 bytes", "", "FAIL"),
         ),
         (
             GateResult(metric="top1", kind="max_regression", limit=0.002, value=-0.001, percent=0.25),
@@ -56,8 +56,12 @@ def test_gates_say_what_was_limited(report: Report) -> None:
                 "pass",
             ),
         ),
+        (
+            GateResult(metric="saturation", kind="require_portable", limit=0.0, value=21.0),
+            ("layers that can saturate", "none", "21", "", "FAIL"),
+        ),
     ],
-    ids=["just-above", "rounding-error", "infinite", "bare-number", "percent", "size", "regression"],
+    ids=["just-above", "rounding-error", "infinite", "bare-number", "percent", "size", "regression", "sums"],
 )
 def test_a_gate_shows_the_digits_that_decide(report: Report, gate: GateResult, row: tuple[str, ...]) -> None:
     assert gate_table(replace(report, gates=(gate,))).rows == (row,)
@@ -74,6 +78,16 @@ def test_strictness_makes_a_doubt_a_failure(report: Report) -> None:
     strict = replace(report, gates=tuple(replace(gate, strict=True) for gate in report.gates))
     assert [row[-1] for row in gate_table(strict).rows] == ["FAIL, undecided", "pass"]
     assert verdict_line(strict) == "FAIL: 1 of 2 gates failed; 1 undecided"
+
+
+def test_a_value_without_an_interval_says_why_nothing_decides_it(report: Report) -> None:
+    gate = GateResult(metric="sqnr_db", kind="min", limit=25.0, value=31.5, interval=ANYWHERE, strict=True)
+    (found,) = gate_table(replace(report, gates=(gate,))).rows
+    assert found[-2:] == ("unknown", "FAIL, undecided")
+    single = replace(report, gates=(gate,), evaluation=replace(report.evaluation, samples=1))
+    assert doubt_lines(single) == [
+        "undecided: sqnr_db; it has no interval: a single sample does not tell how much samples differ"
+    ]
 
 
 def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> None:

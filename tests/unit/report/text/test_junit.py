@@ -29,7 +29,7 @@ def test_a_missed_gate_is_a_failure(report: Report) -> None:
     assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == ("3", "1", "0")
     (failure,) = suites.iter("failure")
     assert (failure.get("type"), failure.get("message")) == ("failed", "measured: 2 MB")
-    assert suites[0][2].get("name") == "size of the int8 file at most 1 MB"
+    assert suites[0][2].get("name") == "size of the quantized file at most 1 MB"
     assert suites[0][2].find("failure") is failure
 
 

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-import pytest
-
 from ptq_cli.report.evaluation.speed.latency import LatencyComparison, ModelLatency
 from ptq_cli.report.text import latency_doubts as doubts
+from tests.each_case import each_case
 
 QUIET = ModelLatency(
     runs=60, p50=1e-3, p90=1.1e-3, p99=1.2e-3, mean=1e-3, processor=1e-3, spread=1.01, samples_per_second=1e3
@@ -17,8 +16,8 @@ def found(threads=1, **changes):
     return LatencyComparison(models=models, ratios=(), turns=20, rounds=1, batch=1, threads=threads)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
+@each_case(
+    "changes, said",
     [
         ({}, ()),
         ({"p50": 9e-6}, ("a run of 'b' takes 9 µs, and a good part of that is the call itself: "

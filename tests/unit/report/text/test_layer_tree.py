@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-import pytest
-
 from ptq_cli.report.text.layer_tree import MOST_ROWS, TreeLayer, layer_tree
+from tests.each_case import each_case
 
 
 def layer(
@@ -102,7 +101,7 @@ def test_a_thousand_layers_of_many_sizes_are_cut_where_they_stay_readable():
     assert rows[0].parameters == sum(range(1000))
 
 
-@pytest.mark.parametrize("name", ["", ".", "//", "a..b", "same"])
+@each_case("name", ["", ".", "//", "a..b", "same"])
 def test_odd_names_lose_no_layer(name):
     rows, _ = layer_tree([layer(name), layer(name), layer("same.inner")])
     assert sum(row.layers for row in rows if row.depth == 0) == 3

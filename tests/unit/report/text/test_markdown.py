@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import EvaluationSummary, LayerEntry, Report
 from ptq_cli.report.text.markdown import escape, report_to_markdown
+from tests.each_case import each_case
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.md"
 
@@ -61,8 +62,8 @@ def test_a_hostile_name_changes_no_structure(report: Report, name: str) -> None:
     assert structure(report_to_markdown(named(name))) == structure(report_to_markdown(named("plain")))
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
+@each_case(
+    "text, shown",
     [
         ("<script>alert(1)</script>", "&#60;script&#62;alert(1)&#60;/script&#62;"),
         ("a|b", "a&#124;b"),

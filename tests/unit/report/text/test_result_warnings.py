@@ -4,6 +4,7 @@ import pytest
 
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.report.document.saturation import SaturatingLayer, Saturation
 from ptq_cli.report.text.result_warnings import result_warnings
 
 LAYERS = [
@@ -64,6 +65,19 @@ def test_an_output_below_15_db_is_named_with_what_to_try():
     assert [item.code for item in found] == ["low_sqnr"]
     assert found[0].message == "the SQNR of output 'scores' is 14.20 dB, below 15.00 dB"
     assert [hint.split(" ")[:2] for hint in found[0].hints] == [["ptq", "analyze"]] + 2 * [["ptq", "export"]]
+
+
+def test_where_sums_saturate_no_option_is_proposed_for_a_low_sqnr():
+    layer = SaturatingLayer(name="dense", op="MatMul", pairs=3, of_pairs=8, channels=1, of_channels=2)
+    saturation = Saturation(26, (layer,))
+    found = result_warnings((400, 100), LAYERS[:1], {"dense": 1}, [sqnr(14.2)], saturation)
+    assert [item.code for item in found] == ["saturating_sums", "low_sqnr"]
+    assert found[0].message == (
+        "1 of 26 layers can saturate on this processor, which has no VNNI: "
+        "the model may compute other numbers here than elsewhere"
+    )
+    hints = {hint for item in found for hint in item.hints}
+    assert all("quantize" in hint or "VNNI" in hint for hint in hints), hints
 
 
 @pytest.mark.parametrize("work", [{}, {"dense": None}, {"dense": 0}], ids=str)

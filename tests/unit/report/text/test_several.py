@@ -28,7 +28,7 @@ def test_each_model_has_a_column(report: Report) -> None:
 
 def test_pytorch_has_a_column_where_it_was_evaluated(report: Report) -> None:
     found = with_first(report, pytorch_value=0.831)
-    assert label_table(found).header[:4] == ("metric", "PyTorch", "float", "int8")
+    assert label_table(found).header[:4] == ("metric", "PyTorch", "float", "quantized")
     assert label_table(found).rows[0][1] == "83.10 %"
     assert several_tables([found, found])[0].rows[0][1:3] == ("83.10 %", "83.00 %")
 

@@ -7,6 +7,7 @@ import pytest
 from ptq_cli.report.document.times import SWITCHED_OFF, Latency, OwnFileLatency, Times
 from ptq_cli.report.intervals.interval import Interval
 from ptq_cli.report.text.speed_lines import slower_warning, speed_lines
+from tests.each_case import each_case
 
 CREATED = "2026-01-31T12:00:00Z"
 
@@ -24,8 +25,8 @@ def measured(ratio: float, low: float, high: float, **more: object) -> Latency:
     return replace(found, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("latency", "says"),
+@each_case(
+    "latency, says",
     [
         (measured(0.5, 0.4, 0.625), "2.00 times as fast as float (1.60 to 2.50) at batch 8, 1 thread"),
         (

@@ -9,6 +9,10 @@ from ptq_cli.core.short_numbers import format_bytes
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.document.report_document import Report
+from ptq_cli.report.html.charts.interval_charts import metric_rows
+from ptq_cli.report.text.gate_summary import gate_table
+from ptq_cli.report.text.markdown import report_to_markdown
+from ptq_cli.report.text.several import several_tables
 from ptq_cli.report.text.summary import (
     comparison_table,
     format_drop,
@@ -20,10 +24,11 @@ from ptq_cli.report.text.summary import (
     size_table,
     verdict_line,
 )
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
+@each_case(
+    "value, unit, text",
     [
         (0.8213, "share", "82.13 %"),
         (1.0, "share", "100.00 %"),
@@ -47,8 +52,8 @@ def test_drops(drop: float, unit: Unit, text: str) -> None:
     assert format_drop(drop, unit) == text
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
+@each_case(
+    "size, text",
     [
         (0, "0 bytes"),
         (1, "1 byte"),
@@ -64,7 +69,7 @@ def test_sizes(size: int, text: str) -> None:
 
 def test_label_metrics_have_both_values_and_the_drop(report: Report) -> None:
     table = label_table(report)
-    assert table.header == ("metric", "float", "int8", "drop", "95 % interval")
+    assert table.header == ("metric", "float", "quantized", "drop", "95 % interval")
     assert table.rows == (("top1", "83.00 %", "82.60 %", "0.40 points", "-0.50 to 1.34"),)
 
 
@@ -77,12 +82,34 @@ def test_comparisons_have_one_value(report: Report) -> None:
     )
 
 
+def test_rows_of_several_outputs_say_which(report: Report) -> None:
+    assert label_table(report).rows[0][0] == "top1"
+    names = [metric.name for metric in report.metrics]
+    judged = ["cls" if name in ("top1", "sqnr_db") else "boxes" for name in names]
+    metrics = [replace(metric, output=output) for metric, output in zip(report.metrics, judged, strict=True)]
+    metrics[-1] = replace(metrics[-1], name=f"{metrics[-1].name}[boxes]")
+    several = replace(report, metrics=tuple(metrics))
+    assert label_table(several).rows[0][0] == "top1 (cls)"
+    assert [row[0] for row in comparison_table(several).rows] == [
+        "sqnr_db (cls)",
+        "cosine (boxes)",
+        "top1_agreement (boxes)",
+        "max_abs_error[boxes]",
+    ]
+    assert "| top1 (cls) |" in report_to_markdown(several)
+    assert [row[0] for row in gate_table(several).rows] == ["drop of top1 (cls)", "sqnr_db (cls)"]
+    (paired,), compared = metric_rows(several)
+    assert (paired.name, compared[0].name) == ("top1 (cls)", "sqnr_db (cls)")
+    (metric, *_), (comparison, *_) = (table.rows for table in several_tables([several, several]))
+    assert (metric[0], comparison[0]) == ("top1 (cls)", "sqnr_db (cls)")
+
+
 def test_sizes_have_the_share_of_float_which_is_the_inverse_of_the_ratio(report: Report) -> None:
     assert size_table(report).header[-1] == "share"
     assert report.model.size_ratio == 4.0
     assert size_table(report).rows == (
         ("float", "model.float.onnx", "4 MB", ""),
-        ("int8", "model.int8.onnx", "1 MB", "25.0 % of float"),
+        ("quantized", "model.int8.onnx", "1 MB", "25.0 % of float"),
     )
 
 

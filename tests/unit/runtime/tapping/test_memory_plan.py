@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ptq_cli.core.errors import MemoryLimitError
 from ptq_cli.runtime.tapping.memory_plan import Needs, plan_memory, require_host_memory
+from tests.each_case import each_case
 
 MB = 10**6
 NEEDS = Needs(
@@ -24,8 +25,8 @@ def plan(limit, **rest):
     return plan_memory(NEEDS, limit * MB, **{"most_samples": 8, "least_samples": 1, "at_once": 2, **rest})
 
 
-@pytest.mark.parametrize(
-    ("limit", "samples", "at_once", "groups"),
+@each_case(
+    "limit, samples, at_once, groups",
     [
         (10_000, 8, 2, 1),
         (1_500, 2, 2, 1),

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.sizes import measured_shapes
 from ptq_cli.runtime.tapping.taps import tap
+from tests.each_case import each_case
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 IF = """(float[a,b] x, bool c) => (float[a,b] y) {
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[str, Mapping[str, Array], Mapping[str, Array]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_the_values_are_those_of_every_step(case: str) -> None:
     graph, inputs, wanted = CASES[case]
     model = model_of(graph)
@@ -84,7 +84,7 @@ def test_the_values_are_those_of_every_step(case: str) -> None:
     assert serialize(model).content == before
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_the_results_are_those_of_the_model(case: str) -> None:
     graph, inputs, wanted = CASES[case]
     model = model_of(graph)

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from ptq_cli.cli.shown.drawings.drawing_frame import MARGIN
 from ptq_cli.cli.shown.drawings.staircase_drawing import draw_staircase
 from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
+from tests.each_case import each_case
 
 CORNERS = set("┌┘┐└│─")
 
@@ -24,8 +23,8 @@ def rows(lines: list[str], title: str) -> list[str]:
     return [line[MARGIN:] for line in inside[:end] if line[MARGIN - 1 : MARGIN] in ("│", "┤")]
 
 
-@pytest.mark.parametrize("width", [80, 160])
-@pytest.mark.parametrize("name", FAMILIES)
+@each_case("width", [80, 160])
+@each_case("name", FAMILIES)
 def test_it_is_as_wide_as_the_terminal(name: str, width: int) -> None:
     lines = drawn(name, width)
     assert max(map(len, lines)) == width - 1

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from ptq_cli.cli.shown.terminal.printable import as_typed, printable
+from tests.each_case import each_case
 
 HOSTILE = {
     "an escape": ("a\x1b[2Jb", "a?[2Jb"),
@@ -17,7 +16,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("text", "shown"), HOSTILE.values(), ids=HOSTILE.keys())
+@each_case("text, shown", HOSTILE.values(), ids=HOSTILE.keys())
 def test_control_characters_are_replaced(text: str, shown: str) -> None:
     assert printable(text) == shown
 
@@ -33,7 +32,7 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("text", "shown"), PATHS.values(), ids=PATHS.keys())
+@each_case("text, shown", PATHS.values(), ids=PATHS.keys())
 def test_paths_below_the_folder_become_relative(text: str, shown: str) -> None:
     assert as_typed(text, Path("/srv/c")) == shown
 

@@ -15,6 +15,7 @@ from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.pytorch.archive_safety import require_safe_archive
 from ptq_cli.models.quiet import quiet_exporter
 from ptq_cli.recipe.sections.input_sections import ModelSettings
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet, noise
 
 Edit = Callable[[dict[str, bytes]], None]
@@ -137,7 +138,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@each_case("case", HOSTILE)
 def test_a_hostile_archive_is_refused_and_runs_nothing(tmp_path, archive, case):
     make, reason = HOSTILE[case]
     touched = tmp_path / "touched"
@@ -151,7 +152,7 @@ def test_a_hostile_archive_is_refused_and_runs_nothing(tmp_path, archive, case):
     assert not touched.exists()
 
 
-@pytest.mark.parametrize("case", ["weights_by_pickle", "old_weights", "sample_inputs", "compiled_code"])
+@each_case("case", ["weights_by_pickle", "old_weights", "sample_inputs", "compiled_code"])
 def test_the_case_of_letters_hides_nothing(tmp_path, archive, case):
     def edit(members: dict[str, bytes]) -> None:
         before = dict(members)

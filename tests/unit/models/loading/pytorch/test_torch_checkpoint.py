@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from ptq_cli.core.errors import ArchitectureError, EntryPointError, ModelFormatError, PickleError
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.recipe.sections.input_sections import ModelSettings
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet, noise
 
 ARCH = """
@@ -157,9 +158,7 @@ def test_long_lists_of_keys_are_cut(tmp_path, arch):
         open_model(saved(tmp_path / "w.pt", state), ModelSettings(arch=f"{arch}:build"))
 
 
-@pytest.mark.parametrize(
-    "content", [{"epoch": 3}, [torch.zeros(2)], 3, {}], ids=["no_tensor", "list", "int", "empty"]
-)
+@each_case("content", [{"epoch": 3}, [torch.zeros(2)], 3, {}], ids=["no_tensor", "list", "int", "empty"])
 def test_a_checkpoint_without_parameters_is_refused(tmp_path, content):
     with pytest.raises(ModelFormatError, match="expected a state dict or a module") as caught:
         open_model(saved(tmp_path / "w.pt", content), ModelSettings(arch="arch.py:build"))
@@ -217,10 +216,8 @@ class Malicious:
         return os.system, (f"touch '{self.path}'",)
 
 
-@pytest.mark.parametrize(
-    "inside", [lambda evil: evil, lambda evil: {"state_dict": {"w": torch.zeros(2), "x": evil}}]
-)
-@pytest.mark.parametrize("writer", ["torch", "torch_old", "pickle"])
+@each_case("inside", [lambda evil: evil, lambda evil: {"state_dict": {"w": torch.zeros(2), "x": evil}}])
+@each_case("writer", ["torch", "torch_old", "pickle"])
 def test_a_malicious_pickle_does_not_run(tmp_path, inside, writer):
     touched, path = tmp_path / "touched", tmp_path / "m.pt"
     content = inside(Malicious(touched))

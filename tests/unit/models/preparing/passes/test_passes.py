@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-import pytest
 from onnx_ir.passes import common
 
 from ptq_cli.models.preparing.passes.pass_registry import PASSES
 from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
+from tests.each_case import each_case
 from tests.unit.models.loading.sources import operators
 from tests.unit.models.preparing.passes.axes_cases import AXES
 from tests.unit.models.preparing.passes.branch_cases import BRANCHES
@@ -42,7 +42,7 @@ def with_initializers(case: Case) -> ir.Model:
     return model
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+@each_case("name", REWRITTEN)
 def test_graph_before_and_after(name: str):
     case = REWRITTEN[name]
     model = with_initializers(case)
@@ -55,7 +55,7 @@ def test_graph_before_and_after(name: str):
     assert path.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+@each_case("name", REWRITTEN)
 def test_the_graph_computes_the_same(name: str):
     case = REWRITTEN[name]
     model = with_initializers(case)
@@ -69,7 +69,7 @@ def test_the_graph_computes_the_same(name: str):
     np.testing.assert_allclose(run(model, inputs, optimize=False)[0], expected[0], rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize("name", REWRITTEN)
+@each_case("name", REWRITTEN)
 def test_preparation_applies_it_and_a_second_one_finds_nothing(name: str):
     case = REWRITTEN[name]
     model = case.model()
@@ -81,7 +81,7 @@ def test_preparation_applies_it_and_a_second_one_finds_nothing(name: str):
     assert not any(prepare_model(once.model, "m.onnx").applied.values())
 
 
-@pytest.mark.parametrize("name", LEFT_ALONE)
+@each_case("name", LEFT_ALONE)
 def test_what_is_near_and_not_the_same_stays(name: str):
     case = LEFT_ALONE[name]
     model = with_initializers(case)
@@ -91,7 +91,7 @@ def test_what_is_near_and_not_the_same_stays(name: str):
     assert graph_text(model) == before
 
 
-@pytest.mark.parametrize("name", LEFT_ALONE)
+@each_case("name", LEFT_ALONE)
 def test_preparation_computes_the_same_where_nothing_is_rewritten(name: str):
     model = LEFT_ALONE[name].model()
     inputs = sample(model, seed=3)

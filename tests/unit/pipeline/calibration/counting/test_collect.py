@@ -19,6 +19,7 @@ from ptq_cli.runtime.sessions.session import Session
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 2, 6, 6)).astype(np.float32)
@@ -82,8 +83,8 @@ def test_histogram_holds_each_tensor():
     assert statistics["relu"].zeros == np.count_nonzero(direct_conv(IMAGES) <= 0)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("method", COLLECTORS)
+@each_case("threads", [1, 2])
+@each_case("method", COLLECTORS)
 def test_tensors_of_one_memory_are_counted_together(method, threads, monkeypatch):
     """Only the inputs come one by one, and the statistics are the same."""
     taps, alone = ("conv", "relu"), []
@@ -123,9 +124,9 @@ def saved(result):
     )
 
 
-@pytest.mark.parametrize("size", [1, 3, 5, 12], ids=lambda size: f"batches of {size}")
-@pytest.mark.parametrize("threads", [1, 3], ids=lambda threads: f"{threads} threads")
-@pytest.mark.parametrize("method", COLLECTORS)
+@each_case("size", [1, 3, 5, 12], ids=lambda size: f"batches of {size}")
+@each_case("threads", [1, 3], ids=lambda threads: f"{threads} threads")
+@each_case("method", COLLECTORS)
 def test_batch_size_and_threads_leave_the_bytes_as_they_are(method, size, threads):
     assert saved(run_collect(size=size, threads=threads, method=method)) == saved(run_collect(method=method))
 
@@ -269,9 +270,9 @@ def test_tensors_are_counted_side_by_side():
     assert sorted(met) == [0, 1]
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3])
-@pytest.mark.parametrize("piece", [1, 2, 4])
-@pytest.mark.parametrize("prefetch", [0, 2])
+@each_case("at_once", [1, 2, 3])
+@each_case("piece", [1, 2, 4])
+@each_case("prefetch", [0, 2])
 def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(at_once, piece, prefetch):
     def split(batch):
         return [cut(batch, start, min(start + piece, batch.size)) for start in range(0, batch.size, piece)]

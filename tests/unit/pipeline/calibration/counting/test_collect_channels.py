@@ -10,6 +10,7 @@ from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
 from ptq_cli.pipeline.calibration.counting.collect import collect
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
+from tests.each_case import each_case
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 3, 6, 6)).astype(np.float32)
@@ -55,9 +56,9 @@ def saved(result):
 AXES = {"conv": 1, "relu": -3, "x": 1}
 
 
-@pytest.mark.parametrize("size", [1, 5, 12], ids=lambda size: f"batches of {size}")
-@pytest.mark.parametrize("threads", [1, 3], ids=lambda threads: f"{threads} threads")
-@pytest.mark.parametrize("method", COLLECTORS)
+@each_case("size", [1, 5, 12], ids=lambda size: f"batches of {size}")
+@each_case("threads", [1, 3], ids=lambda threads: f"{threads} threads")
+@each_case("method", COLLECTORS)
 def test_channels_are_counted_alike_in_any_batches_and_from_a_checkpoint(method, size, threads):
     whole = run_collect(method=method, axes=AXES)
     first, _ = run_collect(images=IMAGES[:5], size=size, method=method, axes=AXES)

@@ -4,6 +4,7 @@ import pytest
 
 from ptq_cli.core.errors import RanksError, UsageError
 from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
+from tests.each_case import each_case
 
 GOOD = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}
 
@@ -18,7 +19,7 @@ def test_without_a_local_number_all_share_the_machine():
     )
 
 
-@pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+@each_case("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
 def test_a_part_of_them_is_not_torchrun(missing):
     assert find_ranks({name: text for name, text in GOOD.items() if name != missing}) is None
 
@@ -27,8 +28,8 @@ def test_one_of_one_is_a_single_process():
     assert find_ranks({**GOOD, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
+@each_case(
+    "name, text",
     [
         *[
             (name, text)
@@ -51,7 +52,7 @@ def test_what_does_not_fit_is_refused(name, text):
     assert "unset RANK" in caught.value.hint
 
 
-@pytest.mark.parametrize(("of_machine", "own"), [(8, 2), (2, 1), (1, 1), (9, 3)])
+@each_case("of_machine, own", [(8, 2), (2, 1), (1, 1), (9, 3)])
 def test_threads_are_shared_by_those_of_one_machine(of_machine, own):
     assert Ranks(0, 12, 3).threads(of_machine) == own
 

@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import onnx_ir as ir
-import pytest
 
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.pipeline.evaluation.measuring.batch_limit import fitting_batch
+from tests.each_case import each_case
 
 
-@pytest.mark.parametrize(
-    ("shape", "length", "batch"),
+@each_case(
+    "shape, length, batch",
     [
         ([None, None, 49152], 128, 10),
         ([None, 128, 49152], None, 10),

@@ -18,6 +18,7 @@ from ptq_cli.quantizers.fixed.auto_scale import AutoScale
 from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections.quantization_sections import OverrideSettings, WeightSettings
+from tests.each_case import each_case
 from tests.placements import placed
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, weight_noise
@@ -57,10 +58,8 @@ def test_integers_of_a_found_power_of_two_are_those_of_the_quantizer():
     np.testing.assert_array_equal(found.weights[site].scale, expected.scale.numpy())
 
 
-@pytest.mark.parametrize("bias", [0.3, 1e-3, -250.0])
-@pytest.mark.parametrize(
-    "settings", [WeightSettings(quantizer="dorefa"), WeightSettings(quantizer="fixed_point")]
-)
+@each_case("bias", [0.3, 1e-3, -250.0])
+@each_case("settings", [WeightSettings(quantizer="dorefa"), WeightSettings(quantizer="fixed_point")])
 def test_a_channel_of_zeros_keeps_its_bias(settings, bias):
     _, found, _, quantized, model = decided(settings, channel=0.0, bias=bias)
     assert found.widened == {}

@@ -17,6 +17,7 @@ from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.run.resolve import Request
 from ptq_cli.pipeline.run.run_directory import RunDirectory
 from ptq_cli.qdq.write.forms.integer_forms import clamped_sum, hard_swish
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, serialized
 
 
@@ -29,9 +30,9 @@ def noise_of(x: Array, collector: HistogramCollector | MaxCollector) -> float:
     return added_noise(collector.statistics(), grid(x), grid(hard_swish(x)))
 
 
-@pytest.mark.parametrize("spread", [0.02, 0.3, 1.0, 3.0, 30.0])
-@pytest.mark.parametrize(
-    ("shift", "collector"),
+@each_case("spread", [0.02, 0.3, 1.0, 3.0, 30.0])
+@each_case(
+    "shift, collector",
     [(0.0, HistogramCollector), (1.0, HistogramCollector), (-2.0, HistogramCollector), (0.0, MaxCollector)],
 )
 def test_values_around_zero_are_nearly_free(spread, shift, collector):

@@ -13,6 +13,7 @@ from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.write.forms.channel_padding import pad_channels
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text
 
@@ -81,7 +82,7 @@ def test_it_is_exact_and_is_taken_back(name: str):
         assert np.array_equal(value.const_value.numpy(), back.graph.initializers[key].const_value.numpy())
 
 
-@pytest.mark.parametrize("name", CLOSED)
+@each_case("name", CLOSED)
 def test_channels_that_something_counts_stay_as_they_are(name: str):
     _, other = padded(CLOSED[name], of_inputs=1)
     assert PADDED_CHANNELS not in other.metadata_props
@@ -104,7 +105,7 @@ def test_a_model_without_padding_is_left_alone():
     assert graph_text(without_padding(model)) == before
 
 
-@pytest.mark.parametrize(
+@each_case(
     "said",
     ["{", "[]", '{"convs": {"gone": [1, 2]}}', '{"convs": {"c": "x"}}', '{"pads": ["c", 7]}', "[" * 9999],
 )

@@ -11,6 +11,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.forms.float_forms import write_float_forms
 from ptq_cli.runtime.sessions.session import Session
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized
 from tests.unit.qdq.printer import graph_text
 
@@ -53,7 +54,7 @@ def test_it_computes_the_same():
     assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "graph",
     [
         BLOCK.replace("Add(m, x)", "Add(m, b)").replace("float[8] t", "float[8] t, float[8] b"),

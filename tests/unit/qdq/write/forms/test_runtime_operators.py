@@ -18,6 +18,7 @@ from ptq_cli.qdq.read.spelled_out import spelled_out
 from ptq_cli.qdq.write.forms.channel_padding import pad_channels
 from ptq_cli.qdq.write.forms.runtime_operators import write_runtime_operators
 from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 from tests.unit.qdq.printer import graph_text
 from tests.unit.qdq.twins import twins_of
@@ -51,8 +52,8 @@ def test_the_graph_before_and_after():
     assert "QuickGelu" not in portable and "Sigmoid(" in portable
 
 
-@pytest.mark.parametrize("spread", [0.3, 1.0, 20.0])
-@pytest.mark.parametrize("swapped", [False, True], ids=["x s", "s x"])
+@each_case("spread", [0.3, 1.0, 20.0])
+@each_case("swapped", [False, True], ids=["x s", "s x"])
 def test_it_is_nearer_the_float_model_than_integers_are(spread: float, swapped: bool):
     weight = spread * np.random.default_rng(0).standard_normal((16, 3, 3, 3)).astype(np.float32)
     graph = GATED.replace("Mul(c, s)", "Mul(s, c)") if swapped else GATED

@@ -13,6 +13,7 @@ from ptq_cli.qdq.proof.quantized_layers import stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 TARGET = load_target("ort-cpu")
@@ -37,7 +38,7 @@ def of_bits(bound: str, bits: int) -> tuple[ir.Model, ir.Model]:
     return model, quantized(model, replace(plan, activations=sites))
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@each_case("bound", BOUNDS)
 def test_both_convolutions_are_integer_whatever_bounds_the_first(bound: str):
     model, result = of_bits(bound, 4)
     kernels = count_kernels(serialized(result))

@@ -7,6 +7,7 @@ from ptq_cli.core.errors import AxisError
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.qdq.write.weights import magnitudes
 from ptq_cli.qdq.write.weights.magnitudes import magnitudes_of
+from tests.each_case import each_case
 
 SHAPES = [(), (5,), (7, 3), (8, 4, 3, 3), (2, 6, 5), (0, 3), (3, 0)]
 CASES = [(shape, axis) for shape in SHAPES for axis in (None, *range(len(shape)))]
@@ -17,8 +18,8 @@ def weight_of(shape):
     return np.where(np.abs(weight) < 0.5, np.float32(0), weight)
 
 
-@pytest.mark.parametrize("block", [1, 10, 1 << 17])
-@pytest.mark.parametrize(("shape", "axis"), CASES)
+@each_case("block", [1, 10, 1 << 17])
+@each_case("shape, axis", CASES)
 def test_blocks_of_any_size_give_what_the_whole_gives(monkeypatch, shape, axis, block):
     monkeypatch.setattr(magnitudes, "BLOCK", block)
     weight, granularity = weight_of(shape), PerTensor() if axis is None else PerAxis(axis)
@@ -33,8 +34,8 @@ def test_blocks_of_any_size_give_what_the_whole_gives(monkeypatch, shape, axis, 
     assert found.is_finite
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("axis", [None, 0, 1])
+@each_case("value", [np.nan, np.inf, -np.inf])
+@each_case("axis", [None, 0, 1])
 def test_one_value_that_is_no_number_is_seen(value, axis):
     weight = weight_of((9, 4))
     weight[6, 2] = value

@@ -8,6 +8,7 @@ from ptq_cli.core.numbers.formats import INT8_NARROW
 from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
 from ptq_cli.qdq.write.weights.magnitudes import magnitudes_of
 from ptq_cli.qdq.write.weights.outliers import LargeChannel, Outlier, find_outlier
+from tests.each_case import each_case
 
 
 def parameters(weight, axis=None, clip=1.0):
@@ -25,8 +26,8 @@ def noise(kind="standard_normal", shape=(16, 500)):
     return getattr(np.random.default_rng(0), kind)(size=shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1])
-@pytest.mark.parametrize("kind", ["standard_normal", "laplace", "uniform"])
+@each_case("axis", [None, 0, 1])
+@each_case("kind", ["standard_normal", "laplace", "uniform"])
 def test_usual_weights_have_none(kind, axis):
     weight = noise(kind)
     assert outlier(weight, parameters(weight, axis)) is None
@@ -71,7 +72,7 @@ def test_a_channel_that_shares_the_scale_of_far_smaller_ones(axis):
     assert outlier(weight, parameters(weight, axis)) is None
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (3, 1), (1, 1), (4,)])
+@each_case("shape", [(0, 4), (4, 0), (3, 1), (1, 1), (4,)])
 def test_weights_with_few_values_or_none_are_taken(shape):
     for weight in (np.zeros(shape, np.float32), np.ones(shape, np.float32)):
         assert outlier(weight, parameters(weight, 0)) is None

@@ -11,6 +11,7 @@ from ptq_cli.models.files.constants_file import ConstantsFile
 from ptq_cli.qdq.write.weights import streamed_weights
 from ptq_cli.qdq.write.weights.streamed_weights import StreamedWeights
 from ptq_cli.qdq.write.weights.weight_quantizer import StoredWeight
+from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(0)
 CASES = {
@@ -22,7 +23,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each_case("case", CASES)
 def test_integers_are_in_the_file_as_onnx_stores_them(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from ptq_cli.report.evaluation.speed import latency
 from ptq_cli.report.evaluation.speed.latency import latency_ratio, measure_latency
 from ptq_cli.runtime.engines.onnxruntime_engine import OnnxRuntime
 from ptq_cli.runtime.turns import Turns
+from tests.each_case import each_case
 
 
 def turns_of(*models) -> list[Turns]:
@@ -31,8 +32,8 @@ def test_the_interval_holds_the_ratio_of_noisy_turns_and_is_narrow_with_many():
     assert widths[1] < widths[0] / 5
 
 
-@pytest.mark.parametrize("turns", [2, 5, 20])
-@pytest.mark.parametrize("spiky", [False, True])
+@each_case("turns", [2, 5, 20])
+@each_case("spiky", [False, True])
 def test_the_interval_holds_the_ratio_in_95_of_100_cases_however_few_turns_there_are(turns, spiky):
     random = np.random.default_rng(turns)
     held = 0
@@ -55,6 +56,18 @@ def test_one_run_that_was_held_up_is_left_out_of_its_turn():
     calm = tuple((1.0, 1.0, 1.0) for _ in range(9))
     held = ((1.0, 50.0, 1.0), *calm[1:])
     assert latency_ratio([Turns((calm, held), (calm, held))], 1).value == 1.0
+
+
+def test_work_that_holds_up_one_model_more_than_the_other_changes_no_ratio():
+    random = np.random.default_rng(0)
+    rounds = []
+    for load in (0.1, 0.8, 0.5, 0.3):
+        noise = 1 + 0.01 * random.random((2, 200))
+        held = np.where(random.random((2, 200)) < load, 1 + random.random((2, 200)) * [[1], [5]], 1)
+        rounds += turns_of(*(noise * held))
+    ratio = latency_ratio(rounds, 1)
+    assert ratio.interval.low < 1 < ratio.interval.high
+    assert ratio.value == pytest.approx(1.0, abs=0.01)
 
 
 def test_what_opening_the_models_anew_changes_is_in_the_interval():

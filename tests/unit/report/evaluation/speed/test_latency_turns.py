@@ -1,5 +1,6 @@
 """Which clock counts, and which models are compared."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,20 +24,28 @@ def test_one_thread_is_compared_in_processor_time(
     assert found.median_ms(-1) == pytest.approx(median)
 
 
-def test_an_unclear_ratio_gets_more_turns_until_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[float] = []
+@pytest.mark.parametrize(
+    ("limited", "held_up", "expected"),
+    [(False, 1.0, 6), (False, 2.0, 20), (True, 1.0, 20)],
+    ids=["clear", "unclear", "limited"],
+)
+def test_rounds_are_taken_until_each_model_was_first_and_the_ratio_is_clear(
+    monkeypatch: pytest.MonkeyPatch, *, limited: bool, held_up: float, expected: int
+) -> None:
+    def rounds(*_: object, **words: object) -> Iterator[Turns]:
+        asked.update(words)
+        for index in range(20):
+            seconds = (((1.0,),), ((held_up if index % 2 else 1 / held_up,),), ((1.0,),))
+            yield Turns(seconds, seconds)
 
-    def take(*_: object, seconds: float, **__: object) -> Turns:
-        taken.append(seconds)
-        noise = (0.5, 2.0) if len(taken) < 3 else (1.0,) * 60
-        return Turns(*[(((1.0,),) * len(noise), tuple((one,) for one in noise))] * 2)
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(module, "opener", lambda *_, **__: None)
+    monkeypatch.setattr(module, "take_rounds", rounds)
+    found = module.take_latency_turns([Path("a"), Path("b"), Path("c")], [{}], threads=2, limited=limited)
+    length = module.LIMITED_SECONDS if limited else module.SECONDS
+    assert asked == {"seconds": length, "most_runs": None if limited else module.ENOUGH_RUNS}
+    assert len(found.rounds) == expected
 
-    monkeypatch.setattr(module, "opener", lambda *_, **__: lambda _which: [None, None])
-    monkeypatch.setattr(module, "take_turns", take)
-    found = module.take_latency_turns([Path("a"), Path("b")], [{}], threads=2, limited=False)
-    assert len(taken) == 3 and taken == sorted(taken, reverse=True)
-    assert found.turns == 64
-    monkeypatch.setattr(module, "SECONDS", 0.0)
-    taken.clear()
-    assert module.take_latency_turns([Path("a"), Path("b")], [{}], threads=2, limited=False).turns == 2
+
+def test_what_is_too_fast_to_compare_is_not_unclear() -> None:
     assert not LatencyTurns([Turns(SHORT, SHORT)], threads=2).is_unclear

@@ -5,6 +5,7 @@ import pytest
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.report.metrics.classes.top_k import TopK
+from tests.each_case import each_case
 
 
 def top_k(k: int, output: np.ndarray, labels: np.ndarray) -> float:
@@ -19,15 +20,15 @@ def scores(seed: int, samples: int, classes: int, *, ties: bool) -> tuple[np.nda
     return (np.round(output) if ties else output), rng.integers(0, classes, samples)
 
 
-@pytest.mark.parametrize("ties", [False, True], ids=["distinct", "many-ties"])
-@pytest.mark.parametrize("seed", range(3))
+@each_case("ties", [False, True], ids=["distinct", "many-ties"])
+@each_case("seed", range(3))
 def test_top1_is_argmax_accuracy(seed: int, ties: bool) -> None:
     output, labels = scores(seed, 200, 7, ties=ties)
     assert top_k(1, output, labels) == np.mean(np.argmax(output, axis=1) == labels)
 
 
-@pytest.mark.parametrize("ties", [False, True], ids=["distinct", "many-ties"])
-@pytest.mark.parametrize("seed", range(3))
+@each_case("ties", [False, True], ids=["distinct", "many-ties"])
+@each_case("seed", range(3))
 def test_top5_is_membership_in_a_stable_sort(seed: int, ties: bool) -> None:
     output, labels = scores(seed, 200, 11, ties=ties)
     best = np.argsort(-output, axis=1, kind="stable")[:, :5]

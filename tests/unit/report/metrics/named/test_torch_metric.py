@@ -12,6 +12,7 @@ from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
 from ptq_cli.report.metrics.base import LabelMetric, SampleSums
 from ptq_cli.report.metrics.named.named_code import metric_maker
 from ptq_cli.report.metrics.spec import MetricSpec
+from tests.each_case import each_case
 
 SAMPLES, CLASSES = 400, 5
 RANDOM = np.random.default_rng(2)
@@ -31,7 +32,7 @@ def fed(metric: LabelMetric, output: np.ndarray, labels: np.ndarray, size: int =
     return metric
 
 
-@pytest.mark.parametrize("size", [1, 7, 32, SAMPLES])
+@each_case("size", [1, 7, 32, SAMPLES])
 def test_its_value_is_that_of_the_whole_set_whatever_the_batches(size: int) -> None:
     metric = fed(metric_maker(spec(F1), CLASSES)(), SCORES, LABELS, size)
     expected = f1_score(LABELS, SCORES.argmax(1), average="macro")
@@ -107,8 +108,8 @@ def refusal(metric: str, **arguments: Any) -> Exception:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("metric", "arguments", "says"),
+@each_case(
+    "metric, arguments, says",
     [
         ("torchmetrics.classification:MulticlassF1Scor", {}, "(did you mean 'MulticlassF1Score'?)"),
         ("torchmetrics.classificatio:MulticlassF1Score", {}, "importing 'torchmetrics.classificatio' failed"),

@@ -9,6 +9,7 @@ from ptq_cli.report.document.measurement import Channel, Measurement
 from ptq_cli.report.evaluation.uncertainty import with_interval
 from ptq_cli.report.metrics.values import worst_channel
 from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
+from tests.each_case import each_case
 
 
 def outputs(shape: tuple[int, ...], axis: int, worst: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,8 +27,18 @@ def expected_db(exact: np.ndarray, noisy: np.ndarray, axis: int) -> np.ndarray:
     return 10 * np.log10(np.sum(x**2, 1) / np.sum((x - y) ** 2, 1))
 
 
-@pytest.mark.parametrize(
-    ("shape", "axis"),
+def measured(metric: WorstChannelSqnr) -> Measurement:
+    return Measurement(
+        name="worst_channel_sqnr_db",
+        unit="decibel",
+        needs_labels=False,
+        higher_is_better=True,
+        quantized_value=metric.compute(),
+    )
+
+
+@each_case(
+    "shape, axis",
     [
         ((40, 10), 1),
         ((40, 6, 70), 1),
@@ -38,7 +49,7 @@ def expected_db(exact: np.ndarray, noisy: np.ndarray, axis: int) -> np.ndarray:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("cuts", [[], [1, 7, 30]], ids=["whole", "split"])
+@each_case("cuts", [[], [1, 7, 30]], ids=["whole", "split"])
 def test_it_is_the_smallest_ratio_of_a_channel(shape, axis, cuts):
     exact, noisy = outputs(shape, axis, worst=2)
     metric = WorstChannelSqnr()
@@ -48,6 +59,26 @@ def test_it_is_the_smallest_ratio_of_a_channel(shape, axis, cuts):
     assert metric.compute() == pytest.approx(found.min(), rel=1e-12)
     assert metric.channel == Channel(axis, 2)
     assert found.min() < np.sort(found)[1] - 6
+
+
+def test_a_score_near_zero_beside_many_others_is_not_the_worst():
+    random = np.random.default_rng(0)
+    exact = np.tile(random.standard_normal(1000), (64, 1))
+    exact[:, 7] = 1e-4
+    noise = 0.01 * random.standard_normal(exact.shape)
+    noise[:, 3] *= 2
+    whole, first, second = WorstChannelSqnr(), WorstChannelSqnr(), WorstChannelSqnr()
+    whole.update(exact, exact + noise)
+    assert expected_db(exact, exact + noise, 1)[7] < -30
+    assert whole.channel == Channel(1, 3)
+    expected = 10 * np.log10(np.sum(exact**2) / 1000 / np.sum(noise[:, 3] ** 2))
+    assert whole.compute() == pytest.approx(expected, rel=1e-9)
+    first.update(exact[:32], (exact + noise)[:32])
+    second.load_state(first.state())
+    second.update(exact[32:], (exact + noise)[32:])
+    assert second.compute() == whole.compute()
+    interval = with_interval(measured(whole), whole.resampling(), 64).quantized_interval
+    assert interval.low < whole.compute() < interval.high
 
 
 def test_a_channel_that_is_always_zero_is_left_out():
@@ -80,14 +111,7 @@ def test_its_interval_holds_it_for_few_samples_and_for_more_than_there_are_block
     metric = WorstChannelSqnr()
     metric.update(exact, noisy)
     assert metric.compute() == pytest.approx(expected_db(exact, noisy, 1).min(), rel=1e-9)
-    plain = Measurement(
-        name="worst_channel_sqnr_db",
-        unit="decibel",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=metric.compute(),
-    )
-    interval = with_interval(plain, metric.resampling(), samples).quantized_interval
+    interval = with_interval(measured(metric), metric.resampling(), samples).quantized_interval
     assert interval is not None
     assert interval.low < metric.compute() < interval.high
     assert interval.high - interval.low < 4.0

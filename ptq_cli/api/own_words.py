@@ -1,0 +1,113 @@
+"""Errors of a call in the words of Python: its arguments, and not the options of the command line."""
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, get_origin, get_type_hints
+
+from ptq_cli.core.errors import PtqError
+from ptq_cli.pipeline.run.resolve import COMMAND_LINE
+from ptq_cli.recipe.flags import FLAG_KEYS, Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CALLS = {
+    "calibrate --moments": "collect_moments",
+    "evaluate --shard": "evaluate_shard",
+    "calibration show": "show_calibration",
+    "report": "report_page",
+}
+"""What commands are called in Python, if not as in the terminal."""
+_SAME = "calibrate export evaluate analyze quantize tune verify bench inspect prepare merge explain compare"
+_COMMAND = re.compile(rf"\bptq ({'|'.join([*_CALLS, *_SAME.split()])})\b((?: [a-z_]+=\S*[^\s,.;:])*)")
+_OPTION = re.compile(
+    r"--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])\b"
+    r"(?: (?P<value>(?:[\w.]+=)?'[^']*'|[^\s'-]\S*?(?=[.,;:)]*(?:\s|$))))?"
+)
+_PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")
+"""What a reader is to fill in, such as FILE."""
+
+
+def in_own_words(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a function of the API name its arguments in the errors that it raises."""
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+        try:
+            return function(*arguments, **keywords)
+        except PtqError as error:
+            kinds = {**get_type_hints(Settings), **get_type_hints(function)}
+            error.message = in_python(error.message, kinds, keywords)
+            error.hint = in_python(error.hint, kinds, keywords)
+            error.args = (error.message,)
+            raise
+
+    return call
+
+
+def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> str:
+    """Return a message with arguments where it has options, and calls where it has commands.
+
+    Args:
+        text: the message or the hint.
+        kinds: the type of each argument; options that are no arguments stay as they are.
+        given: the arguments that were passed; the keys of a recipe that they set get their names.
+
+    Example:
+        >>> kinds = get_type_hints(Settings)
+        >>> in_python("pass --batch-size 1, or run ptq evaluate --metric top1_loss again", kinds)
+        "pass batch_size=1, or run ptq_cli.evaluate(metric=['top1_loss']) again"
+        >>> in_python("the command line: 'evaluation.metrics' is 'top1'", kinds, ["metric"])
+        "'metric' is 'top1'"
+    """
+    if COMMAND_LINE in text:
+        text = text.replace(f"{COMMAND_LINE}: ", "").replace("expected a table", "expected a dict")
+    for name in given:
+        for key in FLAG_KEYS.get(name, ()):
+            text = text.replace(f"'{key}'", f"'{name}'")
+    for words, name in _CALLS.items():
+        text = re.sub(rf"\bptq {words}\b", f"ptq_cli.{name}()", text)
+    text = _OPTION.sub(lambda match: _argument(match, kinds), _PASSED.sub(r"\1", text))
+    return _COMMAND.sub(lambda match: f"ptq_cli.{match[1]}({', '.join(match[2].split())})", text)
+
+
+def _argument(match: re.Match[str], kinds: dict[str, Any]) -> str:
+    name, text = match["name"].replace("-", "_"), match["value"]
+    rest = f" {text}" if text else ""
+    if name not in kinds:
+        return match[0]
+    if kinds[name] is bool:
+        return f"{name}={not match['no']}{rest}"
+    value = _written(name, text, kinds[name]) if text else None
+    return f"{name}={value}" if value is not None else f"{name}{rest}"
+
+
+def _written(name: str, text: str, kind: Any) -> str | None:
+    """Return the word after an option as a value of Python, or None if it belongs to the sentence."""
+    if get_origin(kind) is dict:
+        key, equals, value = text.partition("=")
+        return f"{{{key!r}: {_literal(value)}}}" if equals else None
+    if not re.search(r"[^a-z]", text) and text not in _choices(name):
+        return None
+    if kind in (int, float) and not (_NUMBER.fullmatch(text) or _BLANK.fullmatch(text)):
+        return None
+    return f"[{_literal(text)}]" if get_origin(kind) is list else _literal(text)
+
+
+def _choices(name: str) -> Iterable[str]:
+    from ptq_cli.pipeline.recipes.recipe_schema import ONLY  # Few errors need it.
+
+    return ONLY.get(FLAG_KEYS.get(name, ("",))[0], ())
+
+
+def _literal(text: str) -> str:
+    if _NUMBER.fullmatch(text) or _BLANK.fullmatch(text) or text.startswith(("'", "[")):
+        return text
+    if text in ("true", "false"):
+        return text.capitalize()
+    if _NUMBER.fullmatch(text.partition(",")[0]):
+        return f"[{text.replace(',', ', ')}]"
+    return repr(text)

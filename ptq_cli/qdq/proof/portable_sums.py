@@ -1,0 +1,260 @@
+"""Which layers of a quantized file can saturate on x86 processors without VNNI, whoever wrote it.
+
+Kernels there add the products of two bytes in 16 bits (``core/numbers/pair_sums.py``). The rules are what was
+seen of ONNX Runtime 1.31 and OpenVINO 2026.4 on such processors: of all kernels, those for unsigned by signed
+bytes saturate. They read a weight's integers as they are stored, whatever its zero point is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.numbers.pair_sums import (
+    Order,
+    PairRule,
+    UnsafePairs,
+    conv_orders,
+    conv_transpose_orders,
+    unsafe_pairs,
+)
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.mapped_constants import mapped
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.graph.graph_reading import input_at
+from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER
+from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.operators.pair_operators import QUANTIZE, clips_integers
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.qdq.proof.carried_pairs import restored_by
+from ptq_cli.qdq.proof.operators import OperatorProof
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
+from ptq_cli.qdq.read.graph_parts import part_of
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import UNPACKING
+from ptq_cli.runtime.sessions.session import Session
+
+LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1
+SIGNED_STEPS = 128
+"""Of a signed byte below 0."""
+IN_PAIRS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators that have such kernels where they read DequantizeLinears."""
+ON_INTEGERS: Mapping[str, tuple[tuple[int, int | None], tuple[int, int | None]]] = {
+    "DynamicQuantizeMatMul": ((0, None), (1, 3)),
+    "MatMulInteger": ((0, 2), (1, 3)),
+    "MatMulIntegerToFloat": ((0, 4), (1, 5)),
+    "QAttention": ((0, 6), (1, 7)),
+    "QGemm": ((0, 2), (3, 5)),
+    "QLinearConv": ((0, 2), (3, 5)),
+    "QLinearMatMul": ((0, 2), (3, 5)),
+}
+"""Operators on integers that have them: the inputs of both factors and of their zero points."""
+CONVOLUTIONS, TRANSPOSED = ("Conv", "QLinearConv"), ("Gemm", "QGemm")
+
+
+@dataclass(frozen=True)
+class LayerSums:
+    """A layer with an integer kernel and constant weights.
+
+    Attributes:
+        name: of its node.
+        op: its operator.
+        unsafe: which pairs of its weights can saturate; of several weights, of all together.
+        exact: why its kernel is exact whatever the weights are; empty if it is not.
+    """
+
+    name: str
+    op: str
+    unsafe: UnsafePairs
+    exact: str = ""
+
+
+def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProof]) -> Iterator[LayerSums]:
+    """Yield which sums of each layer of a quantized graph can saturate on x86 processors without VNNI.
+
+    Args:
+        model: a quantized graph; its constants are initializers, and its nodes have names.
+        target: decides which operators a pair is carried past.
+        proofs: where the operators compute; those in integers are looked at.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot compute a constant.
+    """
+    integer = {proof.name for proof in proofs if proof.placement == "integer"}
+    parts = {part.product: part for part in dynamic_parts(model).values()}
+    for node in model.graph.all_nodes():
+        part = parts.get(node)
+        layer, op = (part.node, part.op) if part is not None else (node, node.op_type)
+        name = layer.name or ""
+        if name not in integer:
+            continue
+        found = list(_weights(model, node, target))
+        counts = [item for item in found if isinstance(item, UnsafePairs)]
+        if counts:
+            each = zip(*map(astuple, counts), strict=True)
+            yield LayerSums(name, op, UnsafePairs(*map(sum, each)))
+        elif found:
+            yield LayerSums(name, op, UnsafePairs(0, 0, 0, 0), str(found[0]))
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of a product of integers.
+
+    Attributes:
+        read: what the operator reads of it.
+        integers: of it, before a DequantizeLinear if there is one.
+        dtype: of them.
+        restored: the DequantizeLinear; None without one.
+    """
+
+    read: ir.Value | None
+    integers: ir.Value | None
+    dtype: ir.DataType
+    restored: ir.Node | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.integers is not None and _sources(self.integers) is not None
+
+    @property
+    def largest(self) -> int:
+        """The largest unsigned integer that a kernel reads of activations; 0 of others.
+
+        ONNX Runtime makes unsigned bytes of int8 that a QuantizeLinear gives right to a DequantizeLinear.
+        """
+        producer = self.integers.producer() if self.integers is not None else None
+        if self.dtype == ir.DataType.INT8:
+            is_quantized = producer is not None and producer.op_type == QUANTIZE
+            return LARGEST_BYTE if is_quantized and self.restored is not None else 0
+        if self.dtype != ir.DataType.UINT8:
+            return 0
+        high = input_at(producer, 2) if producer is not None and clips_integers(producer) else None
+        most = high.const_value if high is not None else None
+        return int(most.numpy().item()) if most is not None else LARGEST_BYTE
+
+
+def _weights(model: ir.Model, node: ir.Node, target: Target) -> Iterator[UnsafePairs | str]:
+    """Yield the unsafe pairs of each constant that a node multiplies by, or why its kernel is exact."""
+    if node.op_type == DYNAMIC_LSTM:
+        floats = _Factor(None, None, ir.DataType.UINT8)  # What it makes of its activations.
+        for index in KERNEL_PARAMETERS:
+            yield from _counted(model, node, floats, _stored(node, index, None))
+    if node.op_type == CONV_INTEGER and _stored(node, 1, None).is_constant:
+        yield "ConvInteger adds in 32 bits"
+    elif node.op_type in IN_PAIRS:
+        factors = (_restored(input_at(node, index), target) for index in (0, 1))
+        yield from _counted(model, node, *factors)
+    elif node.op_type in ON_INTEGERS:
+        yield from _counted(model, node, *(_stored(node, *places) for places in ON_INTEGERS[node.op_type]))
+
+
+def _restored(value: ir.Value | None, target: Target) -> _Factor:
+    dequantize = restored_by(value, target)
+    if dequantize is None:
+        return _Factor(value, None, ir.DataType.UINT8)
+    return _Factor(value, dequantize.inputs[0], grid_of(dequantize).dtype, dequantize)
+
+
+def _stored(node: ir.Node, index: int, zero: int | None) -> _Factor:
+    value, zero_point = input_at(node, index), input_at(node, zero)
+    known = [item.dtype for item in (zero_point, value) if item is not None]
+    # Floats are what DynamicQuantizeMatMul makes unsigned bytes of, and types of integers may be unknown.
+    integers = [dtype for dtype in known if dtype is not None and dtype.is_integer()]
+    return _Factor(value, value, integers[0] if integers else ir.DataType.UINT8)
+
+
+def _counted(model: ir.Model, node: ir.Node, first: _Factor, second: _Factor) -> Iterator[UnsafePairs | str]:
+    weight = second if second.is_constant else first
+    if not weight.is_constant:
+        return
+    if exact := _why_exact(first, second):
+        yield exact
+        return
+    array = _integers(model, weight)
+    if array.ndim == 1:
+        array = array.reshape(-1, 1) if weight is second else array.reshape(1, -1)
+    orders, axis = _geometry(node, array.shape, is_second=weight is second)
+    if not orders:
+        yield "each group has one channel in and one out"
+        return
+    # Two unsigned weights reach -2^15 first: their activations are signed.
+    largest = LARGEST_SUM // first.largest if weight is second else 2**15 // SIGNED_STEPS
+    yield unsafe_pairs(array, PairRule(largest, orders), axis)
+
+
+def _why_exact(first: _Factor, second: _Factor) -> str:
+    """Return why no two products exceed 16 bits, whatever the constant is; an empty text if they may."""
+    if not second.is_constant:
+        is_mixed = (
+            first.dtype == ir.DataType.UINT8 and second.dtype == ir.DataType.INT8 and not second.largest
+        )
+        return "" if is_mixed else "its weight is its first factor"
+    if second.dtype != ir.DataType.INT8:
+        return f"its weight is {second.dtype.name.lower()}"
+    if not first.largest:
+        return f"its activations are {first.dtype.name.lower()}"
+    is_small = 2 * SIGNED_STEPS * first.largest <= LARGEST_SUM + 1
+    return f"its activations are at most {first.largest}" if is_small else ""
+
+
+def _geometry(node: ir.Node, shape: Sequence[int], *, is_second: bool) -> tuple[tuple[Order, ...], int]:
+    """Return in which orders a kernel reads a constant, and the axis of its output channels."""
+    groups = node.attributes.get_int("group", 1)
+    if node.op_type in CONVOLUTIONS:
+        return conv_orders(shape, groups), 0
+    if node.op_type == "ConvTranspose":
+        return conv_transpose_orders(groups), 1
+    inner, outer = len(shape) - 2, len(shape) - 1
+    is_turned = node.op_type in TRANSPOSED and node.attributes.get_int("transB", 0) == 1
+    return (((outer,),), inner) if is_turned or not is_second else (((inner,),), outer)
+
+
+def _integers(model: ir.Model, weight: _Factor) -> Array:
+    """Return the integers of a constant as the operator reads them: unpacked, and moved behind the pair."""
+    stored, read, moves = weight.integers, weight.read, list[ir.Node]()
+    assert stored is not None and read is not None  # noqa: S101 - it is a constant
+    if sources := _sources(stored):
+        integers = _run(model, sources, {}, stored)
+    else:
+        with mapped(stored) as array:
+            integers = np.array(array)
+    value = read
+    while weight.restored is not None and (producer := value.producer()) is not weight.restored:
+        assert producer is not None and producer.inputs[0] is not None  # noqa: S101 - it was followed already
+        moves.insert(0, producer)
+        value = producer.inputs[0]
+    return _run(model, moves, {value: integers}, read) if moves else integers
+
+
+def _run(
+    model: ir.Model, nodes: Sequence[ir.Node], inputs: Mapping[ir.Value, Array], value: ir.Value
+) -> Array:
+    part = part_of(model, nodes, inputs, ())
+    names = {item.name: item for node in part.graph for item in node.outputs}
+    cast = ir.node("Cast", [names[value.name]], {"to": ir.DataType.INT32})
+    part.graph.append(cast)
+    part.graph.outputs.append(cast.outputs[0])
+    feeds = {
+        item.name or "": array.astype(item.dtype.numpy() if item.dtype is not None else np.float32)
+        for item, array in inputs.items()
+    }
+    return Session(serialize(part), threads=1, optimize=False).run(feeds)[0]
+
+
+def _sources(integers: ir.Value) -> list[ir.Node] | None:
+    """Return the operators that compute integers from constants alone, in order; None if others do."""
+    order, seen = list[ir.Node](), set[ir.Node]()
+    waiting: list[tuple[ir.Value | None, bool]] = [(integers, False)]
+    while waiting:
+        value, is_ready = waiting.pop()
+        producer = value.producer() if value is not None else None
+        if is_ready and producer is not None:
+            order.append(producer)
+        elif value is not None and value.const_value is None and producer not in seen:
+            if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE):
+                return None
+            seen.add(producer)
+            waiting += [(value, True), *((item, False) for item in producer.inputs)]
+    return order
