@@ -14,8 +14,8 @@ import onnx
 from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import run_ptq
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.samples.output_error import output_sqnr
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.recovery.recovery_samples import output_sqnr
+from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "sample_models" / "spoken_digits_transformer"

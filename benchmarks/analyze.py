@@ -19,12 +19,11 @@ from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, peak_bytes, run_ptq
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
-from ptq_cli.pipeline.run.reading import open_data, reading_of
-from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.resolve import Request, open_data, reading_of, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.report.analysis.analysis_document import read_analysis
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"

@@ -22,8 +22,7 @@ from benchmarks.models import write_bert, write_images, write_resnet50, write_re
 from benchmarks.results_page import print_part, processor
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant, Marginal
-from ptq_cli.pipeline.run.reading import open_data, reading_of
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.resolve import Request, open_data, reading_of, resolve
 from ptq_cli.runtime.machine import usable_cores
 
 ROOT = Path(__file__).parent.parent

@@ -13,13 +13,10 @@ import numpy as np
 
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, median_ratio
-from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.collector import Collector
-from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_SLOTS
-from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
+from ptq_cli.collectors.bit_histogram import ChannelStatistics
+from ptq_cli.collectors.collector_registry import ChannelCollector, Collector, make_collector
+from ptq_cli.collectors.host_kernels import CHANNEL_SLOTS
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 from ptq_cli.runtime.machine import usable_cores
 
 ROUNDS = 9

@@ -23,7 +23,7 @@ from benchmarks.each_network import table_line
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
-from ptq_cli.runtime.rounds import take_rounds
+from ptq_cli.runtime.turns import take_rounds
 
 SECONDS = 3.0
 SHAPES = ((32, 32, 56, 3), (64, 128, 28, 3), (128, 256, 14, 1), (256, 256, 7, 3))

@@ -23,7 +23,7 @@ from benchmarks.results_page import print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge, feeds_of
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer", "shapes_detector")

@@ -21,9 +21,8 @@ import onnx_ir as ir
 from benchmarks.results_page import print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
-from ptq_cli.models.rescaling.scale_spaces import scale_spaces
+from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")

@@ -16,22 +16,19 @@ from statistics import median
 from benchmarks.main_job import CNN, SAMPLES
 from benchmarks.results_page import print_part, processor
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
-from ptq_cli.core.work.progress import silent
+from ptq_cli.core.progress import silent
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
-from ptq_cli.pipeline.evaluation.parts.evaluation_part import evaluate_part
-from ptq_cli.pipeline.evaluation.parts.evaluation_shard import parse_shard_bytes, shard_bytes
-from ptq_cli.pipeline.evaluation.parts.joined_shards import NamedShard, joined_shards
-from ptq_cli.pipeline.run.reading import open_data, reading_of
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
+from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, evaluate_part, joined_shards
+from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
+from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
+from ptq_cli.pipeline.resolve import Request, Resolved, open_data, reading_of, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 
 ROUNDS = 5
 PARTS = 2

@@ -19,10 +19,9 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo_network import Feed, feeds_of, sqnr_db
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.speed.latency import LatencyRatio, Scenario, opener
-from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns
-from ptq_cli.runtime.engines.openvino_engine import OPEN_VINO
-from ptq_cli.runtime.rounds import take_rounds
+from ptq_cli.report.evaluation.latency import LatencyRatio, LatencyTurns, Scenario, opener
+from ptq_cli.runtime.engine import OPEN_VINO
+from ptq_cli.runtime.turns import take_rounds
 
 OURS, THEIRS, FLOAT = range(3)
 """The order of the files in the turns."""

@@ -32,7 +32,7 @@ from benchmarks.speed_network import opened, ratio_of
 from benchmarks.timing import evaluate_run, run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import reason_of
-from ptq_cli.runtime.rounds import take_rounds
+from ptq_cli.runtime.turns import take_rounds
 
 SAMPLE_MODELS = Path(__file__).parent.parent / "sample_models"
 RECIPE = "ptq.toml"

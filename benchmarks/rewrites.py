@@ -23,10 +23,10 @@ from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
 from benchmarks.zoo import find_networks
 from ptq_cli.models.preparing import prepare_graph
-from ptq_cli.models.preparing.passes.merged.hard_sigmoid import HARD_SIGMOID
-from ptq_cli.models.preparing.passes.pass_registry import REST
+from ptq_cli.models.preparing.passes.merged import HARD_SIGMOID
+from ptq_cli.models.preparing.passes.registry import REST
 from ptq_cli.plan.target.target_file import TARGETS
-from ptq_cli.runtime.rounds import take_rounds
+from ptq_cli.runtime.turns import take_rounds
 
 SAMPLES, SECONDS = 48, 4.0
 NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16", "axes of Softmax joined")

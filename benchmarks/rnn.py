@@ -16,19 +16,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio
-from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.pipeline.exporting.placing.placement import place
-from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
+from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.pipeline.placing.placement import place
+from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import WeightSettings
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.runtime.session import Session
 
 GATES = {"LSTM": 4, "GRU": 3}
 ROUNDS = 25

@@ -21,10 +21,9 @@ from benchmarks.each_network import network_parser
 from benchmarks.network_files import RUNTIME, Maker, without_rewrites
 from benchmarks.zoo_network import quantize_with_script, reason_of
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.report.evaluation.speed.latency import latency_ratio
-from ptq_cli.runtime.rounds import take_rounds
-from ptq_cli.runtime.sessions.session import Session
-from ptq_cli.runtime.turns import Turns
+from ptq_cli.report.evaluation.latency import latency_ratio
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.turns import Turns, take_rounds
 
 USER, FLOAT, DEFAULT, LATENCY = "user's file", "prepared float", "default", "prefer latency"
 PLAIN, THEIRS = "without rewrites", "quantize_static"

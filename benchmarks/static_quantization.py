@@ -26,12 +26,11 @@ import numpy as np
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.results_page import print_part, processor
 from benchmarks.timing import run_ptq
-from ptq_cli.pipeline.run.reading import open_data, reading_of
-from ptq_cli.pipeline.run.resolve import Request, resolve
-from ptq_cli.report.evaluation.speed.latency import LatencyComparison, LatencyRatio, measure_latency
-from ptq_cli.report.metrics.values.sqnr import Sqnr
+from ptq_cli.pipeline.resolve import Request, open_data, reading_of, resolve
+from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
+from ptq_cli.report.metrics.value_errors import Sqnr
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"

@@ -20,13 +20,11 @@ import numpy.typing as npt
 
 import ptq_cli
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
-from ptq_cli.pipeline.tuning.climb import Climb, Subject
-from ptq_cli.recipe.sections.evaluation_sections import GateSettings
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.pipeline.tuning.candidate import Candidate, Climb, Seen, Subject
+from ptq_cli.recipe.sections import GateSettings, ImageSettings
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.report.interval import Flips
+from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")

@@ -22,12 +22,11 @@ import onnxruntime
 from benchmarks.each_network import network_parser
 from benchmarks.timing import run_ptq
 from benchmarks.zoo_metrics import Labels, task_of
-from ptq_cli.core.errors.error_text import first_line
+from ptq_cli.core.errors import first_line
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.speed.latency import measure_latency
-from ptq_cli.report.metrics.values.sqnr import Sqnr
-from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.report.evaluation.latency import measure_latency
+from ptq_cli.report.metrics.value_errors import Sqnr, WorstChannelSqnr
+from ptq_cli.runtime.session import Session
 
 Feed = dict[str, Array]
 LONGEST_REASON = 200

@@ -1,6 +1,7 @@
 from .api.evaluations import evaluate as evaluate
 from .api.evaluations import evaluate_shard as evaluate_shard
 from .api.evaluations import merge_evaluation as merge_evaluation
+from .api.evaluations import tune as tune
 from .api.proofs import bench as bench
 from .api.proofs import verify as verify
 from .api.stages import calibrate as calibrate
@@ -10,7 +11,6 @@ from .api.stages import merge as merge
 from .api.stages import prepare as prepare
 from .api.stages import quantize as quantize
 from .api.stages import quantize_folder as quantize_folder
-from .api.tuning import tune as tune
 from .api.views import analyze as analyze
 from .api.views import compare as compare
 from .api.views import compare_models as compare_models

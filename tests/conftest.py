@@ -15,9 +15,9 @@ from hypothesis import settings
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 SHORT_LATENCY = {
-    "ptq_cli.report.evaluation.speed.latency_turns.SECONDS": 0.1,
-    "ptq_cli.report.evaluation.speed.latency_turns.LIMITED_SECONDS": 0.5,
-    "ptq_cli.pipeline.evaluation.measuring.served_latency.PROFILED_SECONDS": 0.1,
+    "ptq_cli.report.evaluation.latency.SECONDS": 0.1,
+    "ptq_cli.report.evaluation.latency.LIMITED_SECONDS": 0.5,
+    "ptq_cli.pipeline.measuring.served_latency.PROFILED_SECONDS": 0.1,
 }
 """Seconds."""
 
@@ -51,7 +51,7 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
     if "torch" not in sys.modules:
         yield
         return
-    from ptq_cli.models.loading.pytorch.module_source import ModuleSource
+    from ptq_cli.models.loading.module_source import ModuleSource
     from tools.pages.project_folder import CHECKPOINTS
 
     base = tmp_path_factory.getbasetemp()

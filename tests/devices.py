@@ -5,7 +5,7 @@ import torch
 
 from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.runtime.device import HOST, Device, parse_device
+from ptq_cli.runtime.machine import HOST, Device, parse_device
 
 
 def use_the_host_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

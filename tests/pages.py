@@ -15,7 +15,7 @@ from ptq_cli.report.analysis.analysis_document import (
 )
 from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.report.document.details import ChangedSample, Changes
-from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.gate_result import GateResult, Latency, Times
 from ptq_cli.report.document.measurement import ClassValue, Measurement
 from ptq_cli.report.document.report_document import (
     AmaxSummary,
@@ -26,11 +26,9 @@ from ptq_cli.report.document.report_document import (
     ModelSummary,
     Report,
 )
-from ptq_cli.report.document.times import Latency, Times
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
 from ptq_cli.report.html.page_view import PageInput
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.interval import Flips, Interval
 
 FLOAT = ModelEntry("model.float.onnx", "a" * 64, 2_000_000)
 QUANTIZED = ModelEntry("model.int8.onnx", "b" * 64, 500_000)

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import click
 
-from ptq_cli.cli.help.help_sections import options_by_section
+from ptq_cli.cli.help_sections import options_by_section
 from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
 from tools.tables import code, table

@@ -4,30 +4,11 @@ import inspect
 import tomllib
 from pathlib import Path
 
-from ptq_cli.core.errors import (
-    PtqError,
-    calibration_errors,
-    data_errors,
-    judgement_errors,
-    model_errors,
-    planning_errors,
-    quantizer_errors,
-    request_errors,
-    runtime_errors,
-)
+from ptq_cli.core import errors
+from ptq_cli.core.errors import PtqError
 from tools.tables import table
 
 HELP = Path(__file__).parent / "errors.toml"
-FAMILIES = (
-    request_errors,
-    model_errors,
-    data_errors,
-    calibration_errors,
-    quantizer_errors,
-    planning_errors,
-    runtime_errors,
-    judgement_errors,
-)
 INTRODUCTION = """\
 # Errors
 
@@ -68,15 +49,18 @@ def _section(kind: type[PtqError], text: dict[str, str]) -> str:
 
 
 def error_classes() -> dict[str, type[PtqError]]:
-    """Return the error classes by code, in the order of their files."""
+    """Return the error classes by code, in the order of ``errors.toml``."""
     kinds: dict[str, type[PtqError]] = {}
-    for kind in (item for family in FAMILIES for item in vars(family).values()):
+    for kind in vars(errors).values():
         if not (isinstance(kind, type) and issubclass(kind, PtqError)) or kind is PtqError:
             continue
         if kinds.get(kind.code, kind) is not kind:
             raise ValueError(f"{kind.code} is the code of two classes")
         kinds[kind.code] = kind
-    return kinds
+    order = list(tomllib.loads(HELP.read_text(encoding="utf-8")))
+    return dict(
+        sorted(kinds.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+    )
 
 
 def _summary(kind: type[PtqError]) -> str:

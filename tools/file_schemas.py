@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from ptq_cli.cli.shown.documents.document_registry import COMMANDS, FILES, TITLE
-from ptq_cli.core.documents.json_schema import documents_schema, file_schema
+from ptq_cli.cli.documents.document_registry import COMMANDS, FILES, TITLE
+from ptq_cli.core.json_schema import documents_schema, file_schema
 
 
 def file_schemas() -> dict[str, Callable[[], str]]:

@@ -11,14 +11,13 @@ from typing import Any
 
 from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.collector_registry import COLLECTORS
-from ptq_cli.core.documents.attribute_texts import attribute_texts, sentence
+from ptq_cli.core.json_schema import attribute_texts, sentence
 from ptq_cli.plan.target.target_file import load_target, target_names
-from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.recipe.check import RULES
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
 from ptq_cli.recipe.quantizer_settings import FAMILY_SETTINGS
-from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, PRESETS, preset_names
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, PRESETS, preset_names, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.value_rules import RULES
 from ptq_cli.report.metrics.metric_registry import (
     LABEL_METRICS,
     PAIR_METRICS,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from ptq_cli.core.documents.attribute_texts import attribute_texts
+from ptq_cli.core.json_schema import attribute_texts
 from ptq_cli.plan.target.rules import ActivationRule, BiasRule, BlockRule, OpRule, Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
 from tools.tables import code, table

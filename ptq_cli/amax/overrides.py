@@ -4,12 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from ptq_cli.amax.method_registry import AUTO
-from ptq_cli.amax.plugin_methods import require_method
+from ptq_cli.amax.method_registry import AUTO, require_method
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
-from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
+from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
 OF_LAYERS = ("mode", "granularity")

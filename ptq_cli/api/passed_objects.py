@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.callables.yielded import as_arrays
+from ptq_cli.calibdata.callable_dataset import as_arrays
 from ptq_cli.core.errors import EmptyDataError, UsageError
 
 _NAME = re.compile(r"[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack, cast
 
-from ptq_cli.api.own_words import in_own_words
+from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_words, request_of
 from ptq_cli.api.passed_objects import onnx_file
-from ptq_cli.api.request import ModelLike, PathLike, as_model_path, request_of
-from ptq_cli.core.work.progress import ProgressCallback, silent
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.inspection.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
-from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.flags import Settings, SharedSettings
-from ptq_cli.report.proof.verification import Verification
+from ptq_cli.report.proof import Verification
 
 
 @in_own_words

@@ -3,19 +3,15 @@
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.own_words import in_own_words
-from ptq_cli.api.request import ModelLike, PathLike, as_path, request_of
-from ptq_cli.core.work.progress import ProgressCallback, silent
-from ptq_cli.pipeline.calibration.calibration_result import CalibrationResult
-from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
+from ptq_cli.api.own_words import ModelLike, PathLike, as_path, in_own_words, request_of
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.calibration.run_merge import MergeResult, run_merge
-from ptq_cli.pipeline.exporting.export_result import ExportResult
-from ptq_cli.pipeline.exporting.run_export import run_export
+from ptq_cli.pipeline.exporting.run_export import ExportResult, run_export
 from ptq_cli.pipeline.exporting.run_moments import MomentsResult, run_moments
-from ptq_cli.pipeline.folders.folder_result import FolderResult
-from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
+from ptq_cli.pipeline.folders.run_quantize_folder import FolderResult, run_quantize_folder
 from ptq_cli.pipeline.preparing.run_prepare import PrepareResult, run_prepare
-from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
 from ptq_cli.recipe.flags import Settings
 

@@ -4,20 +4,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.own_words import in_own_words
-from ptq_cli.api.request import ModelLike, PathLike, as_model_path, evaluation_request, request_of
-from ptq_cli.core.work.progress import ProgressCallback, silent
+from ptq_cli.api.own_words import (
+    ModelLike,
+    PathLike,
+    as_model_path,
+    evaluation_request,
+    in_own_words,
+    request_of,
+)
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.run_compare import ComparisonResult, run_compare, run_compare_models
-from ptq_cli.pipeline.evaluation.written.run_page import PageResult, run_page
+from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
 from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.pipeline.inspection.run_inspect import Inspection, run_inspect
-from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.pipeline.views.calibration_view import CalibrationView, view_calibration
-from ptq_cli.pipeline.views.explain_tensor import Explanation, explain_tensor
+from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.pipeline.views.calibration_view import (
+    CalibrationView,
+    Explanation,
+    explain_tensor,
+    view_calibration,
+)
 from ptq_cli.recipe.flags import Settings
 from ptq_cli.report.analysis.analysis_document import Order
-from ptq_cli.report.comparison.report_changes import ReportChanges
+from ptq_cli.report.report_changes import ReportChanges
 
 
 @in_own_words

@@ -1,18 +1,178 @@
 """Match the data's arrays with the model's inputs by name, rank, shape and dtype, before anything runs."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.labels import as_labels
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Batch, Dataset
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
-from ptq_cli.calibdata.input_names import match_names, positional_label, require_names, sole_notes
-from ptq_cli.calibdata.scalar_inputs import scalar_of
-from ptq_cli.core.errors import DataShapeError, DataTypeError
-from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
+from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+
+# Which array of the data belongs to which input of the model.
+
+
+BRANCH = "use_cache_branch"
+"""Input of exported decoders that have one branch for a cache and one without."""
+FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --input {BRANCH}=false"
+
+
+def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
+    """Return which of the data's arrays belongs to each of a model's inputs.
+
+    Args:
+        dataset: the data; its only array fits a model with one input, whatever its name.
+        wanted: names of the model's inputs.
+
+    Edge case:
+        An array that is not an input is ignored where the data allows more arrays than the model takes.
+
+    Raises:
+        DataNameError: an input has no array, or an array is not an input.
+    """
+    for found, name in dataset.renamed.items():
+        if name not in wanted and name not in LABEL_NAMES:
+            raise DataNameError(
+                f"--rename {found}={name}: the model has no input '{name}'{did_you_mean(name, list(wanted))}",
+                hint=f"the model's inputs: {_quoted(wanted)}; labels are named '{LABEL_NAMES[0]}'",
+            )
+    places = [name for name in dataset.specs if name.startswith(POSITION)]
+    if places:
+        if len(places) not in (len(wanted), len(wanted) + 1):
+            raise DataNameError(
+                f"a batch of '{dataset.source}' has {len(places)} arrays without names, the model has "
+                f"{len(wanted)} {'input' if len(wanted) == 1 else 'inputs'}: {_quoted(wanted)}",
+                hint="yield the inputs in this order and the labels last, or a dict of arrays by name",
+            )
+        return dict(zip(wanted, places, strict=False))
+    if list(dataset.specs) == [ANONYMOUS]:
+        if len(wanted) != 1:
+            raise DataNameError(
+                f"the one array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
+                f"{_quoted(wanted)}",
+                hint="save an .npz with one array for each input, by its name",
+            )
+        return {wanted[0]: ANONYMOUS}
+    names = {name: name for name in wanted}
+    if len(wanted) == 1 and wanted[0] not in dataset.specs:
+        sole = next(iter(dataset.specs)) if len(dataset.specs) == 1 else wanted[0]
+        names = {wanted[0]: sole if dataset.default_input is None else dataset.default_input}
+    needed = {name: key for name, key in names.items() if not dataset.can_make(key)}
+    if not (dataset.extras_allowed and all(key in dataset.specs for key in needed.values())):
+        require_names(dataset.specs, needed, f"'{dataset.source}'")
+    return names
+
+
+def positional_label(dataset: Dataset, names: Mapping[str, str]) -> str | None:
+    """Return the array that holds the labels where arrays have no names: the one after the inputs'.
+
+    Args:
+        dataset: the data.
+        names: the data's arrays by the model's inputs, as ``match_names`` returns them.
+    """
+    used = set(names.values())
+    return next((name for name in dataset.specs if name.startswith(POSITION) and name not in used), None)
+
+
+def sole_notes(dataset: Dataset, names: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note if an array is taken for an input of another name, because there is one of each.
+
+    Args:
+        dataset: the data.
+        names: the data's arrays by the model's inputs, as ``match_names`` returns them.
+    """
+    for name, found in names.items():
+        if found not in (name, ANONYMOUS, dataset.default_input) and not found.startswith(POSITION):
+            yield f"the array '{found}' of '{Path(dataset.source).name}' is used for the input '{name}'"
+
+
+def require_names(found: Collection[str], wanted: Mapping[str, str], where: str) -> None:
+    """Check that arrays are those of a model's inputs, and no others.
+
+    Args:
+        found: names of the arrays.
+        wanted: the name of the array of each input.
+        where: they are, for messages.
+
+    Raises:
+        DataNameError: an input has no array, or an array is not an input.
+    """
+    keys = list(wanted.values())
+    unknown = [name for name in found if name not in keys]
+    for key in keys:
+        if key not in found:
+            raise DataNameError(
+                f"no array for input '{key}' in {where}, found {_quoted(list(found)) or 'none'}"
+                f"{did_you_mean(key, unknown)}",
+                hint=FIXED_BRANCH if key == BRANCH else _renaming(key, unknown),
+            )
+    if unknown:
+        raise DataNameError(
+            f"array '{unknown[0]}' of {where} is not an input of the model{did_you_mean(unknown[0], keys)}",
+            hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label', or with "
+            f"--rename {unknown[0]}=label",
+        )
+
+
+def _renaming(key: str, unknown: Sequence[str]) -> str:
+    if not unknown:
+        return "name each array as the model names its input"
+    return f"name each array as the model names its input, or pass --rename {unknown[0]}={key}"
+
+
+def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+# Inputs of rank 0: one value for all samples of a batch.
+
+
+def scalar_of(array: Array, spec: TensorSpec, where: str) -> Array:
+    """Return the single value of a scalar input in a batch.
+
+    Args:
+        array: one value, or one for each sample of the batch.
+        spec: the input.
+        where: of the batch, for messages.
+
+    Edge case:
+        A number of another type becomes the input's type if that keeps its value: Python has one type of
+        integers.
+
+    Raises:
+        DataShapeError: the values of the batch differ.
+
+    Example:
+        >>> scalar_of(np.array([8, 8]), TensorSpec("sr", np.dtype("int32"), ()), "it")
+        array(8, dtype=int32)
+    """
+    if array.ndim > 1 or not array.size:
+        return array  # Its shape is refused with that of the input.
+    value: Array = array.reshape(-1)[:1].reshape(())
+    if not np.array_equal(array, np.broadcast_to(value, array.shape), equal_nan=array.dtype.kind == "f"):
+        raise DataShapeError(
+            f"input '{spec.name}' is a single value, but the values of a batch differ in {where}: "
+            f"{', '.join(map(str, np.unique(array)[:3]))}",
+            hint=f"--batch-size 1 gives each sample its own value, and --input {spec.name}=VALUE fixes it",
+        )
+    return _as_type(value, spec.dtype)
+
+
+def _as_type(value: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Return a number in another type, or as it is if it would change."""
+    if (
+        value.dtype.kind not in "iuf"
+        or dtype.kind not in "iuf"
+        or (value.dtype.kind, dtype.kind) == ("f", "i")
+    ):
+        return value
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast: Array = value.astype(dtype)
+    return cast if dtype.kind == "f" or int(cast) == int(value) else value
 
 
 class BoundDataset(Dataset):
@@ -107,7 +267,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
     Example:
         >>> import numpy as np, tempfile
         >>> from ptq_cli.calibdata.open_dataset import open_dataset
-        >>> from ptq_cli.recipe.sections.input_sections import ImageSettings
+        >>> from ptq_cli.recipe.sections import ImageSettings
         >>> path = tempfile.mkdtemp() + "/x.npy"
         >>> np.save(path, np.zeros((4, 3), np.float32))
         >>> model = [TensorSpec("input", np.dtype("float32"), (None, 3))]

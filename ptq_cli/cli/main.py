@@ -11,10 +11,10 @@ from typing import NoReturn
 import click
 
 from ptq_cli import __version__
-from ptq_cli.cli.help.help_sections import SectionGroup
-from ptq_cli.cli.options.global_options import DEBUG, QUIET
-from ptq_cli.cli.shown.terminal.printable import as_typed, printable
+from ptq_cli.cli.help_sections import SectionGroup
+from ptq_cli.cli.options.shared_options import DEBUG, QUIET
 from ptq_cli.cli.speaking_rank import SHARED, one_voice
+from ptq_cli.cli.terminal.phrases import as_typed, printable
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
@@ -24,14 +24,8 @@ from ptq_cli.core.errors import (
     UsageError,
 )
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.work.own_process import (
-    TERMINATED,
-    claim_process,
-    end_as_interrupted,
-    interrupt_status,
-    keep_streams,
-)
-from ptq_cli.pipeline.calibration.torchrun.ranks import find_ranks, require_single
+from ptq_cli.core.process import TERMINATED, claim_process, end_as_interrupted, interrupt_status, keep_streams
+from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 
 COMMANDS = (
     "calibrate",
@@ -229,7 +223,7 @@ def _report_bug(error: BaseException, *, debug: bool) -> int:
 
 
 def _report_interrupt(words: list[str]) -> int:
-    from ptq_cli.cli.shown.terminal.output import fitted
+    from ptq_cli.cli.terminal.output import fitted
 
     status = interrupt_status()
     # The terminal has just shown ^C, or half a progress bar, on this line.
@@ -260,7 +254,7 @@ def _reason(error: OSError) -> str:
 
 
 def _say_error(kind: str, text: str) -> None:
-    from ptq_cli.cli.shown.terminal.output import fitted
+    from ptq_cli.cli.terminal.output import fitted
 
     # Fitted before the color, whose codes have no width.
     lines = fitted(printable(f"{kind} {text}"), sys.stderr)

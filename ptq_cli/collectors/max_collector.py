@@ -1,10 +1,25 @@
 """The max collector: count, smallest and largest value."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.kernels.host_kernels import FLOAT_MANTISSA_BITS, MAGNITUDE, NOTHING, find_range
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, BitHistogram, thin
+from ptq_cli.collectors.host_kernels import (
+    COARSE_BINS,
+    FLOAT_MANTISSA_BITS,
+    LINEAR_BINS,
+    MAGNITUDE,
+    MANTISSA_BITS,
+    NOTHING,
+    SLOTS,
+    SMALLEST_TOP,
+    ZERO_START,
+    count_values,
+    find_range,
+)
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 
 ORDERED_INFINITY = 0x7F800000
@@ -111,3 +126,140 @@ def as_float32(value: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(np.float32, copy=False)
+
+
+# The histogram collector: all that the max collector keeps, and every value's bin.
+
+
+SLOT_LIMIT = 2**32 - 1
+
+
+def _linear_keys() -> npt.NDArray[np.int64]:
+    """Return the key of each linear bin, for the largest octave 0."""
+    bins = np.arange(LINEAR_BINS, dtype=np.int64)
+    octave = np.frexp(np.maximum(bins, 1).astype(np.float64))[1].astype(np.int64) - 1
+    mantissa = np.left_shift(bins, MANTISSA_BITS - octave) & ((1 << MANTISSA_BITS) - 1)
+    keys: npt.NDArray[np.int64] = np.left_shift(octave - MANTISSA_BITS, MANTISSA_BITS) + mantissa
+    return keys
+
+
+LINEAR_KEYS = _linear_keys()
+COARSE_KEYS = np.arange(COARSE_BINS, dtype=np.int64) << 8
+
+
+class HistogramCollector:
+    """Counts every value by its bits.
+
+    The table's bins are those of the largest octave so far. Where a value of a larger one comes, what the
+    table holds is settled: it becomes a histogram, which merges with what is counted from then on.
+
+    Example:
+        >>> collector = HistogramCollector()
+        >>> collector.update(np.array([0.0, 1.0, 1.0, -2.0], np.float32))
+        True
+        >>> statistics = collector.statistics()
+        >>> statistics.zeros, statistics.histogram.counts.tolist()
+        (1, [2, 1])
+    """
+
+    def __init__(self) -> None:
+        self._range = MaxCollector()
+        self._table = np.zeros(SLOTS, np.uint32)
+        self._top = 0
+        self._held = 0
+        self._settled, self._zeros = EMPTY, 0
+
+    def update(self, array: Array) -> bool:
+        """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
+
+        Shapes:
+            array: any.
+        """
+        bits = float_bits(array)
+        if bits.size > SLOT_LIMIT:
+            return self._update_in_parts(bits)
+        top = self.make_room(bits.size)
+        counted = count_values(bits, self._table, top, bits.size, 1) if top else (0, *NOTHING)
+        return self.add_counted(bits, *counted)
+
+    def make_room(self, count: int) -> int:
+        """Get ready to count so many values; return the largest octave that the table has bins for.
+
+        Edge case:
+            0 as long as there are no bins, before the first values.
+        """
+        if self._held + count > SLOT_LIMIT:
+            self._settle()
+        return self._top
+
+    def add_counted(self, bits: npt.NDArray[np.uint32], done: int, low: int, high: int) -> bool:
+        """Do as ``update`` with values of which the table has some already, as ``count_values`` tells it.
+
+        Shapes:
+            bits: (N,). done: how many are counted. low, high: their range.
+        """
+        if done < bits.size:
+            least, most = find_range(bits[done:].view(np.int32))
+            if not is_finite(least, most):
+                count_values(bits, self._table, max(self._top, SMALLEST_TOP), done, -1)
+                return False
+            low, high = min(low, least), max(high, most)
+            self._held += done
+            self._begin(bits[done:], top_exponent(low, high))
+        self._held += bits.size
+        return self._range.add_range(low, high, bits.size)
+
+    def use_table(self, table: npt.NDArray[np.uint32]) -> None:
+        """Count in another table from now on; both must be empty.
+
+        Shapes:
+            table: (12304,).
+        """
+        self._table = table
+
+    def statistics(self) -> TensorStatistics:
+        """Return what was kept so far."""
+        histogram, zeros = self._all()
+        return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
+
+    def _update_in_parts(self, bits: npt.NDArray[np.uint32]) -> bool:
+        if not is_finite(*find_range(bits.view(np.int32))):
+            return False
+        return all(self.update(part.view(np.float32)) for part in np.array_split(bits, 2))
+
+    def _begin(self, bits: npt.NDArray[np.uint32], top: int) -> None:
+        """Count finite values of which some lie in a larger octave than all before, if there were any."""
+        self._settle()
+        self._top = max(top, SMALLEST_TOP)
+        count_values(bits, self._table, self._top, bits.size, 1)
+
+    def _settle(self) -> None:
+        self._settled, self._zeros = self._all()
+        self._table.fill(0)
+        self._held = 0
+
+    def _all(self) -> tuple[BitHistogram, int]:
+        histogram, zeros = read_table(self._table.astype(np.int64), self._top)
+        return self._settled.merge(histogram), self._zeros + zeros
+
+
+def read_table(counts: npt.NDArray[np.int64], top: int) -> tuple[BitHistogram, int]:
+    """Return the histogram that a table holds, and its zeros.
+
+    Shapes:
+        counts: (12304,). top: the biased exponent of the table's largest octave.
+
+    Example:
+        >>> read_table(np.zeros(SLOTS, np.int64), 127)[1]
+        0
+    """
+    linear = LINEAR_KEYS + (top << MANTISSA_BITS)
+    keys = np.concatenate([linear, linear | int(SIGN), COARSE_KEYS])
+    found = counts[:ZERO_START] > 0
+    histogram = thin(keys[found].astype(np.uint32), counts[:ZERO_START][found])
+    return histogram, int(counts[ZERO_START:].sum())
+
+
+def compile_kernel() -> None:
+    """Compile the counting loops now rather than inside the first batch; later calls cost nothing."""
+    HistogramCollector().update(np.ones(1, np.float32))

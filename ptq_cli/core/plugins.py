@@ -11,8 +11,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ptq_cli.core.errors import PluginError
-from ptq_cli.core.errors.error_text import first_line
+from ptq_cli.core.errors import PluginError, first_line
 
 TARGETS, METRICS, AMAX_METHODS = "ptq.targets", "ptq.metrics", "ptq.amax_methods"
 KINDS = {TARGETS: "target", METRICS: "metric", AMAX_METHODS: "amax method"}

@@ -1,17 +1,244 @@
 """Which layers stay in float so that a model is fastest, by the profile of a machine."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.latency.cheapest_cut import Seam, cheapest, predicted
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.latency.units import Circuit, circuit_of
+from ptq_cli.models.graph_reading import sole_reader
+from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
+
+# What is placed as a whole: an operator with the activation function that ONNX Runtime merges into it.
+
+
+MERGING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
+ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """Nodes that are placed together.
+
+    Attributes:
+        nodes: their names, in graph order.
+        choices: those of them that are computed in integers unless they are kept in float; without any, the
+            unit is in float whatever is chosen.
+        floating: microseconds in float.
+        integer: microseconds in integers.
+    """
+
+    nodes: tuple[str, ...]
+    choices: tuple[str, ...]
+    floating: float
+    integer: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """A tensor between units.
+
+    Attributes:
+        tensor: its name.
+        source: the index of the unit that makes it; None for an input of the graph, which is float.
+        readers: the indices of the units that read it; -1 is the caller, who reads an output as float.
+        elements: how many numbers it has.
+    """
+
+    tensor: str
+    source: int | None
+    readers: tuple[int, ...]
+    elements: int
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """The units of a graph and the tensors between them."""
+
+    units: tuple[Unit, ...]
+    edges: tuple[Edge, ...]
+
+
+OUTSIDE = -1
+
+
+def circuit_of(
+    graph: ir.Graph,
+    quantized: Container[str],
+    floating: Mapping[str, float],
+    integer: Mapping[str, float],
+    elements: Mapping[str, int],
+) -> Circuit:
+    """Return the units of a float graph with their times.
+
+    Args:
+        graph: the float graph.
+        quantized: names of the nodes that are computed in integers if all that can be are.
+        floating: microseconds of each node in the float model.
+        integer: microseconds of each node of the float graph in the quantized model.
+        elements: how many numbers each tensor has.
+    """
+    unit_of: dict[ir.Node, int] = {}
+    members: list[list[ir.Node]] = []
+    for node in graph:
+        leader = _leader(node)
+        if leader is not None and leader in unit_of:
+            unit_of[node] = unit_of[leader]
+            members[unit_of[node]].append(node)
+        else:
+            unit_of[node] = len(members)
+            members.append([node])
+    units = tuple(_unit(nodes, quantized, floating, integer) for nodes in members)
+    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    edges = [_edge(value, unit_of, elements) for value in values if not is_constant(value)]
+    return Circuit(units, tuple(edge for edge in edges if edge is not None))
+
+
+def _unit(
+    nodes: Sequence[ir.Node],
+    quantized: Container[str],
+    floating: Mapping[str, float],
+    integer: Mapping[str, float],
+) -> Unit:
+    names = tuple(node.name or "" for node in nodes)
+    return Unit(
+        nodes=names,
+        choices=tuple(name for name in names if name in quantized),
+        floating=sum(floating.get(name, 0.0) for name in names),
+        integer=sum(integer.get(name, 0.0) for name in names),
+    )
+
+
+def _leader(node: ir.Node) -> ir.Node | None:
+    """Return the node that this one is placed with: the one whose result it is an activation function of."""
+    source = node.inputs[0] if node.inputs else None
+    before = source.producer() if source is not None else None
+    if node.op_type in ACTIVATIONS and before is not None and before.op_type in MERGING:
+        return (
+            before if source is not None and (sole_reader(source) is node or _gates(node, source)) else None
+        )
+    if node.op_type == "Mul":  # x * sigmoid(x)
+        for gate, x in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
+            made = gate.producer() if gate is not None else None
+            if made is not None and made.op_type in ACTIVATIONS and made.inputs[0] is x:
+                return made
+    return None
+
+
+def _gates(node: ir.Node, source: ir.Value) -> bool:
+    """Return whether a value is read by an activation function and by the Mul of the two alone."""
+    product = sole_reader(node.outputs[0])
+    readers = {reader for reader, _ in source.uses()}
+    return product is not None and product.op_type == "Mul" and readers == {node, product}
+
+
+def _edge(value: ir.Value, unit_of: Mapping[ir.Node, int], elements: Mapping[str, int]) -> Edge | None:
+    producer = value.producer()
+    source = unit_of[producer] if producer is not None else None
+    readers = {unit_of[reader] for reader, _ in value.uses() if reader in unit_of}
+    if value.is_graph_output() or any(reader not in unit_of for reader, _ in value.uses()):
+        readers.add(OUTSIDE)  # A nested graph reads floats, too.
+    readers.discard(source)
+    if not readers:
+        return None
+    name = value.name or ""
+    return Edge(tensor=name, source=source, readers=tuple(sorted(readers)), elements=elements.get(name, 0))
+
+
+# Which units are computed in integers so that a model takes the least time: a minimum cut.
+#
+# Units on one side of the cut are integer, those on the other float. Each pays the time that it takes on
+# its side, and each tensor that crosses from one side to the other pays for being quantized or dequantized,
+# once.
+#
+# Source:
+#     Picard and Ratliff 1975, "Minimum cuts and related problems", Networks 5: such a choice as a
+#     minimum cut.
+
+
+INTEGER, FLOAT = "integer", "float"
+NEVER = 1e12
+"""Microseconds: more than anything takes."""
+
+
+@dataclass(frozen=True)
+class Seam:
+    """What a tensor costs where it passes from integers to floats, or back.
+
+    Attributes:
+        fixed: microseconds for each.
+        element: microseconds for each of its elements.
+    """
+
+    fixed: float
+    element: float
+
+    def cost(self, edge: Edge) -> float:
+        """Return the microseconds of a tensor."""
+        return self.fixed + self.element * edge.elements
+
+
+def cheapest(
+    circuit: Circuit, seam: Seam, *, integer: Collection[int] = (), floating: Collection[int] = ()
+) -> frozenset[int]:
+    """Return the units that are computed in integers in the fastest placement.
+
+    Args:
+        circuit: the units and the tensors between them.
+        seam: what a tensor costs between the two sides.
+        integer: units that must be integer.
+        floating: units that must be float; those without a choice are anyway.
+
+    Example:
+        >>> from ptq_cli.latency.fastest_placement import Unit
+        >>> units = [Unit(nodes=(n,), choices=(n,), floating=f, integer=i) for n, f, i in
+        ...     (("slow", 10.0, 40.0), ("fast", 90.0, 30.0))]
+        >>> between = Edge(tensor="t", source=0, readers=(1,), elements=1000)
+        >>> sorted(cheapest(Circuit(tuple(units), (between,)), Seam(5.0, 0.001)))
+        [1]
+        >>> sorted(cheapest(Circuit(tuple(units), (between,)), Seam(50.0, 0.001)))
+        [0, 1]
+    """
+    import networkx  # takes a sixth of a second, and most exports place nothing by time
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((INTEGER, FLOAT))
+    for index, unit in enumerate(circuit.units):
+        must_float = not unit.choices or index in floating
+        graph.add_edge(index, FLOAT, capacity=NEVER if must_float else unit.integer)
+        graph.add_edge(INTEGER, index, capacity=NEVER if index in integer else unit.floating)
+    for edge in circuit.edges:
+        source = FLOAT if edge.source is None else edge.source
+        readers = [FLOAT if reader == OUTSIDE else reader for reader in edge.readers]
+        cost = seam.cost(edge)
+        # Each pays once for all its readers: through a node that follows the first of them.
+        quantized, dequantized = ("quantized", edge.tensor), ("dequantized", edge.tensor)
+        graph.add_edge(quantized, source, capacity=cost)
+        graph.add_edge(source, dequantized, capacity=cost)
+        for reader in readers:
+            graph.add_edge(reader, quantized)  # Without a capacity: it is never cut.
+            graph.add_edge(dequantized, reader)
+    _, (side, _) = networkx.minimum_cut(graph, INTEGER, FLOAT)
+    return frozenset(node for node in side if isinstance(node, int))
+
+
+def predicted(circuit: Circuit, seam: Seam, integer: Collection[int]) -> float:
+    """Return the microseconds of a placement."""
+    units = sum(
+        unit.integer if index in integer else unit.floating for index, unit in enumerate(circuit.units)
+    )
+    return units + sum(seam.cost(edge) * _crossings(edge, integer) for edge in circuit.edges)
+
+
+def _crossings(edge: Edge, integer: Collection[int]) -> int:
+    """Return 1 if a tensor is quantized for an integer reader, or dequantized for a float one; else 0."""
+    source = edge.source is not None and edge.source in integer
+    return int(any((reader in integer) != source for reader in edge.readers))
+
 
 WORTH = 0.98
 """A mix must take at most this part of the faster whole model's time: less of a gain is within the error."""

@@ -6,13 +6,13 @@ How long it takes does not depend on its ranges, so it can be measured where the
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.plan.questions.graph_questions import clip_bound
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.plan.graph_questions import clip_bound
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.write.forms.channel_padding import pad_channels
-from ptq_cli.qdq.write.forms.runtime_operators import write_runtime_operators
+from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.integer_forms import write_runtime_operators
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 

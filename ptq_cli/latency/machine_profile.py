@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ptq_cli.core.documents.json_values import decode, encode, strict_json
+from ptq_cli.core.decoding import decode, encode, strict_json
 from ptq_cli.core.errors import ProfileError, ReportError
 from ptq_cli.core.read_files import read_file
 

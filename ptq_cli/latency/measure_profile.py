@@ -10,21 +10,25 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.latency.cheapest_cut import Seam, predicted
-from ptq_cli.latency.fast_runs import fast_runs
-from ptq_cli.latency.fastest_placement import circuit_of_profile, fastest_placement, unit_sides
+from ptq_cli.latency.fastest_placement import (
+    Seam,
+    circuit_of_profile,
+    fastest_placement,
+    predicted,
+    unit_sides,
+)
 from ptq_cli.latency.integer_twin import integer_twin
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.latency.operator_times import OperatorTimes, operator_times
+from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.operators.dynamic_lstm import MICROSOFT
-from ptq_cli.models.operators.pair_operators import dequantized_by, is_pair_node, quantized_by
-from ptq_cli.plan.bound_shapes import bind_shapes
+from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.pair_operators import dequantized_by, is_pair_node, quantized_by
+from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import QUICK_GELU, Target
-from ptq_cli.qdq.write.forms.float_forms import write_float_forms
+from ptq_cli.qdq.write.integer_forms import write_float_forms
 
 SEAM = Seam(fixed=6.0, element=0.0004)
 """Where the search begins: measured with ONNX Runtime 1.31 on x86-64 with VNNI."""

@@ -4,18 +4,103 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter, thread_time
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.latency.fast_runs import FAST, take_clocks, whole_runs
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.runtime.engines.marked_graph import MARK, marked_graph
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.marked_graph import MARK, marked_graph
+from ptq_cli.runtime.session import Session
+
+# How long a run of a model takes where other work is done, too: sessions take turns, and fast runs count.
+
+
+FAST = 0.1
+"""The quantile of the runs that counts: other work on the machine only ever adds time."""
+FEWEST_RUNS, MOST_RUNS = 8, 200
+RUNS_A_TURN = 4
+"""The first of them finds the caches full of another model, and is not among the fast ones."""
+LONG = 0.05
+"""Seconds of a run that the caches matter little for. A turn has one of them, and four turns are enough."""
+FEWEST_LONG_RUNS = 4
+
+
+@dataclass(frozen=True)
+class WholeRuns:
+    """How long runs of a whole model take.
+
+    Attributes:
+        fast: microseconds of a fast one.
+        spread: the median one's time over that.
+    """
+
+    fast: float
+    spread: float
+
+
+def fast_runs(
+    models: Sequence[StoredModel], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
+) -> list[WholeRuns]:
+    """Return how long a run of each model takes, in turns.
+
+    Args:
+        models: all take the same inputs.
+        batches: inputs, used one after the other.
+        threads: of ONNX Runtime.
+        seconds: about how long to measure all of them.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load or run a model.
+    """
+    sessions = [Session(model, threads=threads) for model in models]
+    times = take_clocks(sessions, batches, threads=threads, seconds=seconds)
+    return [whole_runs(runs) for runs in times]
+
+
+def take_clocks(
+    sessions: Sequence[Session], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
+) -> list[list[float]]:
+    """Let sessions take turns, and return the microseconds of each run of each.
+
+    That is processor time of one thread, which leaves out what other processes do, and time by the clock of
+    several.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    clock = thread_time if threads == 1 else perf_counter
+    times: list[list[float]] = [[] for _ in sessions]
+    began = perf_counter()
+    for session in sessions:
+        session.run(batches[0])  # It allocates, and is not counted.
+    is_long = perf_counter() - began > LONG * len(sessions)
+    runs, fewest = (1, FEWEST_LONG_RUNS) if is_long else (RUNS_A_TURN, FEWEST_RUNS)
+    began, count = perf_counter(), 0
+    while count < fewest or (perf_counter() - began < seconds and count < MOST_RUNS):
+        for session, found in zip(sessions, times, strict=True):
+            for run in range(runs):
+                start = clock()
+                session.run(batches[(count + run) % len(batches)])
+                found.append((clock() - start) * 1e6)
+        count += runs
+    return times
+
+
+def whole_runs(times: Sequence[float]) -> WholeRuns:
+    """Return what the times of some runs say.
+
+    Example:
+        >>> whole_runs([20.0] * 9 + [10.0])
+        WholeRuns(fast=19.0, spread=1.0526315789473684)
+    """
+    fast, middle = np.quantile(times, (FAST, 0.5))
+    return WholeRuns(float(fast), float(middle / fast))
+
 
 SUFFIX = "_kernel_time"
 REORDERS = "Reorder"
@@ -209,3 +294,70 @@ def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Nod
     # The longest name: a MatMulIntegerToFloat is a MatMul, and not the Mul behind it.
     named = [node for node in merged if node.op_type in kernel]
     return max(named, key=lambda node: len(node.op_type)) if named else last
+
+
+# The times of a model's nodes, added up by the type of their operator.
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorSummary:
+    """What all nodes of one type take.
+
+    Attributes:
+        operator: the type.
+        nodes: how many there are.
+        microseconds: of a run; 0 if ONNX Runtime merged all of them into others, or computed them before it.
+        share: of the run, 0 to 1.
+    """
+
+    operator: str
+    nodes: int
+    microseconds: float
+    share: float
+
+
+def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
+    """Return what each type of operator takes, the slowest first.
+
+    Example:
+        >>> nodes = [NodeTime("a", "Conv", 30.0), NodeTime("b", "Relu", 0.0), NodeTime("c", "Conv", 10.0)]
+        >>> [(item.operator, item.nodes, item.microseconds, item.share) for item in by_operator(nodes)]
+        [('Conv', 2, 40.0, 1.0), ('Relu', 1, 0.0, 0.0)]
+    """
+    times: dict[str, list[float]] = defaultdict(list)
+    for node in nodes:
+        times[node.operator].append(node.microseconds)
+    whole = sum(node.microseconds for node in nodes) or 1.0
+    found = (
+        OperatorSummary(operator=name, nodes=len(own), microseconds=sum(own), share=sum(own) / whole)
+        for name, own in times.items()
+    )
+    return tuple(sorted(found, key=lambda item: -item.microseconds))
+
+
+def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
+    """Return the types of operators that take longer in another model than in the first, and by how much.
+
+    Units:
+        microseconds; the largest difference first.
+
+    Example:
+        >>> growth([NodeTime("a", "Conv", 9.0), NodeTime("b", "Add", 1.0)],
+        ...     [NodeTime("a", "Conv", 5.0), NodeTime("b", "Add", 4.0), NodeTime("c", "Pad", 1.0)])
+        (('Add', 3.0), ('Pad', 1.0))
+    """
+    before = {item.operator: item.microseconds for item in by_operator(first)}
+    more = {item.operator: item.microseconds - before.get(item.operator, 0.0) for item in by_operator(other)}
+    return tuple(sorted(((name, time) for name, time in more.items() if time > 0), key=lambda item: -item[1]))
+
+
+def scaled_to(nodes: Sequence[NodeTime], microseconds: float) -> tuple[NodeTime, ...]:
+    """Return the nodes with times that add up to those of a run without profiling, which costs time itself.
+
+    Example:
+        >>> nodes = [NodeTime("a", "Conv", 3.0), NodeTime("", "Add", 1.0)]
+        >>> [node.microseconds for node in scaled_to(nodes, 2.0)]
+        [1.5, 0.5]
+    """
+    scale = microseconds / (sum(node.microseconds for node in nodes) or 1.0)
+    return tuple(replace(node, microseconds=scale * node.microseconds) for node in nodes)

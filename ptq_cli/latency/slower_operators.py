@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import input_at
-from ptq_cli.models.operators.pair_operators import QUANTIZE, is_pair_node
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.pair_operators import QUANTIZE, is_pair_node
 
 LEAST_LOSS = 0.05
 """Of the float model's time; less is within the error of a short measurement."""

@@ -12,10 +12,10 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.converting.opset import opset_of
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph.fresh_names import FreshNames
-from ptq_cli.models.operators.two_levels import is_dynamic_quantize, is_in_two_levels
+from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.pair_operators import is_dynamic_quantize, is_in_two_levels
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 LARGEST = float(np.finfo(np.float16).max)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ptq_cli.core.numbers.formats import NumberFormat
-from ptq_cli.core.numbers.pair_sums import PairRule
+from ptq_cli.core.formats import NumberFormat
+from ptq_cli.core.pair_sums import PairRule
 
 
 @dataclass(frozen=True)

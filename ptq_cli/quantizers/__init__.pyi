@@ -1,53 +1,50 @@
-from .centers.assign import assignment_probabilities as assignment_probabilities
-from .centers.assign import hard_assign as hard_assign
-from .centers.assign import quantize_to_centers as quantize_to_centers
-from .centers.assign import soft_assign as soft_assign
-from .centers.center_indices import CenterIndices as CenterIndices
-from .centers.center_indices import encode_centers as encode_centers
-from .centers.center_indices import pack_uint4 as pack_uint4
-from .centers.learning import learn_centers as learn_centers
-from .centers.module import CenterQuantizer as CenterQuantizer
+from .assign import assignment_probabilities as assignment_probabilities
+from .assign import hard_assign as hard_assign
+from .assign import quantize_to_centers as quantize_to_centers
+from .assign import soft_assign as soft_assign
+from .center_indices import CenterIndices as CenterIndices
+from .center_indices import CenterQuantizer as CenterQuantizer
+from .center_indices import encode_centers as encode_centers
+from .center_indices import pack_uint4 as pack_uint4
+from .dorefa import DorefaLevels as DorefaLevels
 from .dorefa import affine_k_bit_quantize as affine_k_bit_quantize
 from .dorefa import clamp_by_linear as clamp_by_linear
+from .dorefa import encode_dorefa as encode_dorefa
 from .dorefa import k_bit_quantize as k_bit_quantize
 from .dorefa import k_bit_quantize_forward as k_bit_quantize_forward
-from .dorefa_export import DorefaLevels as DorefaLevels
-from .dorefa_export import encode_dorefa as encode_dorefa
-from .fixed.auto_scale import AutoScale as AutoScale
-from .fixed.fixed_point_format import FixedPointFormat as FixedPointFormat
-from .fixed.fixed_point_integers import FixedPointIntegers as FixedPointIntegers
-from .fixed.fixed_point_integers import quantize_fixed_point as quantize_fixed_point
-from .fixed.fixed_point_integers import require_power_of_two as require_power_of_two
-from .fixed.fixed_point_quantize import fixed_point as fixed_point
-from .fixed.fixed_point_quantize import fixed_point_scale as fixed_point_scale
-from .scaled.affine import fake_quantize_affine as fake_quantize_affine
-from .scaled.descriptor import QuantDescriptor as QuantDescriptor
-from .scaled.descriptor import ScaledQuantDescriptor as ScaledQuantDescriptor
-from .scaled.float8 import scaled_e4m3 as scaled_e4m3
-from .scaled.learned_amax import learned_fake_quantize as learned_fake_quantize
-from .scaled.predefined import (
+from .fixed_point_format import AutoScale as AutoScale
+from .fixed_point_format import FixedPointFormat as FixedPointFormat
+from .fixed_point_integers import FixedPointIntegers as FixedPointIntegers
+from .fixed_point_integers import fixed_point as fixed_point
+from .fixed_point_integers import fixed_point_scale as fixed_point_scale
+from .fixed_point_integers import quantize_fixed_point as quantize_fixed_point
+from .fixed_point_integers import require_power_of_two as require_power_of_two
+from .learning import learn_centers as learn_centers
+from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
 )
-from .scaled.predefined import (
+from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV2D_WEIGHT_PER_CHANNEL,
 )
-from .scaled.predefined import (
+from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV3D_WEIGHT_PER_CHANNEL,
 )
-from .scaled.predefined import (
+from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONVTRANSPOSE1D_WEIGHT_PER_CHANNEL,
 )
-from .scaled.predefined import (
+from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL,
 )
-from .scaled.predefined import (
+from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONVTRANSPOSE3D_WEIGHT_PER_CHANNEL,
 )
-from .scaled.predefined import QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW as QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW
-from .scaled.predefined import QUANT_DESC_8BIT_PER_TENSOR as QUANT_DESC_8BIT_PER_TENSOR
-from .scaled.predefined import QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR as QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR
-from .scaled.reduce_amax import reduce_amax as reduce_amax
+from .scaled.descriptor import QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW as QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW
+from .scaled.descriptor import QUANT_DESC_8BIT_PER_TENSOR as QUANT_DESC_8BIT_PER_TENSOR
+from .scaled.descriptor import QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR as QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR
+from .scaled.descriptor import QuantDescriptor as QuantDescriptor
+from .scaled.descriptor import ScaledQuantDescriptor as ScaledQuantDescriptor
 from .scaled.scaled_quantize import fake_quantize as fake_quantize
+from .scaled.scaled_quantize import fake_quantize_affine as fake_quantize_affine
 from .scaled.scaled_quantize import fake_quantize_to as fake_quantize_to
 from .scaled.scaled_quantize import quantize as quantize
 from .scaled.scaled_quantize import quantize_to as quantize_to
@@ -55,11 +52,14 @@ from .scaled.tensor_quant import fake_affine_tensor_quant as fake_affine_tensor_
 from .scaled.tensor_quant import fake_tensor_quant as fake_tensor_quant
 from .scaled.tensor_quant import tensor_quant as tensor_quant
 from .scaled.tensor_quantizer import TensorQuantizer as TensorQuantizer
+from .scaled.tensor_quantizer import learned_fake_quantize as learned_fake_quantize
+from .scaled.tensor_quantizer import reduce_amax as reduce_amax
+from .scaled.tensor_quantizer import scaled_e4m3 as scaled_e4m3
 from .step import multi_level_spike_count as multi_level_spike_count
+from .step import round_through as round_through
 from .step import step_quantize as step_quantize
 from .step import step_quantize_forward as step_quantize_forward
-from .stochastic import round_through as round_through
-from .stochastic import stochastic_round as stochastic_round
+from .step import stochastic_round as stochastic_round
 from .straight_through import apply_straight_through as apply_straight_through
 from .straight_through import ceil as ceil
 from .straight_through import clamp as clamp

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.core.numbers.granularity import Granularity, PerAxis, PerTensor
+from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxis, PerTensor
 
 Real = torch.Tensor | float | Sequence[float]
 """A parameter: a tensor, or plain numbers."""
@@ -36,7 +35,7 @@ def integer_dtype(format: IntegerFormat) -> torch.dtype:
     """Return the torch dtype that holds the format's integers.
 
     Example:
-        >>> from ptq_cli.core.numbers.formats import UINT8
+        >>> from ptq_cli.core.formats import UINT8
         >>> integer_dtype(UINT8)
         torch.uint8
     """

@@ -7,7 +7,7 @@ clamping. The value that flows forward is untouched.
 The names are SpikingJelly's, so ``round`` here is not Python's: import the module, or the names you need.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -200,3 +200,134 @@ def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         [2.0, 0.0]
     """
     return torch.where(passes, gradient, torch.zeros((), dtype=gradient.dtype, device=gradient.device))
+
+
+# Element by element over a tensor, in pieces that the cache holds.
+#
+# A chain of five operations over a tensor of 64 MB would read and write it five times; over pieces it reads
+# it once and writes the result once, which is the least there is. What lies between is never as large as
+# the tensor, in whatever dtype it is computed. A compiler fuses the chain by itself, and on a GPU pieces
+# would only cost launches: there the chain runs once, over the whole.
+
+
+BLOCK = 1 << 16
+"""Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache."""
+
+Chain = Callable[..., torch.Tensor]
+Tensors = tuple[torch.Tensor, ...]
+
+
+def map_blocks(
+    chain: Chain, x: torch.Tensor, *others: torch.Tensor, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return ``chain(x, *others)`` as ``dtype``, by default that of ``x``.
+
+    Args:
+        chain: computes each element from the same element of each tensor; must not keep or change them.
+        x: what the result is like in shape and layout.
+        others: tensors of the same shape, or parameters that broadcast against it.
+        dtype: of the result.
+
+    Shapes:
+        x: any; others: broadcast to it. The chain is given tensors of x's rank.
+
+    Edge case:
+        A tensor without elements gives one.
+
+    Example:
+        >>> map_blocks(torch.add, torch.zeros(2, 3), torch.ones(3)).tolist()
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
+    """
+    dtype = dtype or x.dtype
+    others = tuple(other.reshape((1,) * (x.ndim - other.ndim) + other.shape) for other in others)
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or x.numel() <= BLOCK:
+        return chain(x, *others).to(dtype)
+    result = torch.empty_like(x, dtype=dtype)
+    # In the order of memory, so that a piece is a run of it in any layout.
+    order = sorted(range(x.ndim), key=x.stride, reverse=True)
+    for target, *parts in _pieces(tuple(tensor.permute(order) for tensor in (result, x, *others)), 0):
+        target.copy_(chain(*parts))
+    return result
+
+
+def _pieces(tensors: Tensors, axis: int) -> Iterator[Tensors]:
+    """Yield the tensors in pieces along ``axis`` and the axes behind it."""
+    whole = tensors[0]
+    if whole.numel() <= BLOCK or axis == whole.ndim:
+        yield tensors
+        return
+    size = whole.shape[axis]
+    rows = max(1, BLOCK * size // whole.numel())
+    for start in range(0, size, rows):
+        count = min(rows, size - start)
+        parts = (
+            tensor if tensor.shape[axis] == 1 else tensor.narrow(axis, start, count) for tensor in tensors
+        )
+        yield from _pieces(tuple(parts), axis + 1)
+
+
+# The clipped straight-through estimator: any values forward, the gradient of a clamp backward.
+
+
+class _Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        low: torch.Tensor | None,
+        high: torch.Tensor,
+        chain: Chain,
+        others: tuple[torch.Tensor, ...],
+    ) -> torch.Tensor:
+        # x rather than the mask: it is there anyway, and a pass without a backward one need not compare.
+        ctx.save_for_backward(x, low, high)
+        return map_blocks(chain, x, *others)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+        x, low, high = ctx.saved_tensors
+        if low is None:
+            return map_blocks(_pass_within, grad_outputs[0], x, high), None, None, None, None
+        return map_blocks(_pass_between, grad_outputs[0], x, low, high), None, None, None, None
+
+
+def clipped(
+    chain: Chain, x: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor, *others: torch.Tensor
+) -> torch.Tensor:
+    """Return ``chain(x, *others)``, with the upstream gradient where ``low <= x <= high``, and 0 elsewhere.
+
+    Args:
+        chain: computes the values, as in ``map_blocks``.
+        x: the only argument that gets a gradient.
+        low: from where on it passes, edge included; None for ``-high``, which is faster.
+        high: up to where it passes, edge included.
+        others: parameters of the chain.
+
+    Shapes:
+        x: any; the result has the same, and its dtype. low, high, others: broadcast to x.
+
+    Edge case:
+        NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
+
+    Source:
+        NVIDIA pytorch-quantization, ``tensor_quant``.
+
+    Example:
+        >>> x = torch.tensor([-2.0, 0.6, 1.0], requires_grad=True)
+        >>> y = clipped(torch.round, x, torch.tensor(-1.0), torch.tensor(1.0))
+        >>> y.sum().backward()
+        >>> y.tolist(), x.grad.tolist()
+        ([-2.0, 1.0, 1.0], [0.0, 1.0, 1.0])
+    """
+    result: torch.Tensor = _Clipped.apply(x, low, high, chain, others)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _pass_within(gradient: torch.Tensor, x: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    return pass_where(x.abs() <= high, gradient)
+
+
+def _pass_between(
+    gradient: torch.Tensor, x: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+) -> torch.Tensor:
+    return pass_where((x >= low) & (x <= high), gradient)

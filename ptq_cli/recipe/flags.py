@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.sections.field_kinds import Limit
+from ptq_cli.recipe.sections import Limit
 
 
 class SharedSettings(TypedDict, total=False):

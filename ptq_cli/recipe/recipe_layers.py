@@ -1,17 +1,244 @@
 """Flags override ``--recipe FILE``, which overrides ``./ptq.toml``, which overrides the preset."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
-from ptq_cli.core.documents.toml_file import read_toml
-from ptq_cli.core.known_names import require_known
-from ptq_cli.recipe.chosen_family import OF_MODES
-from ptq_cli.recipe.decode import decode_recipe
-from ptq_cli.recipe.locations import map_locations, resolve_location
+import tomli_w
+
+from ptq_cli.core.decoding import decode_value, read_toml
+from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
+from ptq_cli.core.known_names import did_you_mean, require_known
+from ptq_cli.core.read_files import is_entry_point, require_name, resolve_entry_point
+from ptq_cli.recipe.quantizer_settings import OF_MODES
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import LATENCY
+from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
+
+# Settings that are paths or entry points: made absolute on the way in, relative on the way out.
+
+
+def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Return a recipe's nested tables with each location changed.
+
+    Example:
+        >>> map_locations({"model": {"path": "m.pt"}, "amax": {"method": "max"}}, str.upper)
+        {'model': {'path': 'M.PT'}, 'amax': {'method': 'max'}}
+    """
+    return _map(Recipe, table, change)
+
+
+def _map(kind: Any, table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    known = {item.name: item for item in fields(kind)}
+    return {name: _map_value(known[name], value, change) for name, value in table.items()}
+
+
+def _map_value(item: "Field[Any]", value: Any, change: Callable[[str], str]) -> Any:
+    (inner,) = get_args(item.type) if get_origin(item.type) is list else (item.type,)
+    if isinstance(inner, type) and is_dataclass(inner):
+        return (
+            [_map(inner, entry, change) for entry in value]
+            if isinstance(value, list)
+            else (_map(inner, value, change))
+        )
+    if item.metadata.get("location") and value is not None:
+        is_name = item.metadata.get("or_name") and not is_target_file(value)
+        return value if is_name else change(value)
+    if item.metadata.get("entry_points"):
+        named = [_map_entry_point(text, change) for text in ([value] if isinstance(value, str) else value)]
+        return named if isinstance(value, list) else named[0]
+    return value
+
+
+def _map_entry_point(text: str, change: Callable[[str], str]) -> str:
+    """Change the file of ``file.py:callable`` or ``file.py:callable[output]``; other names stay."""
+    location, colon, rest = text.partition(".py:")
+    name, bracket, output = rest.partition("[")
+    if not colon or not name.isidentifier():
+        return text
+    return f"{change(f'{location}.py:{name}')}{bracket}{output}"
+
+
+def is_target_file(text: str) -> bool:
+    """Tell whether a target is named by its file, and not by its name.
+
+    Example:
+        >>> is_target_file("ort-cpu"), is_target_file("mine.toml"), is_target_file("./mine")
+        (False, True, True)
+    """
+    return text.endswith(".toml") or "/" in text or os.sep in text
+
+
+def resolve_location(text: str, folder: Path) -> str:
+    """Return a path or ``file.py:callable`` with the path made absolute.
+
+    Edge case:
+        ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is the
+        user's home.
+
+    Raises:
+        InputFileError: a name is not UTF-8.
+
+    Example:
+        >>> resolve_location("model.py:build", Path("/models"))
+        '/models/model.py:build'
+        >>> resolve_location("package.module:build", Path("/models"))
+        'package.module:build'
+    """
+    # Not Path.expanduser(), which raises where there is no such user; such a name is a file's.
+    text = os.path.expanduser(text)  # noqa: PTH111
+    is_code = is_entry_point(text) and not (folder / text).exists()
+    # Not Path.resolve(): a link that the user named stays a link in messages.
+    location = resolve_entry_point(text, folder) if is_code else os.path.normpath(folder / text)
+    require_name(location)
+    return location
+
+
+def relative_location(location: str, folder: Path) -> str:
+    """Return a resolved location relative to ``folder``, so that a folder can move with its files.
+
+    Example:
+        >>> relative_location("/models/a/model.py:build", Path("/models/run"))
+        '../a/model.py:build'
+    """
+    path, name = location, ""
+    if is_entry_point(location) and not Path(location).exists():
+        path, _, name = location.rpartition(":")
+        if not path.endswith(".py"):
+            return location
+    relative = os.path.relpath(path, folder.absolute())
+    # Without ./ a file called ``~x`` or ``a:b`` would be read again as a home or as an entry point.
+    if relative.startswith("~") or (not name and is_entry_point(relative)):
+        relative = f"./{relative}"
+    return f"{relative}:{name}" if name else relative
+
+
+# Tables of plain values become settings, strictly: an unknown key or a wrong type is an error.
+
+
+Settings = TypeVar("Settings")
+WORDS: dict[Any, tuple[str, str]] = {
+    str: ("a string", "strings"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("true or false", "true or false"),
+}
+"""One value and several of each type, in messages."""
+TABLE = ("a table", "tables")
+
+
+def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
+    """Return the recipe that nested tables describe; what they leave out has its default.
+
+    Args:
+        table: sections by name, as ``tomllib`` gives them.
+        where: the file's name or ``"the command line"``, for messages.
+
+    Raises:
+        RecipeKeyError: a key that no section has.
+        RecipeValueError: a value of the wrong type.
+
+    Example:
+        >>> decode_recipe({"calibration": {"batch_size": 8}}, "ptq.toml").calibration.batch_size
+        8
+        >>> decode_recipe({"calibration": {"bach_size": 8}}, "ptq.toml")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.RecipeKeyError: PTQ-RECIPE-002: ptq.toml: unknown key \
+'calibration.bach_size' (did you mean 'batch_size'?)
+        hint: [calibration] has: data, method, batch_size, samples, set_aside, checkpoint_every, \
+activation_axis, allow_nonfinite
+    """
+    return decode_table(Recipe, table, where)
+
+
+def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables with the keys of another laid over them; a list takes the place of the one there.
+
+    Example:
+        >>> merge_tables({"a": {"x": 1, "y": [1]}}, {"a": {"y": [2]}})
+        {'a': {'x': 1, 'y': [2]}}
+    """
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = merge_tables(result[key], value) if both else value
+    return result
+
+
+def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str) -> Settings:
+    """Return the dataclass that a table describes; what it leaves out has its default.
+
+    Args:
+        kind: the dataclass; its type hints say what each key may hold.
+        table: the values by name.
+        where: the file's name, for messages.
+
+    Raises:
+        RecipeKeyError: a key that the dataclass does not have.
+        RecipeValueError: a value of the wrong type, or a key without default is missing.
+    """
+    decoded: Settings = decode_value(kind, table, "", _Toml(where))
+    return decoded
+
+
+@dataclass(frozen=True)
+class _Toml:
+    """Tables of TOML: what is left out has its default."""
+
+    where: str
+    table: str = TABLE[0]
+
+    def require_keys(self, kind: type, table: Mapping[str, Any], place: str) -> None:
+        known, prefix = [item.name for item in fields(kind)], f"{place}." if place else ""
+        for key in table:
+            if key not in known:
+                section = f"[{place}]" if place else "the top level"
+                raise RecipeKeyError(
+                    f"{self.where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
+                    hint=f"{section} has: {', '.join(known)}",
+                )
+        for item in fields(kind):
+            # An empty path would be resolved to the recipe's folder, and read as one of images.
+            if item.metadata.get("location") and table.get(item.name) == "":
+                raise self.refusal("", "a path", prefix + item.name)
+            required = item.default is MISSING and item.default_factory is MISSING
+            if required and item.name not in table:
+                raise RecipeValueError(
+                    f"{self.where}: '{prefix}{item.name}' is missing", hint=f"add '{item.name}'"
+                )
+
+    def require_agreement(self, made: Any, table: Mapping[str, Any], place: str) -> None:
+        """Nothing in a table is derived from the rest of it."""
+
+    def leaf(self, kind: Any, value: Any, place: str) -> Any:
+        # What a metric of the user's is given, it alone knows.
+        if kind is Any:
+            return value
+        if isinstance(value, str):
+            if "\0" in value:
+                raise self.refusal(value, "text without a NUL character", place)
+            require_name(value, is_path=False)
+        if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
+            return float(value)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.refusal(value, WORDS[kind][0], place)
+        return value
+
+    def list_of(self, kind: Any) -> str:
+        return f"a list of {WORDS.get(kind, TABLE)[1]}"
+
+    def entry(self, place: str, _index: int) -> str:
+        return place
+
+    def refusal(self, value: Any, wanted: str, place: str) -> RecipeValueError:
+        return RecipeValueError(
+            f"{self.where}: '{place}' is {value!r:.80}, expected {wanted}", hint=f"correct '{place}'"
+        )
+
 
 PACKAGE = Path(__file__).parents[1]
 CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"
@@ -129,3 +356,61 @@ def _overlay(below: Table, above: Table) -> Table:
 
 def _for_preference(table: Table) -> Table:
     return {name: value for name, value in table.items() if name != "profile" or table["prefer"] == LATENCY}
+
+
+# The resolved recipe becomes TOML again: the run directory's ``recipe.toml``.
+
+
+def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
+    """Return the recipe as TOML, its locations relative to ``folder``, where the file will lie.
+
+    Edge case:
+        TOML has no null: a setting without a value is left out, and so has its default when read again.
+
+    Example:
+        >>> print(recipe_to_toml(Recipe(), Path(".")).splitlines()[0])
+        [model]
+    """
+    return tomli_w.dumps(recipe_to_table(recipe, folder))
+
+
+def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Return the recipe as nested tables, its locations relative to ``folder``.
+
+    Example:
+        >>> recipe_to_table(Recipe(), Path("."))["quantization"]
+        {'target': 'ort-cpu', 'all_layers': False, 'float_type': 'float32'}
+    """
+    # A list of tables stands between sections; an empty one would be a key above them all.
+    sections = {name: section for name, section in dataclasses.asdict(recipe).items() if section != []}
+    table = {name: _without_null(section) for name, section in sections.items()}
+    return map_locations(table, lambda location: relative_location(location, folder))
+
+
+def overrides_to_tables(overrides: Sequence[OverrideSettings]) -> list[dict[str, Any]]:
+    """Return overrides as tables that hold what they set.
+
+    Example:
+        >>> overrides_to_tables([OverrideSettings(match="conv1", amax="max")])
+        [{'match': 'conv1', 'amax': 'max'}]
+    """
+    return [_without_null(dataclasses.asdict(item)) for item in overrides]
+
+
+def settings_to_table(settings: WeightSettings | ActivationSettings) -> dict[str, Any]:
+    """Return the settings of a quantizer as a table that holds what they set.
+
+    Example:
+        >>> settings_to_table(WeightSettings(bits=4)), settings_to_table(ActivationSettings())
+        ({'bits': 4}, {})
+    """
+    table: dict[str, Any] = _without_null(dataclasses.asdict(settings))
+    return table
+
+
+def _without_null(section: Any) -> Any:
+    if isinstance(section, list):
+        return [_without_null(item) for item in section]
+    if not isinstance(section, dict):
+        return section
+    return {name: _without_null(value) for name, value in section.items() if value is not None}

@@ -7,23 +7,25 @@ the folder of the file that names it.
 
 from dataclasses import dataclass, field
 
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings, CalibrationSettings
-from ptq_cli.recipe.sections.evaluation_sections import (
-    EvaluationSettings,
-    GateSettings,
-    MetricSettings,
-    TuneSettings,
-)
-from ptq_cli.recipe.sections.input_sections import DataSettings, ImageSettings, ModelSettings, TextSettings
-from ptq_cli.recipe.sections.quantization_sections import (
+from ptq_cli.recipe.sections import (
     ActivationSettings,
+    AmaxSettings,
+    CalibrationSettings,
+    DataSettings,
+    EvaluationSettings,
     ExportSettings,
+    GateSettings,
+    ImageSettings,
+    MetricSettings,
+    ModelSettings,
     OverrideSettings,
     QuantizationSettings,
     RecoverySettings,
+    RuntimeSettings,
+    TextSettings,
+    TuneSettings,
     WeightSettings,
 )
-from ptq_cli.recipe.sections.runtime_section import RuntimeSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.core.work.pooled_results import pooled_results
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.stages.cut_stages import cut_stages
-from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recovery.loudest import loudest
-from ptq_cli.recovery.samples.output_error import output_sqnr
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.recovery.recovery_samples import output_sqnr
+from ptq_cli.runtime.session import Session
 
 Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]

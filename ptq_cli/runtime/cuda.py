@@ -6,10 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 import onnxruntime
 
-from ptq_cli.core.errors import DeviceError, RuntimeFailedError
-from ptq_cli.core.errors.error_text import first_line
-from ptq_cli.runtime.device import Device
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
+from ptq_cli.runtime.machine import Device
+from ptq_cli.runtime.session import Session
 
 DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 """They put their files into the same folder: of two that are installed, the later one hides the other."""

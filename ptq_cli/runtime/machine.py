@@ -1,10 +1,111 @@
 """The part of the machine that a command may use."""
 
 import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ptq_cli.runtime.device import Device
+from ptq_cli.core.errors import UnknownNameError
+from ptq_cli.core.known_names import did_you_mean
+
+# Where a model runs and its tensors are counted: on the host's processor, or on a GPU through CUDA.
+
+
+CUDA = "cuda"
+KINDS = ("cpu", CUDA)
+_ALIASES = re.compile(r"(gpu|nvidia|cuda).*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device, by ONNX Runtime's and PyTorch's name for it.
+
+    Attributes:
+        kind: ``"cpu"`` or ``"cuda"``.
+        index: which GPU; None where that was left open.
+
+    Example:
+        >>> Device(), Device("cuda"), str(Device("cuda", 1))
+        (Device(kind='cpu', index=None), Device(kind='cuda', index=None), 'cuda:1')
+    """
+
+    kind: str = "cpu"
+    index: int | None = None
+
+    @property
+    def is_host(self) -> bool:
+        """Whether tensors are arrays in the host's memory."""
+        return self.kind == "cpu"
+
+    @property
+    def number(self) -> int:
+        """Which GPU: the first, where that was left open."""
+        return self.index or 0
+
+    @property
+    def provider(self) -> str:
+        """ONNX Runtime's name of what runs there."""
+        return "CPUExecutionProvider" if self.is_host else "CUDAExecutionProvider"
+
+    @property
+    def provider_options(self) -> dict[str, str]:
+        """How ONNX Runtime is to run there."""
+        if self.is_host:
+            return {}
+        return {
+            "device_id": str(self.number),
+            # TF32 cuts float32 to 10 bits of mantissa, which the histogram's 11 would show.
+            "use_tf32": "0",
+            # An exhaustive search, which is the default, may find another algorithm in each run.
+            "cudnn_conv_algo_search": "HEURISTIC",
+            # The counting needs memory of the GPU as well, and ONNX Runtime takes twice what it needs.
+            "arena_extend_strategy": "kSameAsRequested",
+        }
+
+    @property
+    def memory(self) -> tuple[str, int]:
+        """ONNX Runtime's name of its memory."""
+        return self.kind, self.number
+
+    def for_rank(self, local_rank: int) -> "Device":
+        """Return the device of one of several processes on a machine: each its own GPU, if none was named.
+
+        Example:
+            >>> str(Device("cuda").for_rank(2)), str(Device("cuda", 0).for_rank(2))
+            ('cuda:2', 'cuda:0')
+        """
+        return self if self.is_host or self.index is not None else replace(self, index=local_rank)
+
+    def __str__(self) -> str:
+        return self.kind if self.is_host or self.index is None else f"{self.kind}:{self.index}"
+
+
+HOST = Device()
+
+
+def parse_device(text: str) -> Device:
+    """Return the device that ``--device`` names.
+
+    Raises:
+        UnknownNameError: it is none; the message has the nearest name.
+
+    Example:
+        >>> parse_device("cuda:1")
+        Device(kind='cuda', index=1)
+        >>> parse_device("gpu")
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: unknown device 'gpu' (did you mean 'cuda'?)
+        hint: known: cpu, cuda, cuda:N
+    """
+    kind, colon, number = text.partition(":")
+    if text in KINDS:
+        return Device(text)
+    if kind == CUDA and colon and number.isascii() and number.isdigit() and len(number) < 10:
+        return Device(CUDA, int(number))
+    # To a program 'cpu' is the nearest name of 'gpu'.
+    meant = " (did you mean 'cuda'?)" if _ALIASES.fullmatch(text) else did_you_mean(text, list(KINDS))
+    raise UnknownNameError(f"unknown device '{text}'{meant}", hint="known: cpu, cuda, cuda:N")
 
 
 @dataclass(frozen=True, kw_only=True)

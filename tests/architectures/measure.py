@@ -9,13 +9,13 @@ import onnx_ir as ir
 import torch
 
 import ptq_cli
-from ptq_cli.core.entry_point import load_entry_point
+from ptq_cli.core.read_files import load_entry_point
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import LayerPlan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.architectures.registry import FOLDER, Architecture
 
 CALIBRATED, EVALUATED = 128, 64

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.core.numbers.pair_sums import Order, conv_orders
+from ptq_cli.core.pair_sums import Order, conv_orders
 
 Arrays = dict[str, np.ndarray]
 WANTED = 100

@@ -5,20 +5,17 @@ from dataclasses import dataclass
 
 import torch
 
-from ptq_cli.core.numbers.formats import UINT8, IntegerFormat
+from ptq_cli.core.formats import UINT8, IntegerFormat
 from ptq_cli.quantizers import dorefa, step, straight_through
-from ptq_cli.quantizers.centers.assign import assignment_probabilities, quantize_to_centers
-from ptq_cli.quantizers.centers.module import CenterQuantizer
-from ptq_cli.quantizers.fixed.auto_scale import AutoScale
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
-from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
+from ptq_cli.quantizers.assign import assignment_probabilities, quantize_to_centers
+from ptq_cli.quantizers.center_indices import CenterQuantizer
+from ptq_cli.quantizers.fixed_point_format import AutoScale
+from ptq_cli.quantizers.fixed_point_integers import fixed_point
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
-from ptq_cli.quantizers.scaled.float8 import scaled_e4m3
-from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, fake_quantize_affine
 from ptq_cli.quantizers.scaled.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant
-from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
-from ptq_cli.quantizers.stochastic import round_through
+from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer, learned_fake_quantize, scaled_e4m3
+from ptq_cli.quantizers.step import round_through
 
 Apply = Callable[..., torch.Tensor]
 AXIS = 3

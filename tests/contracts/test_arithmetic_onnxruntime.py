@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
 
-from ptq_cli.core.numbers.arithmetic import (
+from ptq_cli.core.arithmetic import (
     QuantParameters,
     dequantize,
     fake_quantize,
@@ -19,9 +19,8 @@ from ptq_cli.core.numbers.arithmetic import (
     quantize,
     scale_from_amax,
 )
-from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
-from ptq_cli.quantizers.scaled import affine
+from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis, PerTensor
+from ptq_cli.quantizers.scaled import scaled_quantize as affine
 from ptq_cli.quantizers.scaled import scaled_quantize as scaled
 from tests.each_case import each_case
 

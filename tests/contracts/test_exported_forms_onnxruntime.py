@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.quantizers.centers.assign import quantize_to_centers
-from ptq_cli.quantizers.centers.center_indices import encode_centers
-from ptq_cli.quantizers.fixed.auto_scale import AutoScale
-from ptq_cli.quantizers.fixed.fixed_point_format import FixedPointFormat
-from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from ptq_cli.quantizers.assign import quantize_to_centers
+from ptq_cli.quantizers.center_indices import encode_centers
+from ptq_cli.quantizers.fixed_point_format import AutoScale, FixedPointFormat
+from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_point
 from tests.each_case import each_case
 
 torch.set_num_threads(1)

@@ -10,21 +10,21 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.amax.grids import bits_before_point
-from ptq_cli.core.numbers.arithmetic import parameters_from_range
+from ptq_cli.amax.choice import bits_before_point
+from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.quantizers.centers.assign import quantize_to_centers
-from ptq_cli.quantizers.centers.learning import learn_centers
-from ptq_cli.quantizers.dorefa_export import encode_dorefa
-from ptq_cli.quantizers.fixed.auto_scale import AutoScale
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from ptq_cli.quantizers.assign import quantize_to_centers
+from ptq_cli.quantizers.dorefa import encode_dorefa
+from ptq_cli.quantizers.fixed_point_format import AutoScale
+from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.learning import learn_centers
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import WeightSettings
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.placements import PLAIN_WEIGHTS, placed
 from tests.quantized import quantize_model

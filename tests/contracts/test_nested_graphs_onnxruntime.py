@@ -12,17 +12,17 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph.graph_reading import nested_values
-from ptq_cli.pipeline.calibration.counting.collect import collect
+from ptq_cli.models.graph_reading import nested_values
+from ptq_cli.pipeline.counting.collect import collect
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.runtime.engines.onnxruntime_kernels import find_kernels
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.engine_registry import find_kernels
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run, serialized, sqnr_db

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ptq_cli.core.numbers.pair_sums import LARGEST_SUM, PairRule, unsafe_pairs, within_pairs
-from ptq_cli.runtime.sessions.byte_sums import is_signed_exact
+from ptq_cli.core.pair_sums import LARGEST_SUM, PairRule, unsafe_pairs, within_pairs
+from ptq_cli.runtime.session import is_signed_exact
 from tests.contracts.byte_forms import EXACT, SATURATING, Form, is_exact
 from tests.each_case import each_case
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.blocks import BLOCK
+from ptq_cli.quantizers.straight_through import BLOCK
 from tests.contracts.quantizer_families import AXIS, FAMILIES, Family
 from tests.each_case import each_case
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from ptq_cli.core.numbers.formats import IntegerFormat
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import granularity_of
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 

@@ -8,22 +8,22 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.pipeline.exporting.placing.placement import place
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
-from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.placing.placement import place
+from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.quantized_layers import parameter_count, stored_formats
+from ptq_cli.qdq.proof.operators import parameter_count, stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import WeightSettings
-from ptq_cli.report.analysis.constant_costs import use_of
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.report.analysis.analyzed_layers import use_of
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.ops.case import graph
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 
 MATRICES = {"none": {"MatMulIntegerToFloat"}, "float": {"Gemm"}, "int32": {"QGemm"}}

@@ -19,7 +19,7 @@ from ptq_cli.core import errors
 from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
+from ptq_cli.recipe.sections import OverrideSettings
 from tests.each_case import each_case
 from tools.draw_report import save
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import ptq_cli
 from ptq_cli.cli.main import BUG, DONE
-from ptq_cli.collectors.artifact import calibration_file
+from ptq_cli.collectors import calibration_file
 from ptq_cli.core import errors
-from ptq_cli.core.work.own_process import INTERRUPTED, TERMINATED
+from ptq_cli.core.process import INTERRUPTED, TERMINATED
 from ptq_cli.report.analysis import analysis_document
 from ptq_cli.report.document import details, report_document
 from tests.each_case import each_case

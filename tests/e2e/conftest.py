@@ -22,9 +22,9 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from ptq_cli.cli.documents.document_registry import COMMANDS
 from ptq_cli.cli.main import run
-from ptq_cli.cli.shown.documents.document_registry import COMMANDS
-from ptq_cli.core.documents.json_schema import documents_schema
+from ptq_cli.core.json_schema import documents_schema
 from tests.proposed_commands import require_proposals
 
 torch.set_num_threads(1)

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.core.work.progress import Progress
+from ptq_cli.collectors.calibration_file import load_calibration
+from ptq_cli.core.progress import Progress
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --activation-axis relu=1 --activation-axis x=-3"
 
@@ -22,7 +22,7 @@ def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
 
 
 def relu_of(folder: Path) -> np.ndarray:
-    from ptq_cli.runtime.sessions.session import Session
+    from ptq_cli.runtime.session import Session
 
     proto = onnx.load(folder / "model.onnx")
     proto.graph.output.append(helper.make_tensor_value_info("relu", TensorProto.FLOAT, None))

@@ -13,7 +13,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.collectors import torch_collectors
-from ptq_cli.collectors.artifact.calibration_file import load_calibration, statistics_digest
+from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
 from tests.devices import require_or_skip, use_the_host_as_cuda
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --batch-size 5"

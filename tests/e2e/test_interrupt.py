@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 import ptq_cli
-from ptq_cli.core.work.progress import Progress
+from ptq_cli.core.progress import Progress
 
 # A shell that starts the tests in the background has SIGINT ignored, and children inherit that.
 START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); \

@@ -8,8 +8,8 @@ import click
 import jsonschema
 import pytest
 
+from ptq_cli.cli.documents.document_registry import COMMANDS, FILES
 from ptq_cli.cli.main import cli
-from ptq_cli.cli.shown.documents.document_registry import COMMANDS, FILES
 from tests.e2e.conftest import Ptq, Refuse
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.models.files.constants_file import ConstantsFile
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.models.files.mapped_constants import ConstantsFile
+from ptq_cli.runtime.session import Session
 from tests.e2e.conftest import Ptq, Refuse
 from tests.large_models import write_large
 

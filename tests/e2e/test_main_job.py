@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import ptq_cli
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 
 MODELS = ("model.pt", "model.torchscript.pt", "model.pt2", "model.onnx")
 

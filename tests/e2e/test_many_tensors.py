@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.collectors.calibration_file import load_calibration
 
 COST = """
 import re, sys, time

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.collectors.artifact.calibration_file import load_calibration, statistics_digest
+from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
 
 PEAK = """
 import re, sys

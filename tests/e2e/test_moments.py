@@ -72,7 +72,7 @@ def test_what_was_interrupted_continues(
 ) -> None:
     assert ptq(MOMENTS).status == 0
     whole = read()
-    monkeypatch.setattr("ptq_cli.pipeline.moments.moment_blocks.IN_MEMORY", limit)
+    monkeypatch.setattr("ptq_cli.pipeline.moments.IN_MEMORY", limit)
     batches = 0
 
     def stop(step: Any) -> None:

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+from ptq_cli.collectors.calibration_file import load_calibration
+from ptq_cli.collectors.tensor_statistics import NonFinite
 
 ALLOWED = "calibrate model.onnx --data bad.npz --allow-nonfinite"
 

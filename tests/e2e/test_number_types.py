@@ -12,7 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.collectors.calibration_file import load_calibration
 
 Nodes = list[onnx.NodeProto]
 FLOAT, HALF, DOUBLE, BFLOAT = (

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.collectors.calibration_file import load_calibration
 
 LARGEST = float(np.finfo(np.float32).max)
 RANDOM = np.random.default_rng(31)

@@ -14,11 +14,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from ptq_cli.report.comparison.layer_differences import layer_differences
-from ptq_cli.report.comparison.report_changes import compare_reports
-from ptq_cli.report.comparison.trade_offs import trade_offs
-from ptq_cli.report.html.comparison_view import TwoRuns, render_comparison
-from ptq_cli.report.html.page_view import render_page
+from ptq_cli.report.html.page_view import TwoRuns, render_comparison, render_page
+from ptq_cli.report.report_changes import compare_reports
+from ptq_cli.report.trade_offs import layer_differences, trade_offs
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
 from tests.unit.report.test_ladder import LADDER

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import ptq_cli
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import DataNameError, EntryPointError, PtqError, UsageError
 
 torch.set_num_threads(1)

@@ -8,17 +8,17 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.core.numbers.formats import UINT8
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import UINT8
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting.recovering import ranges_by_effect
+from ptq_cli.pipeline.exporting import recovery_data as ranges_by_effect
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recovery.range_effects import range_costs
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.placements import PLAIN_WEIGHTS

@@ -8,7 +8,7 @@ import jsonschema
 import onnx
 import pytest
 
-from ptq_cli.pipeline.recipes.recipe_schema import ONLY, recipe_schema
+from ptq_cli.pipeline.recipes import ONLY, recipe_schema
 from ptq_cli.recipe.recipe_layers import CONFIGS
 from tests.e2e.conftest import Ptq
 

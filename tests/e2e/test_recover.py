@@ -12,7 +12,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import recovered_model
+from ptq_cli.pipeline.exporting import quantized_graph as recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
 from tests.unit.plan.graphs import build
 
@@ -160,7 +160,7 @@ def test_threads_and_batches_and_blocks_change_no_byte_of_what_is_weighed(
 ) -> None:
     text, shape = ARRAYS["convolutions"]
     first = quantize(text, shape, weight_bits=4, recover=["weighed"]).output.read_bytes()
-    monkeypatch.setattr("ptq_cli.pipeline.moments.moment_blocks.IN_MEMORY", 20_000)
+    monkeypatch.setattr("ptq_cli.pipeline.moments.IN_MEMORY", 20_000)
     notes: list[str] = []
     other = quantize(
         text,
@@ -193,8 +193,8 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert (integers.min(), integers.max()) >= (-7, -7)
     assert integers.max() <= 7
     # The output on the samples set aside is what was told, when the file runs as a whole.
-    from ptq_cli.recovery.samples.output_error import output_sqnr
-    from ptq_cli.runtime.sessions.session import Session
+    from ptq_cli.recovery.recovery_samples import output_sqnr
+    from ptq_cli.runtime.session import Session
 
     samples = correlated(shape, 80)[7::8]
     wanted = Session(Path("run/model.float.onnx"), threads=1).run({"x": samples})

@@ -12,12 +12,11 @@ import pytest
 import ptq_cli
 from ptq_cli.core.errors import StaleCalibrationError
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
-from ptq_cli.models.rescaling.scale_spaces import scale_spaces
+from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recovery.samples.output_error import output_sqnr
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.recovery.recovery_samples import output_sqnr
+from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build
 
 BLOCKS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
@@ -173,7 +172,7 @@ def test_a_calibration_without_a_rung_is_not_exported_with_it(quantize: Quantize
 def test_sizes_of_tensors_are_found_once_for_all_rungs(
     quantize: Quantize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ptq_cli.pipeline.calibration import rescaled_subject
+    from ptq_cli.pipeline.calibration import rescaling as rescaled_subject
 
     asked: list[object] = []
 
@@ -188,7 +187,7 @@ def test_sizes_of_tensors_are_found_once_for_all_rungs(
 
 
 def test_what_makes_the_output_worse_is_not_kept(quantize: Quantize, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ptq_cli.recovery.factors import rescale_model
+    from ptq_cli.recovery import rescale_model
 
     plain = quantize(uneven(BLOCKS, 5.0), recover=["none"]).export.output.read_bytes()
     monkeypatch.setattr(

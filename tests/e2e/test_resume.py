@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ptq_cli
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.core.work.progress import Progress
+from ptq_cli.collectors.calibration_file import load_calibration
+from ptq_cli.core.progress import Progress
 
 CHECKPOINT = "calibration.partial.safetensors"
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.plan.questions.sigmoid_gates import COMPUTED
+from ptq_cli.plan.graph_questions import COMPUTED
 from tests.unit.plan.graphs import build, serialized
 
 GRAPH = """(float[N,3,8,8] x) => (float[N,4,6,6] y) <float[16,3,3,3] w, float[4,16,1,1] v> {

@@ -12,14 +12,14 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns
-from ptq_cli.runtime.engines.engine import Model
-from ptq_cli.runtime.engines.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.report.evaluation.latency import LatencyTurns
+from ptq_cli.runtime.engine import Model
+from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, OnnxRuntime
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --latency"
-MEASURED = "ptq_cli.pipeline.evaluation.measuring.served_latency.take_latency_turns"
+MEASURED = "ptq_cli.pipeline.measuring.served_latency.take_latency_turns"
 
 
 def turned(*seconds: float) -> LatencyTurns:
@@ -156,7 +156,7 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(
 def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(
     folder: Path, refuse: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptq_cli.pipeline.preparing.served_inputs.own_batch_size", lambda _: 4)
+    monkeypatch.setattr("ptq_cli.pipeline.preparing.run_prepare.own_batch_size", lambda _: 4)
     says = "--serve-batch is 3, but the model takes batches of 4"
     refuse(f"{QUANTIZE} --serve-batch 3 --run new", "PTQ-RECIPE-003", says)
     refuse("evaluate --serve-batch 3 --latency", "PTQ-RECIPE-003", says)

@@ -10,12 +10,12 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from ptq_cli.models.operators.pair_operators import dequantized_by
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import open_quantized
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build, serialized
 
 RESIDUAL = """(float[N,16,8,8] x) => (float[N,24] y)

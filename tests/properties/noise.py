@@ -15,13 +15,13 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_add
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 from tests.unit.plan.graphs import run
 

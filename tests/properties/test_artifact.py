@@ -11,22 +11,16 @@ from safetensors.numpy import save
 
 from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.artifact import calibration_file as artifact
-from ptq_cli.collectors.artifact.calibration_file import (
-    Calibration,
-    Provenance,
-    calibration_bytes,
-    load_calibration,
-)
-from ptq_cli.collectors.artifact.statistics_codec import flatten
+from ptq_cli.collectors import calibration_file as artifact
+from ptq_cli.collectors.bit_histogram import from_values
+from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes, load_calibration
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.collectors.statistics.bit_histogram import from_values
-from ptq_cli.collectors.statistics.tensor_statistics import each_channel
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.share import flatten
+from ptq_cli.collectors.tensor_statistics import each_channel
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
-from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.core.formats import UINT8
+from ptq_cli.recipe.sections import AmaxSettings
 
 RNG = np.random.default_rng(29)
 QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

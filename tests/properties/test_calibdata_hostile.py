@@ -14,7 +14,7 @@ from PIL import Image
 
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import PtqError
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(6, 10)).astype(np.float32)

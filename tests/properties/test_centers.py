@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ptq_cli.quantizers.centers.assign import hard_assign, quantize_to_centers, soft_assign
-from ptq_cli.quantizers.centers.center_indices import encode_centers
+from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers, soft_assign
+from ptq_cli.quantizers.center_indices import encode_centers
 
 torch.set_num_threads(1)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
+from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
-from ptq_cli.collectors.statistics.bit_histogram import EMPTY, from_values, thin
 
 FLOATS = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False),

@@ -4,18 +4,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
-from ptq_cli.core.documents.json_values import encode
+from ptq_cli.core.decoding import encode
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
-from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs
-from ptq_cli.report.evaluation.judged_metrics import judged_metrics
-from ptq_cli.report.evaluation.packed_states import pack_states, unpack_states
-from ptq_cli.report.evaluation.part_evaluator import MeasuredBatch, PartEvaluator, joined_batches
-from ptq_cli.report.metrics import block_sums
-from ptq_cli.report.metrics.block_sums import BlockSums
+from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
+from ptq_cli.report.evaluation.sample_axes import (
+    MeasuredBatch,
+    PartEvaluator,
+    joined_batches,
+    pack_states,
+    unpack_states,
+)
+from ptq_cli.report.metrics import base as block_sums
+from ptq_cli.report.metrics.base import BlockSums, Recorded
 from ptq_cli.report.metrics.metric_registry import LABEL_METRICS
-from ptq_cli.report.metrics.recorder import Recorded
 from ptq_cli.report.metrics.spec import MetricSpec
 
 SCORES = ("top1", "top5", "class_accuracy", "f1", "auroc")
@@ -121,7 +124,7 @@ def test_parts_make_the_whole(spec, samples, batch_size, count, order, seed) -> 
 
 
 def test_parts_make_the_whole_of_more_samples_than_there_are_blocks(monkeypatch) -> None:
-    monkeypatch.setattr("ptq_cli.report.metrics.values.worst_channel.MOST_BLOCKS", 8)
+    monkeypatch.setattr("ptq_cli.report.metrics.value_errors.MOST_BLOCKS", 8)
     case = Case(SPECS[0], 203, 5, seed=1)
     assert case.in_parts(3, [1, 0]) == case.whole()
 

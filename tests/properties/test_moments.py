@@ -6,18 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.collectors.artifact.calibration_file import Provenance
-from ptq_cli.core.numbers.arithmetic import QuantParameters, quantize
-from ptq_cli.core.numbers.formats import BY_NAME
-from ptq_cli.recovery.layers.layer_geometry import Window
-from ptq_cli.recovery.moments.input_moments import InputSums
-from ptq_cli.recovery.moments.moments_file import Moments, moments_bytes, parse_moments
-from ptq_cli.recovery.moments.tensor_moments import (
-    InputReading,
-    MomentSite,
-    TensorMomentCollector,
-    TensorMoments,
-)
+from ptq_cli.collectors.calibration_file import Provenance
+from ptq_cli.core.arithmetic import QuantParameters, quantize
+from ptq_cli.core.formats import BY_NAME
+from ptq_cli.recovery.input_moments import InputSums
+from ptq_cli.recovery.layer_geometry import Window
+from ptq_cli.recovery.moments_file import Moments, moments_bytes, parse_moments
+from ptq_cli.recovery.tensor_moments import InputReading, MomentSite, TensorMomentCollector, TensorMoments
 
 SEEDS = st.integers(0, 2**32 - 1)
 CUTS = st.lists(st.integers(0, 12), max_size=4)

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.core.numbers.arithmetic import quantize
-from ptq_cli.core.numbers.formats import INT8_NARROW
-from ptq_cli.core.numbers.pair_sums import (
+from ptq_cli.core.arithmetic import quantize
+from ptq_cli.core.formats import INT8_NARROW
+from ptq_cli.core.pair_sums import (
     ACROSS,
     LARGEST_SUM,
     RESTART,
@@ -17,12 +17,12 @@ from ptq_cli.core.numbers.pair_sums import (
     exceeds_pairs,
     mates_along,
 )
-from ptq_cli.pipeline.exporting.placing.weight_families import weight_quantizer
-from ptq_cli.pipeline.exporting.placing.weight_sites import weight_site
+from ptq_cli.pipeline.placing.weight_families import weight_quantizer
+from ptq_cli.pipeline.placing.weight_sites import weight_site
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.weights.streamed_weights import as_it_is
-from ptq_cli.qdq.write.weights.weight_decisions import Bias, decide_weight
-from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer
+from ptq_cli.qdq.write.integer_storage import as_it_is
+from ptq_cli.qdq.write.weight_decisions import Bias, decide_weight
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
 from ptq_cli.recipe.quantizer_settings import (
     DorefaWeights,
     FixedPointWeights,
@@ -30,11 +30,9 @@ from ptq_cli.recipe.quantizer_settings import (
     StepWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
-from ptq_cli.recovery.search.centered_moments import centered
-from ptq_cli.recovery.search.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.search.least_squares import fit_least_squares
-from ptq_cli.recovery.search.second_moments import second_moments
+from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recovery.second_moments import centered, fit_least_squares, second_moments
 
 FAMILIES: dict[str, WeightFamily] = {
     "scaled": ScaledWeights(),

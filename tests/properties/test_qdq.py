@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.structure import structure_faults
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 LEAST_DB = 12.0

@@ -6,12 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ptq_cli.core.numbers import arithmetic
-from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.core.numbers.granularity import PerAxis
+from ptq_cli.core import arithmetic
+from ptq_cli.core.formats import IntegerFormat, PerAxis
 from ptq_cli.quantizers import straight_through
-from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, fake_quantize_affine, quantize
 
 torch.set_num_threads(1)
 

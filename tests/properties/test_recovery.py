@@ -6,10 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.recovery.search.centered_moments import centered
-from ptq_cli.recovery.search.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.search.least_squares import Quadratic, fit_least_squares
-from ptq_cli.recovery.search.second_moments import SecondMoments, second_moments
+from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recovery.second_moments import (
+    Quadratic,
+    SecondMoments,
+    centered,
+    fit_least_squares,
+    second_moments,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 

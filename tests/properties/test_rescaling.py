@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
-from ptq_cli.models.rescaling.scale_spaces import scale_spaces
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
+from ptq_cli.runtime.session import Session
 from tests.properties.random_graphs import random_model
 from tests.properties.random_steps import STEPS
 from tests.unit.plan.graphs import sample

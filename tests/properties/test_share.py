@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
+from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 
 NUMBERS = st.one_of(st.integers(-2, 12), st.integers(), st.booleans(), st.floats(allow_nan=False), st.none())
 JSON = st.recursive(

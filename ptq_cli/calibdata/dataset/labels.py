@@ -4,13 +4,18 @@ A class is an integer, the target of a regression one or several numbers, that o
 integers.
 """
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import closing
+from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.errors import LabelError
-from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset, unequal_hint
+from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.core.errors import DataNameError, DataShapeError, EmptyDataError, LabelError
+from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape
 
 LABEL_NAMES = ("label", "labels")
 """Reserved: an array of this name is the labels, never an input of the model."""
@@ -115,3 +120,303 @@ def require_labels(dataset: Dataset, why: str) -> None:
             f"{why} needs labels, and '{dataset.source}' has none",
             hint="add an integer array 'label', or sort images into one folder for each class",
         )
+
+
+# One item of data as a batch: several samples, one sample without an axis for samples, or one whole step.
+
+
+def batch_of(
+    arrays: dict[str, Array],
+    label: Array | None,
+    where: str,
+    names: Callable[[int], tuple[str, ...]],
+    axes: Mapping[str, int | None] | None = None,
+    *,
+    singles: bool = False,
+) -> Batch:
+    """Return arrays that belong together as a batch.
+
+    Args:
+        arrays: by name.
+        label: of all samples, or of the one.
+        where: how messages call the item; they begin with it.
+        names: returns the names of that many samples.
+        axes: the axis of the samples of arrays that do not have it first; None for one that has none. If no
+            array has one, the item is one step, and counts as one sample.
+        singles: the item is one sample, and its arrays get the axis.
+
+    Raises:
+        EmptyDataError: there are no samples.
+        DataShapeError: an array has no axis for the samples, or they disagree on their number.
+        LabelError: the labels are not numbers, or not one per sample.
+
+    Example:
+        >>> one = batch_of({"x": np.zeros(3)}, np.array(1), "it", lambda count: ("a",) * count, singles=True)
+        >>> one.inputs["x"].shape, one.labels
+        ((1, 3), array([1]))
+    """
+    known = {name: axis for name, axis in (axes or {}).items() if name in arrays}
+    if singles:
+        arrays = with_axis(arrays, known)
+    found = {name: None if not array.ndim else known.get(name, 0) for name, array in arrays.items()}
+    count = _require_one_count(arrays, found, where)
+    labels = None
+    if label is not None:
+        is_one = singles or set(found.values()) == {None}
+        labels = as_labels(label[None] if is_one else label, count, f"array 'label' of {where}")
+    others = {name: axis for name, axis in found.items() if axis != 0}
+    return Batch(arrays, labels, names(count), others)
+
+
+def with_axis(arrays: Mapping[str, Array], axes: Mapping[str, int | None]) -> dict[str, Array]:
+    """Return the arrays of one sample with an axis for it, which is the first if ``axes`` names no other one.
+
+    Edge case:
+        An array of too few axes stays as it is, and is refused with its rank.
+
+    Example:
+        >>> [array.shape for array in with_axis({"x": np.zeros(3), "h": np.zeros((2, 3))}, {"h": 1}).values()]
+        [(1, 3), (2, 1, 3)]
+    """
+    return {name: _with_axis(array, axes.get(name, 0)) for name, array in arrays.items()}
+
+
+def _with_axis(array: Array, axis: int | None) -> Array:
+    return array if axis is None or axis > array.ndim else np.expand_dims(array, axis)
+
+
+def _require_one_count(arrays: Mapping[str, Array], axes: Mapping[str, int | None], where: str) -> int:
+    counts: dict[str, int] = {}
+    for name, axis in axes.items():
+        array = arrays[name]
+        if axis is None:
+            continue
+        if axis >= array.ndim:
+            raise DataShapeError(
+                f"array '{name}' of {where} has {array.ndim} axes, but its samples should be on axis {axis}",
+                hint="the samples are on the same axis of the array as of the model's input",
+            )
+        counts[name] = array.shape[axis]
+    if list(arrays) == [ANONYMOUS] and not arrays[ANONYMOUS].ndim:
+        raise DataShapeError(
+            f"{where} is a single value, expected an axis for the samples", hint="yield whole batches"
+        )
+    first, count = next(iter(counts.items()), ("", 1))
+    for name, other in counts.items():
+        if other != count:
+            raise DataShapeError(
+                f"arrays of {where} differ in the number of samples: "
+                f"'{first}' has {count}, '{name}' has {other}",
+                hint=unequal_hint(name, axes[name]),
+            )
+    if any(array.size == 0 for array in arrays.values()):
+        raise EmptyDataError(f"{where} has no values", hint="there must be at least one sample in each batch")
+    return count
+
+
+# Data whose items are batches, single samples or whole steps: what the first item says of all.
+
+
+class ItemsDataset(Dataset):
+    """Items such as files, or the values of a callable, on axes that may be moved.
+
+    Each item holds several samples; with ``singles`` it is one; and if no array has an axis for samples, it
+    is one step, which is run as it is and counts as one sample.
+    """
+
+    def __init__(self, first: Mapping[str, Array]) -> None:
+        """Take the arrays of the first item, by name."""
+        self._first = dict(first)
+        self._axes: Mapping[str, int | None] = {}
+        self._singles = False
+        self.specs = self._specs()
+
+    def along(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same items with the samples of their arrays on these axes.
+
+        Edge case:
+            An array without an axis of samples belongs to its item: items are joined only if it is the same
+            in both.
+        """
+        moved = copy.copy(self)
+        moved._axes = {**self._axes, **axes}
+        moved.specs = moved._specs()
+        return moved
+
+    def singles(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same items, each of which is one sample whose arrays get an axis for it."""
+        moved = copy.copy(self)
+        moved._singles, moved._axes = True, dict(axes)
+        moved._first = with_axis(self._first, axes)
+        moved.specs = moved._specs()
+        return moved
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array of the first item has a single value, whatever its rank."""
+        return self._first[name].size == 1
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether an item is one sample, or one step."""
+        return self._singles or all(self._axes.get(name, 0) is None for name in self.specs)
+
+    def _specs(self) -> dict[str, TensorSpec]:
+        specs = {}
+        for name, array in self._first.items():
+            axis = self._axes.get(name, 0) if array.ndim else None
+            sizes = tuple(None if index == axis else size for index, size in enumerate(array.shape))
+            specs[name] = TensorSpec(name, array.dtype, sizes, axis)
+        return specs
+
+
+# Arrays of the data under the names of the model's inputs: ``--rename``.
+
+
+class RenamedDataset(Dataset):
+    """The same samples with other names; made by ``rename_arrays``."""
+
+    def __init__(self, dataset: Dataset, names: Mapping[str, str]) -> None:
+        self._dataset = dataset
+        self._names = dict(names)
+        self.renamed = {found: name for found, name in names.items() if found != name}
+        self._label = next((found for found, name in names.items() if name in LABEL_NAMES), None)
+        self.source = dataset.source
+        self.count = dataset.count
+        self.specs = {
+            name: dataset.specs[found] for found, name in self._names.items() if found != self._label
+        }
+        self.has_labels = dataset.has_labels or self._label is not None
+        self.class_names = dataset.class_names
+        self.is_resumable = dataset.is_resumable
+        self.extras_allowed = dataset.extras_allowed
+        default = dataset.default_input
+        self.default_input = self._names.get(default, default) if default is not None else None
+
+    def only(self, names: Collection[str]) -> Self:
+        """Return the same data with only these arrays, and the labels."""
+        kept = {found: name for found, name in self._names.items() if name in names or found == self._label}
+        return type(self)(self._dataset.only(kept), kept)
+
+    def along(self, axes: Mapping[str, int | None]) -> "RenamedDataset":
+        """Return the same data with the samples of its arrays on these axes."""
+        own = {found: axes[name] for found, name in self._names.items() if name in axes}
+        return RenamedDataset(self._dataset.along(own), self._names)
+
+    def singles(self, axes: Mapping[str, int | None]) -> "RenamedDataset | None":
+        """Return the same data where each item is one sample, whose arrays get an axis for it."""
+        own = {found: axes[name] for found, name in self._names.items() if name in axes}
+        dataset = self._dataset.singles(own)
+        return RenamedDataset(dataset, self._names) if dataset is not None else None
+
+    def can_make(self, name: str) -> bool:
+        """Tell whether the source can make an array; such arrays have the names that the model has."""
+        return self._dataset.can_make(name)
+
+    def fitted(self, inputs: Mapping[str, TensorSpec]) -> "RenamedDataset":
+        """Return the same data as a model takes it."""
+        found = {name: own for own, name in self._names.items()}
+        dataset = self._dataset.fitted({found.get(name, name): spec for name, spec in inputs.items()})
+        made = {name: name for name in dataset.specs if name in inputs and name not in self._names}
+        return RenamedDataset(dataset, {**self._names, **made})
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the source."""
+        return self._dataset.remarks
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array has a single value."""
+        return any(self._dataset.is_single(found) for found, own in self._names.items() if own == name)
+
+    def digest(self) -> str:
+        """The digest of the data; it does not depend on the names."""
+        return self._dataset.digest()
+
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
+        with closing(self._dataset.batches(batch_size, selection)) as batches:
+            for batch in batches:
+                labels = batch.labels
+                if self._label is not None:
+                    where = f"array '{self._label}' of '{self.source}'"
+                    labels = as_labels(batch.inputs[self._label], batch.size, where)
+                inputs = {
+                    self._names.get(found, found): array
+                    for found, array in batch.inputs.items()
+                    if found != self._label and (found in self._names or found not in self._dataset.specs)
+                }
+                axes = {self._names.get(found, found): axis for found, axis in batch.axes.items()}
+                yield Batch(inputs, labels, batch.names, axes)
+
+
+def rename_arrays(
+    dataset: Dataset,
+    rename: Mapping[str, str],
+    left_out: Collection[str] = (),
+    required: Collection[str] = (),
+) -> Dataset:
+    """Return the data with arrays under other names, and without those that are not read.
+
+    Args:
+        dataset: the data.
+        rename: the new name of an array by its own. An array named ``label`` holds the labels.
+        left_out: names of arrays that are not read, where the data has them, by their new names.
+        required: names in ``rename`` that the data must have.
+
+    Edge case:
+        A single array without a name has nothing to rename. An array that the data does not have is no
+        error if its new name is there, or is that of the labels, unless it is required: the same settings
+        serve calibration and evaluation data.
+
+    Raises:
+        DataNameError: the data has no array of that name, or two would have the same one.
+        LabelError: there are labels already.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from ptq_cli.calibdata.npz_file import NpzDataset
+        >>> path = tempfile.mkdtemp() + "/calib.npz"
+        >>> np.savez(path, image=np.zeros((4, 3), np.float32), target=np.arange(4))
+        >>> dataset = rename_arrays(NpzDataset(path), {"image": "x", "target": "label"})
+        >>> list(dataset.specs), next(dataset.batches(4)).labels.tolist()
+        (['x'], [0, 1, 2, 3])
+    """
+    if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
+        for name in required:
+            raise DataNameError(
+                f"--rename {name}={rename[name]}: the one array of '{dataset.source}' has no name",
+                hint="leave --rename out: it is used for the model's input",
+            )
+        return dataset
+    found = list(dataset.specs)
+    wanted = {name: rename[name] for name in found if name in rename}
+    for name, new in rename.items():
+        # Labels are for the evaluation, and calibration data need none.
+        is_needless = name not in required and new in [*found, *wanted.values(), *LABEL_NAMES]
+        if name not in found and not is_needless:
+            raise DataNameError(
+                f"--rename {name}={new}: '{dataset.source}' has no array '{name}'{did_you_mean(name, found)}",
+                hint=f"its arrays: {', '.join(map(repr, found))}",
+            )
+        if name in found and _has_label(dataset, new):
+            raise LabelError(
+                f"--rename {name}={new}: '{dataset.source}' has labels already", hint="leave it out"
+            )
+    names = {name: wanted.get(name, name) for name in found if wanted.get(name, name) not in left_out}
+    _require_distinct(names, dataset.source)
+    return dataset if names == {name: name for name in found} else RenamedDataset(dataset.only(names), names)
+
+
+def _has_label(dataset: Dataset, name: str) -> bool:
+    return name in LABEL_NAMES and dataset.has_labels
+
+
+def _require_distinct(names: Mapping[str, str], source: str) -> None:
+    taken: dict[str, str] = {}
+    for found, name in names.items():
+        key = LABEL_NAMES[0] if name in LABEL_NAMES else name
+        if key in taken:
+            raise DataNameError(
+                f"arrays '{taken[key]}' and '{found}' of '{source}' would both be '{name}'",
+                hint="name one array for each input with --rename",
+            )
+        taken[key] = found

@@ -4,10 +4,16 @@ Shards get whole batches and never single samples: a shard runs exactly the batc
 have run, so its activations are the same to the last bit, even where a sum depends on the batch's size.
 """
 
+import hashlib
+import math
+import os
 import re
+import stat
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from ptq_cli.core.errors import UsageError
+from ptq_cli.core.errors import DataFormatError, InputFileError, UsageError
 
 _SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
 
@@ -104,3 +110,222 @@ numbered from 1 to 8
             hint=hint,
         )
     return shard
+
+
+# Names of files: how they are written in messages, and which are of images.
+
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
+
+
+def escaped_name(name: str) -> str:
+    r"""Return a file's name as text that can always be written: bytes that are not UTF-8 are escaped.
+
+    Example:
+        >>> escaped_name("cat/\udcff.jpg")
+        'cat/\\xff.jpg'
+    """
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def is_image(name: str) -> bool:
+    """Tell from the suffix whether a file is an image.
+
+    Example:
+        >>> is_image("1.JPG"), is_image("notes.txt")
+        (True, False)
+    """
+    return name.lower().endswith(SUFFIXES)
+
+
+# Data in several files of one kind: a folder of them, or a pattern such as ``train-{000..099}.tar``.
+
+
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+PARQUET_SUFFIXES = (".parquet",)
+NPZ_SUFFIX = ".npz"
+
+_RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
+_MOST_FILES = 1_000_000
+_WHOLE_BYTES = 1 << 30
+_PIECES, _PIECE_BYTES = 16, 1 << 16
+
+
+def has_range(source: str) -> bool:
+    """Tell whether a name is a pattern for several files.
+
+    Example:
+        >>> has_range("train-{000..099}.tar"), has_range("train-000.tar")
+        (True, False)
+    """
+    return _RANGE.search(source) is not None
+
+
+def expand_ranges(source: str) -> list[str]:
+    """Return the names that a pattern stands for, in the order of their numbers.
+
+    Edge case:
+        As in a shell, numbers are padded to the width of the range's first number if that begins with a
+        zero. With several ranges, the last one changes fastest.
+
+    Raises:
+        InputFileError: a range counts downwards, or there are more than a million names.
+
+    Example:
+        >>> expand_ranges("train-{08..10}.tar")
+        ['train-08.tar', 'train-09.tar', 'train-10.tar']
+    """
+    ranges = [(int(match[1]), int(match[2])) for match in _RANGE.finditer(source)]
+    for first, last in ranges:
+        if last < first:
+            raise InputFileError(
+                f"data '{source}' has a range that counts downwards: {first} to {last}",
+                hint="write the smaller number first",
+            )
+    if math.prod(last - first + 1 for first, last in ranges) > _MOST_FILES:
+        raise InputFileError(
+            f"the pattern '{source}' stands for more than {_MOST_FILES} files",
+            hint="pass a folder, or a pattern of fewer files",
+        )
+    return list(_expand(source))
+
+
+def _expand(source: str) -> Iterator[str]:
+    match = _RANGE.search(source)
+    if match is None:
+        yield source
+        return
+    width = len(match[1]) if match[1].startswith("0") else 0
+    for number in range(int(match[1]), int(match[2]) + 1):
+        yield from (
+            f"{source[: match.start()]}{number:0{width}}{rest}" for rest in _expand(source[match.end() :])
+        )
+
+
+def list_shards(folder: str) -> list[str]:
+    """Return the paths of a folder's ``.tar``, ``.parquet`` or ``.npz`` files by name; none if it has none.
+
+    The numbers in the names of ``.npz`` files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
+    and other files are ignored. Links are followed, because download caches consist of them.
+
+    Raises:
+        DataFormatError: the folder has files of several kinds, or images beside them.
+        InputFileError: the folder cannot be listed.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("b.tar", "a.tar.gz", "readme.md"):
+        ...     (folder / name).touch()
+        >>> [Path(path).name for path in list_shards(str(folder))]
+        ['a.tar.gz', 'b.tar']
+    """
+    found: dict[str, list[str]] = {"tar": [], "parquet": [], "npz": []}
+    image = None
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith("."):
+                    continue
+                kind = _kind(name)
+                if kind is not None:
+                    found[kind].append(name)
+                elif image is None and is_image(name):
+                    image = name
+    except OSError as error:
+        raise InputFileError(
+            f"folder '{folder}' cannot be listed: {error.strerror}", hint="check its permissions"
+        ) from error
+    kinds = [min(names) for names in found.values() if names]
+    if len(kinds) + (image is not None) > 1 and kinds:
+        one, other = map(escaped_name, (kinds[0], kinds[1] if len(kinds) > 1 else str(image)))
+        raise DataFormatError(
+            f"folder '{folder}' has data of two kinds: '{one}' and '{other}'",
+            hint="put each kind into a separate folder",
+        )
+    found["npz"].sort(key=_by_numbers)
+    names = [*sorted(found["tar"]), *sorted(found["parquet"]), *found["npz"]]
+    return [os.path.join(folder, name) for name in names]  # noqa: PTH118
+
+
+def _by_numbers(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    parts = re.split(r"([0-9]+)", name)
+    # Odd parts are digits; their length without zeros and then their text order them like numbers.
+    keys = tuple(
+        (len(part.lstrip("0")), part.lstrip("0")) if index % 2 else (0, part)
+        for index, part in enumerate(parts)
+    )
+    return keys, name
+
+
+def _kind(name: str) -> str | None:
+    lowered = name.lower()
+    if lowered.endswith(TAR_SUFFIXES):
+        return "tar"
+    if lowered.endswith(PARQUET_SUFFIXES):
+        return "parquet"
+    return "npz" if lowered.endswith(NPZ_SUFFIX) else None
+
+
+def require_files(files: Sequence[str]) -> None:
+    """Check that each is a regular file; reading a pipe would block.
+
+    Raises:
+        InputFileError: one is missing, is not a regular file, or cannot be read.
+
+    Example:
+        >>> require_files(["missing.tar"])
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: data 'missing.tar' does not exist
+        hint: check the path; every file of a pattern must exist
+    """
+    for file in files:
+        try:
+            mode = os.stat(file).st_mode  # noqa: PTH116 - a Path for each of a million files is slow
+        except FileNotFoundError as error:
+            raise InputFileError(
+                f"data '{escaped_name(file)}' does not exist",
+                hint="check the path; every file of a pattern must exist",
+            ) from error
+        except OSError as error:
+            raise InputFileError(
+                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
+        if not stat.S_ISREG(mode):
+            raise InputFileError(
+                f"data '{escaped_name(file)}' is not a regular file", hint="pass a file or a folder"
+            )
+
+
+def digest_files(files: Sequence[str]) -> str:
+    """SHA-256 of the files' content in their order, independent of their names; in hexadecimal.
+
+    Edge case:
+        Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on:
+        of each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
+
+    Raises:
+        InputFileError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        sizes = [Path(file).stat().st_size for file in files]
+        whole = sum(sizes) <= _WHOLE_BYTES
+        for file, size in zip(files, sizes, strict=True):
+            digest.update(b"%d\n" % size)
+            with Path(file).open("rb") as stream:
+                if whole:
+                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+                    continue
+                for piece in range(_PIECES):
+                    stream.seek(max(size - _PIECE_BYTES, 0) * piece // (_PIECES - 1))
+                    digest.update(stream.read(_PIECE_BYTES))
+    except OSError as error:
+        raise InputFileError(
+            f"data '{error.filename}' cannot be read: {error.strerror}",
+            hint="check the file and its permissions",
+        ) from error
+    return digest.hexdigest()

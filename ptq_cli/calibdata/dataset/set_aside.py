@@ -8,9 +8,7 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.rebatch import cut, rebatch
+from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut, rebatch
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.tensors import TensorSpec
 

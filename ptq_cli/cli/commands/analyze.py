@@ -5,12 +5,19 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    PATH,
+    RECIPES,
+    RUN,
+    THREADS,
+    complete_names,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -115,14 +122,13 @@ def command(
     import json
 
     from ptq_cli.cli.shown.analysis_tables import print_analysis
-    from ptq_cli.cli.shown.terminal.output import print_json, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
+    from ptq_cli.cli.terminal.output import print_json, say, warn_of_result
+    from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.inspection.analysis_subject import Question
     from ptq_cli.pipeline.inspection.run_analyze import run_analyze
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.report.analysis.analysis_document import analysis_to_json
     from ptq_cli.report.text.result_warnings import saturation_warnings
 

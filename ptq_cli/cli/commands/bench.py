@@ -5,12 +5,18 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import DATA, OWN, RUNNING, SectionCommand, argument, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES, TEXT
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    PATH,
+    RECIPES,
+    RUN,
+    complete_names,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -119,12 +125,12 @@ def command(
     others. --profile shows what every model spends its time on, by the operators of its graph.
     """
     from ptq_cli.cli.shown.bench_tables import bench_document, print_bench, warn_of_saturation
-    from ptq_cli.cli.shown.terminal.output import print_json
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     if top is not None and not profile:
         raise UsageError("--top lists the slowest nodes of --profile", hint=f"--profile --top {top}")

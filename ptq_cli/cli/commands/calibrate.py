@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand
+from ptq_cli.cli.help_sections import SectionCommand
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, MOMENTS, SHARD
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import ACTIVATION_MODE, RECOVER
-from ptq_cli.cli.options.shared_options import settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, settings_from, take
 
 
 @click.command(
@@ -50,11 +49,11 @@ def command(
     together, from which ptq export --recover weighed chooses its weights without the data.
     """
     from ptq_cli.cli.shown.calibration_lines import after_calibration, calibration_values, print_calibration
-    from ptq_cli.cli.shown.terminal.output import print_json, tell
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.terminal.output import print_json, tell
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if moments:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, SectionCommand, SectionGroup, option
-from ptq_cli.cli.options.global_options import GLOBALS, TALK
+from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, option
 from ptq_cli.cli.options.quantization_options import AMAX
-from ptq_cli.cli.options.shared_options import RECIPES, RUN, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.shown.documents.calibration_documents import CalibrationShowDocument
+    from ptq_cli.cli.documents.calibration_documents import CalibrationShowDocument
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
 
 SORTS = ("clipped", "range", "name")
@@ -57,9 +56,9 @@ def show(
     Clipped values lie outside the range that the chosen method decides for the tensor. They are counted in
     the histogram; ≤ marks a share whose range ends inside a bin. A narrow terminal shows fewer columns.
     """
-    from ptq_cli.cli.shown.terminal.output import print_json
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import view_calibration
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
@@ -89,9 +88,9 @@ def _clipped_share(tensor: "TensorView") -> float:
 
 
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.cli.shown.tensor_tables import listed, notes, tensor_table
-    from ptq_cli.cli.shown.terminal.output import CHOSEN, print_table, say, tell
-    from ptq_cli.cli.shown.terminal.phrases import counted
+    from ptq_cli.cli.shown.channel_tables import listed, notes, tensor_table
+    from ptq_cli.cli.terminal.output import CHOSEN, print_table, say, tell
+    from ptq_cli.cli.terminal.phrases import counted
 
     methods = tuple(method for method in view.methods if method not in view.missing)
     samples = counted(view.samples, "sample")
@@ -115,9 +114,8 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
 
 
 def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.cli.shown.channel_tables import channels_table
-    from ptq_cli.cli.shown.tensor_tables import listed
-    from ptq_cli.cli.shown.terminal.output import print_table, say, tell
+    from ptq_cli.cli.shown.channel_tables import channels_table, listed
+    from ptq_cli.cli.terminal.output import print_table, say, tell
 
     table = channels_table(tensors)
     if not table.rows:
@@ -130,8 +128,7 @@ def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
 
 
 def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> "CalibrationShowDocument":
-    from ptq_cli.cli.shown.channel_tables import measured_values
-    from ptq_cli.cli.shown.tensor_tables import tensor_values
+    from ptq_cli.cli.shown.channel_tables import measured_values, tensor_values
 
     return {
         "run": str(view.run.path),

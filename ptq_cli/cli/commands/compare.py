@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
 
 if TYPE_CHECKING:
-    from ptq_cli.report.comparison.report_changes import ReportChanges
-    from ptq_cli.report.comparison.trade_offs import TradeOffs
+    from ptq_cli.report.report_changes import ReportChanges
+    from ptq_cli.report.trade_offs import TradeOffs
 
 
 @click.command(
@@ -48,9 +47,9 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """
-    from ptq_cli.cli.shown.terminal.output import print_json, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
-    from ptq_cli.core.documents.json_values import encode
+    from ptq_cli.cli.terminal.output import print_json, say
+    from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.core.decoding import encode
     from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
 
     result = run_compare_models(reports, metric, page)
@@ -67,8 +66,8 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
 
 def _show_changes(comparison: "ReportChanges") -> None:
-    from ptq_cli.cli.shown.terminal.output import print_table, say
-    from ptq_cli.report.text.compare_summary import (
+    from ptq_cli.cli.terminal.output import print_table, say
+    from ptq_cli.report.text.summary import (
         change_table,
         difference_table,
         latency_line,
@@ -93,8 +92,8 @@ def _show_changes(comparison: "ReportChanges") -> None:
 
 
 def _show_models(found: "TradeOffs") -> None:
-    from ptq_cli.cli.shown.terminal.output import print_table, say
-    from ptq_cli.report.text.trade_off_table import BEST, trade_off_table
+    from ptq_cli.cli.terminal.output import print_table, say
+    from ptq_cli.report.text.tables import BEST, trade_off_table
 
     for note in found.notes:
         say(f"note: {note}")

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.completion import complete_names, documents
-from ptq_cli.cli.options.global_options import TALK
-from ptq_cli.cli.options.shared_options import PATH, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
+from ptq_cli.cli.options.shared_options import PATH, TALK, complete_names, documents, take
 
 RECIPE = "ptq.toml"
 
@@ -32,8 +30,8 @@ def command(document: tuple[str, ...], output: Path | None) -> None:
     Without a name, all names are listed. The schema of a file allows no other keys than those of its
     format version; that of a command allows more keys, because later versions may add some.
     """
-    from ptq_cli.cli.shown.terminal.output import say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
+    from ptq_cli.cli.terminal.output import say
+    from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.core.errors import UsageError
     from ptq_cli.core.files import write_text
 
@@ -51,10 +49,10 @@ def command(document: tuple[str, ...], output: Path | None) -> None:
 
 
 def _schema(name: str) -> str:
-    from ptq_cli.cli.shown.documents.document_registry import COMMANDS, FILES
-    from ptq_cli.core.documents.json_schema import document_schema, file_schema
+    from ptq_cli.cli.documents.document_registry import COMMANDS, FILES
+    from ptq_cli.core.json_schema import document_schema, file_schema
     from ptq_cli.core.known_names import require_known
-    from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
+    from ptq_cli.pipeline.recipes import recipe_schema
 
     require_known("document", name, documents())
     if name == RECIPE:

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options import completion
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME, SHARD, TEXT
 from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, THUMBNAILS
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.shared_options import (
     ACCURACY_LEVEL,
+    GLOBALS,
     PATH,
     RECIPES,
     RUN,
@@ -98,13 +98,12 @@ def command(
     """
     from ptq_cli.cli.shown.folder_lines import show_folder_reports
     from ptq_cli.cli.shown.report_lines import show_reports, show_shard
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
-    from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluations
-    from ptq_cli.pipeline.evaluation.run_evaluation_shard import run_evaluation_shard
-    from ptq_cli.pipeline.folders.run_evaluate_folder import require_sole, run_evaluate_folder
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluation_shard, run_evaluations
+    from ptq_cli.pipeline.folders.run_quantize_folder import require_sole, run_evaluate_folder
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     named = [*([quantized_model] if quantized_model is not None else []), *models]

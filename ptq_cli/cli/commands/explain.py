@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.global_options import GLOBALS
+from ptq_cli.cli.help_sections import SectionCommand, argument
 from ptq_cli.cli.options.quantization_options import AMAX
-from ptq_cli.cli.options.shared_options import PLOT, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.shown.documents.calibration_documents import (
+    from ptq_cli.cli.documents.calibration_documents import (
         DecidedChannelsDocument,
         ExplanationDocument,
         NodeDocument,
     )
-    from ptq_cli.pipeline.views.calibration_view import TensorView
-    from ptq_cli.pipeline.views.explain_tensor import Explanation, NodeView
+    from ptq_cli.pipeline.views.calibration_view import Explanation, NodeView, TensorView
 
 
 @click.command(
@@ -46,19 +44,19 @@ def command(
     TENSOR is a name from ptq calibration show, or the name of the layer that computes the tensor. The errors
     come from rounding and clipping. They are estimated from the histogram; no model is run.
     """
-    from ptq_cli.cli.shown.terminal.output import print_json
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
-    from ptq_cli.pipeline.views.explain_tensor import explain_tensor
+    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.views.calibration_view import explain_tensor
 
     if plot is not None:
-        from ptq_cli.pipeline.views.histogram_plot import require_plot
+        from ptq_cli.pipeline.views.calibration_view import require_plot
 
         require_plot(plot)
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     found = explain_tensor(request, RunDirectory(run), tensor)
     if plot is not None:
-        from ptq_cli.pipeline.views.histogram_plot import write_plot
+        from ptq_cli.pipeline.views.calibration_view import write_plot
 
         write_plot(found.tensor, plot)
     if as_json:
@@ -68,12 +66,12 @@ def command(
 
 
 def _print(found: "Explanation", plot: Path | None) -> None:
-    from ptq_cli.cli.shown.drawings.histogram_drawing import draw_histogram
-    from ptq_cli.cli.shown.tensor_tables import listed, method_table, notes
-    from ptq_cli.cli.shown.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
-    from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
+    from ptq_cli.cli.shown.channel_tables import listed, method_table, notes
+    from ptq_cli.cli.shown.drawings import draw_histogram
+    from ptq_cli.cli.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
+    from ptq_cli.cli.terminal.phrases import counted, shown_path
     from ptq_cli.pipeline.views.calibration_view import shown_name
-    from ptq_cli.report.text.numbers import format_range, format_share
+    from ptq_cli.report.text.tables import format_range, format_share
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"
@@ -110,7 +108,7 @@ def _print(found: "Explanation", plot: Path | None) -> None:
 
 def _print_channels(tensor: "TensorView", target: str) -> None:
     from ptq_cli.cli.shown.channel_tables import channel_lines, channel_table
-    from ptq_cli.cli.shown.terminal.output import PIPE_WIDTH, print_table, say
+    from ptq_cli.cli.terminal.output import PIPE_WIDTH, print_table, say
 
     if tensor.channels is None:
         return
@@ -130,8 +128,7 @@ def _node(node: "NodeView") -> str:
 
 
 def _values(found: "Explanation", plot: Path | None) -> "ExplanationDocument":
-    from ptq_cli.cli.shown.channel_tables import decided_values
-    from ptq_cli.cli.shown.tensor_tables import tensor_values
+    from ptq_cli.cli.shown.channel_tables import decided_values, tensor_values
 
     view = found.tensor.channels
     channels = cast("DecidedChannelsDocument | None", decided_values(view) if view is not None else None)

@@ -5,11 +5,9 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import MAX_MEMORY
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
     FLOAT_TYPE,
@@ -19,7 +17,16 @@ from ptq_cli.cli.options.quantization_options import (
     RECOVER,
     RUNTIME_OPERATORS,
 )
-from ptq_cli.cli.options.shared_options import OUTPUT, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    OUTPUT,
+    RECIPES,
+    RUN,
+    THREADS,
+    complete_names,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -95,13 +102,12 @@ def command(
     """
     from ptq_cli.cli.shown.export_lines import export_values, print_export
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
-    from ptq_cli.cli.shown.terminal.output import print_json, tell
-    from ptq_cli.cli.shown.terminal.phrases import next_step
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
+    from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result
+    from ptq_cli.cli.terminal.phrases import next_step
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.exporting.run_export import run_export
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:

@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand, argument
+from ptq_cli.cli.help_sections import SectionCommand, argument
 from ptq_cli.cli.options.gate_options import GATES
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, settings_from, take
 
 
 @click.command(
@@ -33,10 +32,9 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     value contains the limit, the measured value decides, and a note says so; with --strict the limit fails.
     """
     from ptq_cli.cli.shown.report_lines import print_gates, report_status
-    from ptq_cli.cli.shown.terminal.output import print_json
-    from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
-    from ptq_cli.pipeline.evaluation.run_gate import run_gate
-    from ptq_cli.recipe.sections.evaluation_sections import GateSettings
+    from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
+    from ptq_cli.pipeline.evaluation.run_compare import run_gate
+    from ptq_cli.recipe.sections import GateSettings
     from ptq_cli.report.document.report_document import report_to_json
     from ptq_cli.report.text.markdown import gate_to_markdown
 

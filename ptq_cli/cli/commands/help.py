@@ -2,10 +2,8 @@
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options.completion import complete_commands
-from ptq_cli.cli.options.global_options import TALK
-from ptq_cli.cli.options.shared_options import take
+from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
+from ptq_cli.cli.options.shared_options import TALK, complete_commands, take
 from ptq_cli.core.errors import UsageError
 
 

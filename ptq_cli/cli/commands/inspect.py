@@ -5,12 +5,11 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import FLOAT_TYPE, OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
-from ptq_cli.cli.options.shared_options import RECIPES, TARGET, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, THREADS, settings_from, take
 
 
 @click.command(
@@ -70,9 +69,9 @@ def command(
     calibrated and nothing is written.
     """
     from ptq_cli.cli.shown.inspection_tree import inspection_values, print_inspection
-    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.inspection.run_inspect import run_inspect
-    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.resolve import Request
 
     result = run_inspect(
         Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help.help_sections import OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, take
+from ptq_cli.cli.help_sections import OWN, RUNNING, SectionCommand, argument, option
+from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
 
 DONE = 0
 
@@ -48,17 +47,17 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     evaluation would have written, in the run directory with the models. Without RUNS, the shards are those in
     the run directory. Limits are judged here: the command exits with status 3 if one fails.
     """
-    from ptq_cli.pipeline.evaluation.parts.found_shards import evaluated_run, holds_evaluation
-    from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
+    from ptq_cli.pipeline.evaluation.joined_shards import evaluated_run, holds_evaluation
+    from ptq_cli.pipeline.run_directory import DEFAULT_RUN
 
     inputs = runs or (run or DEFAULT_RUN,)
     if holds_evaluation(inputs):
         return _merge_evaluation(inputs, partial, run or evaluated_run(inputs).path, as_json)
     from ptq_cli.cli.shown.calibration_lines import merge_values, print_merge
-    from ptq_cli.cli.shown.terminal.output import print_json, tell
-    from ptq_cli.cli.shown.terminal.phrases import next_step
+    from ptq_cli.cli.terminal.output import print_json, tell
+    from ptq_cli.cli.terminal.phrases import next_step
     from ptq_cli.pipeline.calibration.run_merge import run_merge
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     merged = [RunDirectory(path) for path in runs]
     result = run_merge(merged, RunDirectory(run or DEFAULT_RUN), partial=partial)
@@ -73,10 +72,10 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
 
 def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
     from ptq_cli.cli.shown.report_lines import show_reports
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     if partial:
         raise UsageError(

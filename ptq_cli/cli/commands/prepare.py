@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.shown.documents.export_documents import PrepareDocument
+    from ptq_cli.cli.documents.export_documents import PrepareDocument
     from ptq_cli.pipeline.preparing.run_prepare import PrepareResult
 
 
@@ -50,11 +49,11 @@ def command(
 
     If MODEL is a folder, each float ONNX file in it is prepared, and written to another folder by its name.
     """
-    from ptq_cli.cli.shown.terminal.output import print_json
+    from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.folders.model_folder import names_folder
-    from ptq_cli.pipeline.folders.run_prepare_folder import run_prepare_folder
+    from ptq_cli.pipeline.folders.run_verify_folder import run_prepare_folder
     from ptq_cli.pipeline.preparing.run_prepare import run_prepare
-    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.resolve import Request
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if names_folder(request):
@@ -73,10 +72,9 @@ def command(
 
 
 def _print(result: "PrepareResult") -> None:
-    from ptq_cli.cli.shown.terminal.output import print_table, say
-    from ptq_cli.cli.shown.terminal.phrases import closeness, shown_path
-    from ptq_cli.cli.shown.terminal.printable import as_typed
-    from ptq_cli.models.preparing.passes.pass_registry import PASSES
+    from ptq_cli.cli.terminal.output import print_table, say
+    from ptq_cli.cli.terminal.phrases import as_typed, closeness, shown_path
+    from ptq_cli.models.preparing.passes.registry import PASSES
     from ptq_cli.report.text.summary import Table
 
     effects = {item.name: item.effect for item in PASSES}

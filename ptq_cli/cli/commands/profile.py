@@ -5,13 +5,19 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import RUNTIME_OPERATORS
-from ptq_cli.cli.options.shared_options import PATH, RECIPES, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    PATH,
+    RECIPES,
+    THREADS,
+    complete_names,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -56,12 +62,12 @@ def command(
     other values have another fastest placement. The machine should do nothing else meanwhile.
     """
     from ptq_cli.cli.shown.export_lines import latency_line
-    from ptq_cli.cli.shown.terminal.output import print_json, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.core.documents.json_values import encode
+    from ptq_cli.cli.terminal.output import print_json, say
+    from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.core.decoding import encode
     from ptq_cli.pipeline.exporting.run_profile import run_profile
-    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.resolve import Request
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:

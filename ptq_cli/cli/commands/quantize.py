@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import EVALUATION, OWN, SectionCommand, option
+from ptq_cli.cli.help_sections import EVALUATION, OWN, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
 from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, LATENCY, METRIC, THUMBNAILS
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
     FLOAT_TYPE,
@@ -18,10 +17,10 @@ from ptq_cli.cli.options.quantization_options import (
     RECOVER,
     RUNTIME_OPERATORS,
 )
-from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, PATH, SUFFIX, settings_from, take
+from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, GLOBALS, PATH, SUFFIX, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.resolve import Request
 
 
 @click.command(
@@ -83,12 +82,12 @@ def command(
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
     all files, or folders with a file of each model's name.
     """
-    from ptq_cli.cli.shown.quantization_lines import show_quantization
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.folders.file_suffix import refuse_suffix
+    from ptq_cli.cli.shown.folder_lines import show_quantization
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.pipeline.folders.data_of_files import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
@@ -122,9 +121,9 @@ def _quantize_folder(
     as_json: bool,
 ) -> int:
     from ptq_cli.cli.shown.folder_lines import show_folder
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     with shown_progress() as progress:
         result = run_quantize_folder(

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import PLOT, take
+from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
+from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options.gate_options import shown_value, take_drawn
+from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, complete_names, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
@@ -24,7 +22,7 @@ from ptq_cli.recipe.quantizer_families import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ptq_cli.cli.shown.documents.inspection_documents import (
+    from ptq_cli.cli.documents.inspection_documents import (
         ParameterDocument,
         QuantizerDocument,
         StaircaseDocument,
@@ -54,7 +52,7 @@ def command(context: click.Context, as_json: bool) -> None:
             raise UsageError("--json comes after the subcommand", hint="ptq quantizers show FAMILY --json")
         return
     if as_json:
-        from ptq_cli.cli.shown.terminal.output import print_json
+        from ptq_cli.cli.terminal.output import print_json
 
         print_json({"quantizers": [_family_values(family) for family in FAMILIES.values()]})
     else:
@@ -82,7 +80,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     found = find_family(family)
     if plot is not None:
-        from ptq_cli.pipeline.views.histogram_plot import require_plot
+        from ptq_cli.pipeline.views.calibration_view import require_plot
 
         require_plot(plot)
     from ptq_cli.pipeline.views.staircase import staircase_of
@@ -93,7 +91,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
         write_staircase(stairs, plot)
     if as_json:
-        from ptq_cli.cli.shown.terminal.output import print_json
+        from ptq_cli.cli.terminal.output import print_json
 
         print_json(_staircase_values(stairs, plot))
     else:
@@ -101,7 +99,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
 
 def _print_families() -> None:
-    from ptq_cli.cli.shown.terminal.output import print_table, say, tell
+    from ptq_cli.cli.terminal.output import print_table, say, tell
     from ptq_cli.report.text.summary import Table
 
     rows = tuple(
@@ -129,9 +127,9 @@ def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
 
 
 def _print_staircase(stairs: "Staircase", plot: Path | None) -> None:
-    from ptq_cli.cli.shown.drawings.staircase_drawing import draw_staircase
-    from ptq_cli.cli.shown.terminal.output import PIPE_WIDTH, say
-    from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
+    from ptq_cli.cli.shown.drawings import draw_staircase
+    from ptq_cli.cli.terminal.output import PIPE_WIDTH, say
+    from ptq_cli.cli.terminal.phrases import counted, shown_path
 
     settings = ", ".join(f"{name} {shown_value(value)}" for name, value in stairs.settings.items())
     say(f"{stairs.family.name}: {stairs.family.meaning}")

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, OWN, SectionCommand, SectionGroup, argument, option
-from ptq_cli.cli.options import completion
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, SectionGroup, argument, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
-from ptq_cli.cli.options.global_options import GLOBALS, TALK
-from ptq_cli.cli.options.shared_options import PATH, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.recipes.check_recipe import CheckedRecipe
-    from ptq_cli.pipeline.recipes.new_recipe import NewRecipe
+    from ptq_cli.pipeline.recipes import CheckedRecipe, NewRecipe
 
 DEFAULT_OUTPUT = "ptq.toml"
 
@@ -63,8 +61,8 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
     Every command that runs in the folder of ptq.toml reads it.
     """
-    from ptq_cli.pipeline.recipes.new_recipe import run_recipe_init
-    from ptq_cli.pipeline.run.resolve import Request
+    from ptq_cli.pipeline.recipes import run_recipe_init
+    from ptq_cli.pipeline.resolve import Request
 
     _show_new(
         run_recipe_init(Request(settings=settings_from(options), model=model), output, force=force),
@@ -73,8 +71,8 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
 
 def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
-    from ptq_cli.cli.shown.terminal.output import print_json, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
+    from ptq_cli.cli.terminal.output import print_json, say
+    from ptq_cli.cli.terminal.phrases import shown_path
 
     if as_json:
         unset = list(result.unset)
@@ -104,8 +102,8 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
     A recipe that names a model must name the data that quantizing it needs. Files and folders that it names
     and that are not there are listed; they are not errors.
     """
-    from ptq_cli.cli.shown.terminal.output import tell
-    from ptq_cli.pipeline.recipes.check_recipe import check_recipe_file
+    from ptq_cli.cli.terminal.output import tell
+    from ptq_cli.pipeline.recipes import check_recipe_file
 
     checked = [check_recipe_file(path) for path in file or (None,)]
     _show_checked(checked, as_json=as_json)
@@ -114,8 +112,8 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
-    from ptq_cli.cli.shown.terminal.output import print_json, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
+    from ptq_cli.cli.terminal.output import print_json, say
+    from ptq_cli.cli.terminal.phrases import shown_path
 
     if as_json:
         found = [
@@ -152,10 +150,10 @@ def schema(output: Path | None) -> None:
     With the comment "#:schema ptq.schema.json" at the top of a recipe, editors that know TOML (Taplo, Even
     Better TOML of VS Code) complete its keys, show what they mean, and mark what is wrong.
     """
-    from ptq_cli.cli.shown.terminal.output import say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
+    from ptq_cli.cli.terminal.output import say
+    from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.core.files import write_text
-    from ptq_cli.pipeline.recipes.recipe_schema import recipe_schema
+    from ptq_cli.pipeline.recipes import recipe_schema
 
     if output is None:
         click.echo(recipe_schema(), nl=False)

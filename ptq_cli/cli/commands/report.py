@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help.help_sections import SectionCommand
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import RUN, take
+from ptq_cli.cli.help_sections import SectionCommand
+from ptq_cli.cli.options.shared_options import GLOBALS, RUN, take
 
 
 @click.command(
@@ -25,10 +24,10 @@ def command(run: Path, as_json: bool) -> None:
     ptq evaluate, ptq quantize and ptq analyze write the page themselves. Use this command for a run directory
     from another machine, or for a page that an earlier version of ptq wrote.
     """
-    from ptq_cli.cli.shown.terminal.output import print_json, say
-    from ptq_cli.cli.shown.terminal.phrases import shown_path
-    from ptq_cli.pipeline.evaluation.written.run_page import run_page
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.cli.terminal.output import print_json, say
+    from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.pipeline.evaluation.run_page import run_page
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     result = run_page(RunDirectory(run))
     if as_json:

@@ -5,12 +5,11 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import EVALUATION, OWN, SectionCommand, option
+from ptq_cli.cli.help_sections import EVALUATION, OWN, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
 from ptq_cli.cli.options.gate_options import EVALUATION_DATA, LATENCY, METRIC
-from ptq_cli.cli.options.global_options import GLOBALS
 from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
-from ptq_cli.cli.options.shared_options import OUTPUT, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, settings_from, take
 
 
 @click.command(
@@ -66,10 +65,10 @@ def command(
     Under torchrun several processes share the samples of each measurement; the result is the same, byte for
     byte. They continue nothing.
     """
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
-    from ptq_cli.cli.shown.tuning_lines import show_tuning
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.cli.shown.folder_lines import show_tuning
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
     from ptq_cli.pipeline.tuning.run_tune import run_tune
 

@@ -5,13 +5,20 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES, TEXT
 from ptq_cli.cli.options.gate_options import PORTABLE
-from ptq_cli.cli.options.global_options import GLOBALS
-from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    ACCURACY_LEVEL,
+    GLOBALS,
+    RECIPES,
+    RUN,
+    THREADS,
+    complete_names,
+    settings_from,
+    take,
+)
 
 
 @click.command(
@@ -103,13 +110,13 @@ def command(
     If MODEL is a folder, each quantized ONNX file in it is checked.
     """
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
-    from ptq_cli.cli.shown.terminal.output import print_json
-    from ptq_cli.cli.shown.terminal.progress_bar import shown_progress
     from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
+    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
     from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
-    from ptq_cli.pipeline.run.resolve import Request
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)

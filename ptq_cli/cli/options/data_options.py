@@ -1,10 +1,9 @@
 """Options about the model and the data that run through it."""
 
-from ptq_cli.cli.help.help_sections import DATA, MODEL, RANGES, RUNNING, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import DATA, MODEL, RANGES, RUNNING, argument, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.option_values import NumberList
-from ptq_cli.cli.options.shared_options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS
+from ptq_cli.cli.options.shared_options import DEVICE, PATH, RECIPES, RUN, TARGET, THREADS, complete_names
 
 MODEL_ARGUMENT = argument("model", required=False, type=PATH)
 INPUT = option(

@@ -2,12 +2,11 @@
 
 import click
 
-from ptq_cli.cli.help.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.help_sections import ACTIVATIONS, LAYERS, RANGES, WEIGHTS, option
+from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.option_values import NameList
-from ptq_cli.cli.options.shared_options import SERVE_BATCH
-from ptq_cli.recipe.sections.quantization_sections import FLOAT_TYPES
+from ptq_cli.cli.options.shared_options import SERVE_BATCH, complete_names
+from ptq_cli.recipe.sections import FLOAT_TYPES
 
 AMAX = (
     option(

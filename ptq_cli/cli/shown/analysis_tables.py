@@ -5,10 +5,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptq_cli.cli.shown.terminal.output import UNKNOWN, print_table, say
-from ptq_cli.cli.shown.terminal.phrases import counted
-from ptq_cli.cli.shown.terminal.printable import as_typed
-from ptq_cli.pipeline.run.run_directory import DEFAULT_RUN
+from ptq_cli.cli.terminal.output import UNKNOWN, print_table, say
+from ptq_cli.cli.terminal.phrases import as_typed, counted
+from ptq_cli.pipeline.run_directory import DEFAULT_RUN
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary
 from ptq_cli.report.analysis.causes import percent
 from ptq_cli.report.analysis.judge import SQNR

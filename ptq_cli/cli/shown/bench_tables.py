@@ -5,20 +5,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.cli.shown.terminal.output import print_table, say
-from ptq_cli.cli.shown.terminal.printable import as_typed
-from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
-from ptq_cli.latency.operator_summary import OperatorSummary, by_operator, growth
-from ptq_cli.latency.operator_times import NodeTime
+from ptq_cli.cli.terminal.output import print_table, say, warn_of_result
+from ptq_cli.cli.terminal.phrases import as_typed
+from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, growth
 from ptq_cli.pipeline.inspection.benched_models import shown_names
 from ptq_cli.pipeline.inspection.run_bench import BenchResult, BenchScenario
-from ptq_cli.report.evaluation.speed.bench_document import Bench, bench_values, timed_scenario
-from ptq_cli.report.evaluation.speed.latency import LatencyComparison
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.evaluation.bench_document import Bench, bench_values, timed_scenario
+from ptq_cli.report.evaluation.latency import LatencyComparison
+from ptq_cli.report.interval import Interval
 from ptq_cli.report.text.latency_doubts import described, latency_doubts
-from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.report.text.result_warnings import saturation_warnings
 from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.tables import format_latency
 
 HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
 NUMBERS = tuple(range(1, len(HEADER)))

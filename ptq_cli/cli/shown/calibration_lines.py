@@ -4,22 +4,22 @@ import shlex
 from typing import TYPE_CHECKING, cast
 
 from ptq_cli.cli.shown.recovery_lines import refused_lines
-from ptq_cli.cli.shown.terminal.output import detail, say
-from ptq_cli.cli.shown.terminal.phrases import closeness, counted, next_step, shown_path
+from ptq_cli.cli.terminal.output import detail, say
+from ptq_cli.cli.terminal.phrases import closeness, counted, next_step, shown_path
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.shown.documents.calibration_documents import (
+    from ptq_cli.cli.documents.calibration_documents import (
         CalibrationDocument,
         MergeDocument,
         MomentsDocument,
         NonFiniteDocument,
         RescalingDocument,
     )
-    from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
-    from ptq_cli.pipeline.calibration.calibration_result import CalibrationResult
+    from ptq_cli.collectors.tensor_statistics import NonFinite
+    from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
     from ptq_cli.pipeline.exporting.run_moments import MomentsResult
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
 
 def print_calibration(result: "CalibrationResult") -> None:
@@ -52,7 +52,7 @@ def nonfinite_counts(nonfinite: "NonFinite") -> str:
     """Write how many values were not finite.
 
     Example:
-        >>> from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+        >>> from ptq_cli.collectors.tensor_statistics import NonFinite
         >>> nonfinite_counts(NonFinite(nan=1200, negative=1))
         '1,200 NaN and 1 -Inf'
     """

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ptq_cli.cli.shown.recovery_lines import export_recovery_lines, ranges_values, recovery_values
-from ptq_cli.cli.shown.terminal.output import detail, say
-from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
-from ptq_cli.core.short_numbers import format_bytes
-from ptq_cli.report.text.numbers import format_latency
+from ptq_cli.cli.terminal.output import detail, say
+from ptq_cli.cli.terminal.phrases import counted, shown_path
+from ptq_cli.core.words import format_bytes
 from ptq_cli.report.text.summary import share_of_float
+from ptq_cli.report.text.tables import format_latency
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.shown.documents.export_documents import ExportedModelDocument, PreferenceDocument
-    from ptq_cli.pipeline.exporting.export_result import ExportResult
-    from ptq_cli.pipeline.exporting.placing.latency_preference import LatencyPreference
+    from ptq_cli.cli.documents.export_documents import ExportedModelDocument, PreferenceDocument
+    from ptq_cli.pipeline.exporting.run_export import ExportResult
+    from ptq_cli.pipeline.placing.latency_preference import LatencyPreference
     from ptq_cli.plan.sites import Plan
-    from ptq_cli.runtime.engines.engine import KernelCounts
+    from ptq_cli.runtime.engine import KernelCounts
 
 
 def print_export(result: "ExportResult") -> None:
@@ -29,7 +29,7 @@ def print_export(result: "ExportResult") -> None:
 
 def print_quantized(result: "ExportResult") -> None:
     """Print what was quantized and how."""
-    from ptq_cli.pipeline.exporting.file_metadata import quantizer_line
+    from ptq_cli.pipeline.exporting.exported_file import quantizer_line
 
     detail(quantized_line(result))
     if result.latency is not None:

@@ -1,29 +1,74 @@
 """What was made of a folder: lines for each file, and a summary."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.calibration_lines import print_calibration
-from ptq_cli.cli.shown.export_lines import print_quantized
-from ptq_cli.cli.shown.quantization_lines import print_judgement, quantization_values
+from ptq_cli.cli.shown.calibration_lines import calibration_values, print_calibration
+from ptq_cli.cli.shown.export_lines import export_values, print_export, print_quantized
+from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
 from ptq_cli.cli.shown.report_lines import (
     DONE,
     GATE_MISSED,
     add_report_to_step_summary,
     exit_status,
     print_evaluation,
+    print_speed,
     report_values,
 )
-from ptq_cli.cli.shown.terminal.output import detail, print_json, print_table, say
-from ptq_cli.cli.shown.terminal.phrases import counted, shown_path
-from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.cli.terminal.output import detail, is_quiet, print_json, print_table, say, tell, warn_of_result
+from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
+from ptq_cli.core.decoding import encode
+from ptq_cli.core.process import interrupt_status
+from ptq_cli.core.words import format_bytes
+from ptq_cli.report.document.measurement import ladder_to_json
 from ptq_cli.report.text.summary import Table, share_of_float
+from ptq_cli.report.text.tables import ladder_table, verdict_of
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
-    from ptq_cli.pipeline.folders.folder_result import FolderResult, QuantizedFolderFile
+    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+    from ptq_cli.pipeline.folders.run_quantize_folder import FolderResult, QuantizedFolderFile
     from ptq_cli.pipeline.run_quantize import QuantizationResult
+    from ptq_cli.pipeline.tuning.run_tune import TuneResult
+
+
+# How a quantization is shown, from calibration to report: lines for a person, values for ``--json``.
+
+
+def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
+    """Print what was quantized, and return the status to exit with."""
+    add_report_to_step_summary(result.evaluation)
+    warn_of_outliers(result.export.outliers)
+    if as_json:
+        print_json(quantization_values(result))
+    else:
+        print_calibration(result.calibration)
+        print_export(result.export)
+        print_judgement(result)
+        if result.evaluation is None:
+            command = "ptq evaluate" if result.has_evaluation_data else "ptq evaluate --eval-data PATH"
+            tell(next_step(command, result.calibration.run, result.export.output))
+    return exit_status(result.evaluation)
+
+
+def print_judgement(result: "QuantizationResult") -> None:
+    """Print the report, or how fast the model is if it was not evaluated, and the warnings."""
+    if result.evaluation is not None:
+        print_evaluation(result.evaluation)
+        return
+    print_speed(result.times)
+    warn_of_result((*result.export.warnings, *result.times.warnings))
+
+
+def quantization_values(result: "QuantizationResult") -> dict[str, Any]:
+    """Return what was quantized, for JSON."""
+    return {
+        "calibration": calibration_values(result.calibration),
+        "export": export_values(result.export),
+        "report": report_values(result.evaluation),
+        "times": encode(result.times),
+    }
 
 
 def show_folder(result: "FolderResult", *, as_json: bool) -> int:
@@ -100,3 +145,68 @@ def folder_values(result: "FolderResult") -> dict[str, Any]:
         nothing = dict.fromkeys(("calibration", "export", "report", "times"))
         found.update(nothing if item.result is None else quantization_values(item.result))
     return values
+
+
+# What a tuning tried and chose, in lines for a person and values for ``--json``.
+
+
+MOST_NAMES = 8
+
+
+def show_tuning(result: "TuneResult", *, as_json: bool) -> int:
+    """Print what was tried and chosen, and return the status to exit with."""
+    add_report_to_step_summary(result.evaluation)
+    if as_json:
+        print_json({**tuning_values(result), "report": report_values(result.evaluation)})
+    else:
+        print_tuning(result)
+        if result.evaluation is not None:
+            print_evaluation(result.evaluation)
+    return tuning_status(result)
+
+
+def print_tuning(result: "TuneResult") -> None:
+    """Print the ladder, the verdict, and what was written."""
+    ladder = result.ladder
+    table = ladder_table(ladder)
+    if not is_quiet():
+        print_table(table, right=tuple(range(1, len(table.header) - 1)))
+    say(verdict_of(ladder))
+    for line in ladder.advice:
+        detail(f"what it would take: {line}")
+    best = ladder.best
+    for what, names in (
+        ("in 16 bits", best.in_16_bits),
+        ("dynamic", best.dynamic),
+        ("weight-only", best.weights_alone),
+        ("in float", best.in_float),
+    ):
+        if names:
+            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+            detail(f"{what}: {', '.join(names[:MOST_NAMES])}{more}")
+    if ladder.untried:
+        detail(ladder.untried)
+    if result.interrupted:
+        say("interrupted: the best so far was written, and the same command continues")
+    share = share_of_float(result.bytes, result.float_bytes)
+    say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+    detail(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
+
+
+def tuning_values(result: "TuneResult") -> dict[str, Any]:
+    """Return what was tried and chosen, for JSON."""
+    return {
+        "run": str(result.run.path),
+        "output": str(result.output),
+        "bytes": result.bytes,
+        "float_bytes": result.float_bytes,
+        "interrupted": result.interrupted,
+        "ladder": json.loads(ladder_to_json(result.ladder)),
+    }
+
+
+def tuning_status(result: "TuneResult") -> int:
+    """Return 130 or 143 if it was interrupted, 3 if the budget or a gate was missed, otherwise 0."""
+    if result.interrupted:
+        return interrupt_status()
+    return exit_status(result.evaluation) if result.ladder.met else GATE_MISSED

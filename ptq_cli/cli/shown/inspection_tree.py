@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from ptq_cli.cli.shown.documents.inspection_documents import InputDocument, InspectDocument
-from ptq_cli.cli.shown.terminal.output import print_table, say
-from ptq_cli.core.short_numbers import format_count
+from ptq_cli.cli.documents.inspection_documents import InputDocument, InspectDocument
+from ptq_cli.cli.terminal.output import print_table, say
 from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.core.words import format_count
 from ptq_cli.pipeline.inspection.run_inspect import Inspection
 from ptq_cli.report.text.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
-from ptq_cli.report.text.numbers import format_share
 from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.tables import format_share
 
 MOST_REASONS = 20
 MOST_UNKNOWN = 5

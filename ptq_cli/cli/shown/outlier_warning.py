@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ptq_cli.cli.shown.terminal.output import warn
+from ptq_cli.cli.terminal.output import warn
 
 NAMED = 2
 """Most further weights that the warning names."""

@@ -7,10 +7,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.shown.documents.export_documents import RangesDocument, RecoveryDocument
-    from ptq_cli.pipeline.exporting.export_result import ExportResult
-    from ptq_cli.pipeline.exporting.recovering.ranges_by_effect import RangesByEffect
-    from ptq_cli.pipeline.exporting.recovering.recovery_effects import LayerRecovery, Recovery, RungEffect
+    from ptq_cli.cli.documents.export_documents import RangesDocument, RecoveryDocument
+    from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
+    from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
+    from ptq_cli.pipeline.exporting.run_export import ExportResult
 
 MOST_NAMES = 3
 
@@ -27,8 +27,8 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
     """Yield what each rung recovered, and what it did not.
 
     Example:
-        >>> from ptq_cli.pipeline.exporting.recovering.recovery_effects import LayerRecovery, Recovery
-        >>> from ptq_cli.pipeline.exporting.recovering.recovery_effects import RungEffect
+        >>> from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery
+        >>> from ptq_cli.pipeline.exporting.recovery_effects import RungEffect
         >>> effect = RungEffect(
         ...     rung="round",
         ...     changed=True,
@@ -84,7 +84,7 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     """Say what was chosen by its effect.
 
     Example:
-        >>> from ptq_cli.pipeline.exporting.recovering.ranges_by_effect import RangesByEffect
+        >>> from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
         >>> found = RangesByEffect(
         ...     kept=True,
         ...     before=12.0,

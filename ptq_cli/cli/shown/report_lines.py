@@ -5,17 +5,20 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ptq_cli.cli.shown.terminal.output import detail, print_json, print_table, say, tell
-from ptq_cli.cli.shown.terminal.phrases import counted, next_step, shown_path
-from ptq_cli.cli.shown.terminal.quiet_flag import is_quiet
-from ptq_cli.cli.shown.terminal.step_summary import add_to_step_summary
-from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
+from ptq_cli.cli.terminal.output import (
+    add_to_step_summary,
+    detail,
+    is_quiet,
+    print_json,
+    print_table,
+    say,
+    tell,
+    warn_of_result,
+)
+from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
+from ptq_cli.report.document.gate_result import Times
 from ptq_cli.report.document.report_document import Report, report_to_json
-from ptq_cli.report.document.times import Times
-from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
-from ptq_cli.report.text.markdown import report_to_markdown
-from ptq_cli.report.text.several import several_tables
-from ptq_cli.report.text.speed_lines import speed_lines
+from ptq_cli.report.text.markdown import doubt_lines, gate_table, report_to_markdown
 from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
@@ -24,14 +27,17 @@ from ptq_cli.report.text.summary import (
     no_interval_lines,
     placement_line,
     saturation_lines,
+    several_tables,
     size_table,
     verdict_line,
 )
+from ptq_cli.report.text.tables import speed_lines
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.evaluation.run_evaluation_shard import EvaluationShardResult
-    from ptq_cli.pipeline.evaluation.written.made_reports import EvaluationResult
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+    from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationShardResult
+    from ptq_cli.pipeline.run_directory import RunDirectory
+
 
 DONE = 0
 GATE_MISSED = 3

@@ -8,22 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.cli.shown.terminal.output import print_table, say, tell
-from ptq_cli.cli.shown.terminal.phrases import counted
-from ptq_cli.cli.shown.terminal.printable import as_typed
-from ptq_cli.cli.shown.terminal.warning_lines import warn_of_result
-from ptq_cli.core.short_numbers import format_count
+from ptq_cli.cli.terminal.output import print_table, say, tell, warn_of_result
+from ptq_cli.cli.terminal.phrases import as_typed, counted
+from ptq_cli.core.words import format_count
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
-from ptq_cli.report.proof.verification import (
-    KernelComparison,
-    KernelDifference,
-    OutputDifference,
-    Verification,
-)
-from ptq_cli.report.text.numbers import format_decibels, format_number, format_share
+from ptq_cli.report.proof import KernelComparison, KernelDifference, OutputDifference, Verification
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
 from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.tables import format_decibels, format_number, format_share
 
 MOST_ROWS = 20
 MOST_UNKNOWN = 5

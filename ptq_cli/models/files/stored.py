@@ -6,26 +6,35 @@ external data), which is mapped into memory and never read as a whole.
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx_ir.passes.common import CheckerPass
 
-from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.errors import InvalidOnnxError, OutputFileError, first_line
 from ptq_cli.core.files import Content, PartialFolder
 from ptq_cli.core.read_files import hash_file
-from ptq_cli.models.converting.opset import name_default_domain
-from ptq_cli.models.files.constants_file import ConstantsFile, cannot_write
-from ptq_cli.models.files.external_data import external_files, require_external_data
-from ptq_cli.models.files.mapped_constants import moved_tensor, release_tensor
+from ptq_cli.models.files.mapped_constants import (
+    ALIGNMENT,
+    ConstantsFile,
+    cannot_write,
+    moved_tensor,
+    release_tensor,
+    restore_turned,
+    turned_tables,
+    with_transposes,
+    write_tensor,
+)
 from ptq_cli.models.files.message_text import require_text
-from ptq_cli.models.files.possible_sizes import require_possible_sizes
-from ptq_cli.models.files.turned_tables import restore_turned, turned_tables, with_transposes
+from ptq_cli.models.files.possible_sizes import external_files, require_external_data, require_possible_sizes
+from ptq_cli.models.opset import name_default_domain
 
 LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
@@ -265,3 +274,140 @@ def constants_of(model: ir.Model) -> Iterator[ir.Value]:
 def _is_moved(tensor: ir.TensorProtocol) -> bool:
     large = lies_apart(tensor.nbytes) and tensor.dtype != ir.DataType.STRING
     return large or isinstance(tensor, ir.ExternalTensor)
+
+
+# ONNX's checker, asked about a model as its files will hold it.
+
+
+CHECKED_NAME = "checked.onnx"
+CHECKED_WHOLE = 2**28
+"""Bytes; of a larger graph the checker is shown no more than type and shape of its large constants."""
+
+
+def check_stored(stored: StoredModel, model: ir.Model, what: str) -> None:
+    """Run the ONNX checker with full checks on what ``store_model`` returned.
+
+    Args:
+        stored: of a model with constants in a file, the checker looks whether they are where the graph says.
+        model: that it was made of.
+        what: the model's name in messages.
+
+    Raises:
+        InvalidOnnxError: the checker does not accept it.
+        OutputFileError: the graph cannot be written beside its constants, where the checker looks for them.
+    """
+    try:
+        if stored.folder is not None and stored.data:
+            _check_beside_data(stored, stored.folder)
+        elif len(stored.content) > CHECKED_WHOLE:
+            CheckerPass(full_check=True)(model)
+        else:
+            onnx.checker.check_model(stored.content, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise InvalidOnnxError(
+            f"'{what}' fails the ONNX checker: {first_line(error)}", hint="export it again"
+        ) from error
+
+
+def _check_beside_data(stored: StoredModel, folder: Path) -> None:
+    path = folder / CHECKED_NAME
+    try:
+        path.write_bytes(stored.content)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    onnx.checker.check_model(str(path), full_check=True)
+    path.unlink()
+
+
+# Constants that several models hold are stored once, in a file that all of them read.
+
+
+SMALLEST_SHARED = 1 << 10
+"""Bytes; ONNX Runtime infers shapes from smaller constants, which stay in the graphs."""
+LINE = 64
+"""A line of a processor's cache, for what is smaller than a page."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedConstants:
+    """Models whose large constants lie in one file.
+
+    Attributes:
+        models: graphs that read it, in the order in which they were given.
+        shared: number of constants that more than one model reads.
+        saved: bytes that copies of these would take.
+    """
+
+    models: tuple[StoredModel, ...]
+    shared: int
+    saved: int
+
+
+def share_constants(models: Sequence[StoredModel], folder: Path, name: str) -> SharedConstants:
+    """Return models with their large constants in one file, each content once.
+
+    Args:
+        models: as their files would hold them.
+        folder: where the graphs and the file will lie; until then it is in a folder of its own there.
+        name: of the file.
+
+    Raises:
+        OutputFileError: the file cannot be written.
+    """
+    keeper = PartialFolder(folder, name)
+    path = keeper.path / name
+    pool = _Pool(path)
+    graphs = [model.load() for model in models]
+    try:
+        with path.open("wb") as stream:
+            for number, graph in enumerate(graphs):
+                turned = turned_tables(graph.graph)
+                for value in constants_of(graph):
+                    if value.name not in turned:
+                        pool.add(value, number, stream)
+    except OSError as error:
+        keeper.remove()
+        raise cannot_write(folder / name, error) from error
+    contents = [serialize(graph).content for graph in graphs]
+    stored = [
+        StoredModel(content=content, data=(path,), folder=keeper.path, keeper=keeper) for content in contents
+    ]
+    several = [item for item in pool.readers.values() if len(item) > 1]
+    saved = sum(pool.sizes[key] * (len(item) - 1) for key, item in pool.readers.items())
+    return SharedConstants(models=tuple(stored), shared=len(several), saved=saved)
+
+
+class _Pool:
+    """The constants in a file, by their content."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[bytes, tuple[int, int]] = {}
+        self.readers: dict[bytes, set[int]] = {}
+        self.sizes: dict[bytes, int] = {}
+
+    def add(self, value: ir.Value, reader: int, stream: BinaryIO) -> None:
+        """Let a value read its constant from the file, where it is written if it is large and not there."""
+        tensor = value.const_value
+        if tensor is None or tensor.nbytes < SMALLEST_SHARED or tensor.dtype == ir.DataType.STRING:
+            return
+        content = hashlib.sha256(f"{tensor.dtype} {tensor.shape}".encode())
+        content.update(tensor.tobytes())
+        key = content.digest()
+        if key not in self._places:
+            stream.write(bytes(-stream.tell() % (ALIGNMENT if tensor.nbytes >= ALIGNMENT else LINE)))
+            offset = stream.tell()
+            write_tensor(tensor, stream)
+            self._places[key] = offset, stream.tell() - offset
+            self.sizes[key] = stream.tell() - offset
+        self.readers.setdefault(key, set()).add(reader)
+        shape = ir.Shape(tensor.shape.numpy())
+        value.const_value = ir.ExternalTensor(
+            self._path.name,
+            *self._places[key],
+            tensor.dtype,
+            shape=shape,
+            name=value.name or "",
+            base_dir=self._path.parent,
+        )
+        release_tensor(tensor)

@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import onnx_ir as ir
 
+from ptq_cli.core.errors import ModelFormatError
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.recipe.sections import ModelSettings
+
+if TYPE_CHECKING:
+    import torch
+
 
 Example = Mapping[str, Array]
 """A few samples by input name; the first axis of each array is the batch."""
@@ -70,3 +77,84 @@ class ModelSource(Protocol):
 
     def run(self, example: Example) -> list[Array] | None:
         """Return what the source's own framework computes, or None where ONNX is the source."""
+
+
+# Open a model file of any kind.
+
+
+def open_model(path: Path, settings: ModelSettings) -> ModelSource:
+    """Load a model file.
+
+    Args:
+        path: the file; its content tells what it is.
+        settings: architecture of a state dict, whether pickles are trusted, and the inputs that are fixed.
+
+    Raises:
+        InputFileError: the file is missing, a folder, or unreadable.
+        ModelFormatError: it is damaged or of no known kind.
+        PickleError: it needs unpickling, and is not trusted.
+        ArchitectureError: a state dict and its architecture do not fit.
+        EntryPointError: the architecture cannot be imported or called.
+        FixedInputError: an input that is fixed does not exist, or its value does not fit.
+        InvalidOnnxError: an ONNX model fails the checker.
+    """
+    file = SourceFile(path, detect_kind(path), sha256_file(path))
+    if file.kind is ModelKind.ONNX:
+        from ptq_cli.models.batch_axes import fix_inputs
+        from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx
+
+        model = load_onnx(path)
+        return OnnxSource(file, model, fix_inputs(model, settings.inputs, path.name))
+    return _open_torch(file, settings)
+
+
+def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
+    # PyTorch takes a second to import, and an ONNX model needs none of it.
+    from ptq_cli.models.loading.module_source import ModuleSource
+    from ptq_cli.models.loading.program_source import ProgramSource
+    from ptq_cli.models.loading.torchscript_source import TorchScriptSource
+
+    if file.kind is ModelKind.EXPORTED_PROGRAM:
+        program = _load_program(file.path, trusted=settings.trust_pickle)
+        return ProgramSource(file, program, settings.inputs)
+    if file.kind is ModelKind.TORCHSCRIPT:
+        return TorchScriptSource(file, _load_torchscript(file.path), values=settings.inputs)
+    from ptq_cli.models.loading.torch_checkpoint import load_checkpoint
+
+    return ModuleSource(file, load_checkpoint(file.path, file.kind, settings), values=settings.inputs)
+
+
+def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":
+    import torch
+
+    from ptq_cli.models.loading.torch_checkpoint import require_safe_archive
+    from ptq_cli.models.parity import quiet_exporter
+
+    if not trusted:
+        require_safe_archive(path)
+    try:
+        # An open stream: given a path, torch.export.load minds the file's name.
+        with quiet_exporter(), path.open("rb") as stream:
+            return torch.export.load(stream)
+    except Exception as error:
+        raise ModelFormatError(
+            f"'{path.name}' cannot be loaded as a torch.export archive: {type(error).__name__}",
+            hint=f"it may be damaged, or written by a PyTorch version other than {torch.__version__}",
+        ) from error
+
+
+def _load_torchscript(path: Path) -> "torch.jit.ScriptModule":
+    import torch
+
+    from ptq_cli.models.parity import quiet_exporter
+
+    try:
+        with quiet_exporter():
+            module: torch.jit.ScriptModule = torch.jit.load(  # type: ignore[no-untyped-call]
+                path, map_location="cpu"
+            )
+    except Exception as error:  # a damaged archive raises anything, IndexError too
+        raise ModelFormatError(
+            f"'{path.name}' cannot be loaded as TorchScript", hint="it may be damaged; save it again"
+        ) from error
+    return module.eval()

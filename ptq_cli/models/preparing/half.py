@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames
 
 FLOAT = ir.DataType.FLOAT
 HALVES = {ir.DataType.FLOAT16: "float16", ir.DataType.BFLOAT16: "bfloat16"}

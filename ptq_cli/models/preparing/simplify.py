@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
-from ptq_cli.models.converting.inline_functions import inline_functions
 from ptq_cli.models.files.mapped_constants import LAZY
 from ptq_cli.models.files.stored import is_large
-from ptq_cli.models.graph.fresh_names import FreshNames
-from ptq_cli.models.preparing.fold_known import fold_known
-from ptq_cli.models.preparing.fold_lazily import fold_lazily
-from ptq_cli.models.preparing.identities import drop_identities
-from ptq_cli.models.preparing.nested_outputs import own_nested_outputs
-from ptq_cli.models.preparing.rewriting.match import made_by
+from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.inlining import inline_functions
+from ptq_cli.models.preparing.fold_known import fold_known, fold_lazily
+from ptq_cli.models.preparing.layer_names import drop_identities, own_nested_outputs
+from ptq_cli.models.preparing.rewriting import made_by
 
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRule

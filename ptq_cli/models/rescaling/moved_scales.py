@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph.graph_reading import input_at, rank_of
-from ptq_cli.models.preparing.rewriting.match import array_of, scalar_of
+from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.models.preparing.rewriting import array_of, scalar_of
 from ptq_cli.models.rescaling.channel_ids import Ids
-from ptq_cli.models.rescaling.scale_trace import ScaleTrace, along, varies
+from ptq_cli.models.rescaling.scale_spaces import ScaleTrace, along, varies
 
 
 def unchanged(trace: ScaleTrace, node: ir.Node) -> Ids | None:

@@ -1,13 +1,133 @@
 """Channels that are made and read together, so that their factors are chosen together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import onnx_ir as ir
 
-from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Ids
-from ptq_cli.models.rescaling.scale_trace import ScaledLayer, ScaleTrace, along
+from ptq_cli.models.graph_reading import FreshNames, input_at, rank_of
+from ptq_cli.models.preparing.rewriting import floats_of, set_constant
+from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Factors, Ids
+
+# What is known of the channels of a graph while its nodes are read one after the other.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledConstant:
+    """A constant that is multiplied or divided by the factors of channels.
+
+    Attributes:
+        node, index: where it is read.
+        times: channels whose factors it is multiplied by.
+        over: channels whose factors it is divided by.
+
+    Shapes:
+        times, over: broadcast to the constant, or it to them.
+    """
+
+    node: ir.Node
+    index: int
+    times: Ids | None = None
+    over: Ids | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledLayer:
+    """A layer with a weight, or another node that makes channels.
+
+    Attributes:
+        node: the layer.
+        taken: the channel of each index that its weight is multiplied with; none of a normalization.
+        given: the channel of each of its outputs.
+        weight: which input its weight is; None of what has no matrix of weights.
+    """
+
+    node: ir.Node
+    taken: Ids
+    given: Ids
+    weight: int | None = 1
+
+
+class ScaleTrace:
+    """The channels of each value that was reached, and the constants that would take their factors.
+
+    Attributes:
+        channels: which of them share a factor.
+        constants: what takes the factors.
+        layers: what makes channels, in graph order.
+        tables: the matrices that Gathers look rows up in.
+    """
+
+    def __init__(self, tables: Sequence[ir.Value] = ()) -> None:
+        """Begin before the first node."""
+        self.tables = tables
+        self.channels = ChannelIds()
+        self.constants: list[ScaledConstant] = []
+        self.layers: list[ScaledLayer] = []
+        self._ids: dict[ir.Value, Ids] = {}
+
+    def of(self, value: ir.Value) -> Ids:
+        """Return the channels of a value; what is unknown stays as it is.
+
+        Shapes:
+            as many axes as the value has, each of its size or of 1.
+        """
+        if value in self._ids:
+            return self._ids[value]
+        return np.zeros((1,) * (rank_of(value) or 0), np.int64)
+
+    def note(self, value: ir.Value, ids: Ids) -> None:
+        """Say what the channels of a value are, or fix them where its number of axes is unknown."""
+        if rank_of(value) == ids.ndim:
+            self._ids[value] = compact(ids)
+        else:
+            self.channels.fix(ids)
+
+    def values(self) -> Iterator[tuple[ir.Value, Ids]]:
+        """Yield the values that were reached, in graph order, with their channels."""
+        yield from self._ids.items()
+
+    def is_fixed(self, ids: Ids) -> bool:
+        """Tell whether none of the channels may have a factor."""
+        return not self.channels.roots(ids).any()
+
+
+def compact(ids: Ids) -> Ids:
+    """Return channels with axes of 1 where they do not vary.
+
+    Example:
+        >>> compact(np.array([[1, 1], [2, 2]])).tolist()
+        [[1], [2]]
+    """
+    for axis, size in enumerate(ids.shape):
+        first = ids.take([0], axis=axis) if size > 1 else ids
+        if size > 1 and np.array_equal(np.broadcast_to(first, ids.shape), ids):
+            ids = first
+    return ids
+
+
+def along(ids: Ids, axis: int, size: int) -> Ids | None:
+    """Return the channel of each index along one axis, or None if channels vary along others.
+
+    Shapes:
+        the result (size,).
+
+    Example:
+        >>> along(np.array([[[4]], [[5]]]), 0, 2).tolist(), along(np.array([[4, 5]]), 0, 3) is None
+        ([4, 5], True)
+    """
+    axis %= max(ids.ndim, 1)
+    if not ids.ndim or ids.shape[axis] not in (1, size) or ids.size != ids.shape[axis]:
+        return None
+    return np.broadcast_to(ids.reshape(-1), (size,))
+
+
+def varies(ids: Ids, axes: Sequence[int]) -> bool:
+    """Tell whether channels differ along one of some axes."""
+    return any(ids.shape[axis] != 1 for axis in axes)
+
 
 NO_CHANNEL = -1
 Item = TypeVar("Item")
@@ -131,3 +251,62 @@ def _only_axis(ids: Ids) -> int | None:
 def _places(roots: Ids, found: Ids) -> Ids:
     places = np.minimum(np.searchsorted(found, roots), len(found) - 1)
     return np.where(found[places] == roots, places, NO_CHANNEL)
+
+
+# Channels get factors: the constants that make them are multiplied, those that read them are divided.
+
+
+def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) -> int:
+    """Multiply channels where they are made and divide them where they are read; return how many constants.
+
+    Requires: ``trace`` is that of the graph as it is. Ensures: the outputs of the graph are what they were,
+    to rounding; no node was added.
+
+    Args:
+        graph: is changed in place.
+        trace: its channels.
+        factors: by a channel's root, what it is multiplied by; 1 where there is none.
+
+    Raises:
+        ValueError: a factor is not a positive number.
+
+    Example:
+        >>> import onnx
+        >>> text = '''<ir_version: 10, opset_import: ["": 17]>
+        ...     g (float[n,2] x) => (float[n,2] y) <float[2,2] a = {1,2,3,4}, float[2,2] b = {1,1,1,1}>
+        ...     { [up] h = MatMul(x, a) r = Relu(h) [down] y = MatMul(r, b) }'''
+        >>> from onnx_ir.passes.common import ShapeInferencePass
+        >>> from ptq_cli.models.rescaling.scale_rules import trace_scales
+        >>> model = ShapeInferencePass()(ir.from_proto(onnx.parser.parse_model(text))).model
+        >>> trace = trace_scales(model.graph)
+        >>> rescale(model.graph, trace, {int(trace.layers[0].given[1]): 4.0})
+        2
+        >>> [model.graph.initializers[name].const_value.numpy().tolist() for name in "ab"]
+        [[[1.0, 8.0], [3.0, 16.0]], [[1.0, 1.0], [0.25, 0.25]]]
+    """
+    if not all(0.0 < factor < np.inf for factor in factors.values()):
+        raise ValueError("a factor is a positive number")
+    table = np.ones(len(trace.channels))
+    for root, factor in factors.items():
+        table[root] = factor
+    names = FreshNames.of(graph)
+    return sum(_scale(item, trace, table, names) for item in trace.constants)
+
+
+def _scale(item: ScaledConstant, trace: ScaleTrace, table: Factors, names: FreshNames) -> bool:
+    value = input_at(item.node, item.index)
+    array = floats_of(value)
+    times, over = (_of(ids, trace, table) for ids in (item.times, item.over))
+    if value is None or array is None or (np.all(times == 1.0) and np.all(over == 1.0)):
+        return False
+    scaled = (array.astype(np.float64) * times / over).astype(array.dtype)
+    if scaled.shape != array.shape:  # A number for all becomes one for each channel, and no more than that.
+        for axis in range(scaled.ndim):
+            first = scaled.take([0], axis=axis)
+            scaled = first if np.array_equal(np.broadcast_to(first, scaled.shape), scaled) else scaled
+    set_constant(item.node, item.index, scaled, value.name or "", names)
+    return True
+
+
+def _of(ids: Ids | None, trace: ScaleTrace, table: Factors) -> Factors:
+    return table[trace.channels.roots(ids)] if ids is not None else np.ones(1)

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Generic
 
-from ptq_cli.collectors.artifact.calibration_file import Counted, Item, Provenance
-from ptq_cli.collectors.artifact.share import Share
+from ptq_cli.collectors.calibration_file import Counted, Item, Provenance
+from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, MomentsFileError, OutputFileError
 from ptq_cli.core.files import PARTIAL_SUFFIX
-from ptq_cli.core.work.schedule import Schedule
+from ptq_cli.core.progress import Schedule
 
 Tell = Callable[[str], None]
 NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"

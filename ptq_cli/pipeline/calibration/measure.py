@@ -5,37 +5,39 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.ahead import require_finite
+from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size, match_names
+from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.calibdata.finite import require_finite
-from ptq_cli.calibdata.input_names import match_names
-from ptq_cli.collectors.channel_collector import compile_channels
-from ptq_cli.collectors.histogram_collector import compile_kernel
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.calibration_file import Calibration, Provenance
+from ptq_cli.collectors.collector_registry import compile_channels
+from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.share import Share
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.core.work.progress import Progress, ProgressCallback
-from ptq_cli.models.graph.graph_reading import nested_values
-from ptq_cli.models.inputs.batch_axes import axis_notes
+from ptq_cli.models.batch_axes import axis_notes
+from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
-from ptq_cli.pipeline.calibration.counting.collect import CalibrationCheckpoints, collect
-from ptq_cli.pipeline.calibration.counting.count_batches import AfterBatch
-from ptq_cli.pipeline.calibration.counting.counting_on import counting_on
+from ptq_cli.pipeline.calibration.calibration_checkpoint import advance
 from ptq_cli.pipeline.calibration.open_forward import open_forward
+from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.counting.collect import CalibrationCheckpoints, collect
+from ptq_cli.pipeline.counting.count_batches import AfterBatch
+from ptq_cli.pipeline.counting.pieces_ahead import counting_on
 from ptq_cli.pipeline.preparing.float_model import FloatModel, axes_told, make_float_model, open_source
-from ptq_cli.pipeline.run.reading import no_data, open_data
-from ptq_cli.pipeline.run.resolve import Request, Resolved
+from ptq_cli.pipeline.resolve import Request, Resolved, no_data, open_data
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.read.stored_constants import require_float_weights
-from ptq_cli.recipe.activation_modes import needs_ranges
-from ptq_cli.recipe.sections.calibration_sections import CalibrationSettings
+from ptq_cli.qdq.read.pair_grids import require_float_weights
+from ptq_cli.recipe.recovery_rungs import needs_ranges
+from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,3 +235,98 @@ def checked(batches: Generator[Batch]) -> Generator[Batch]:
         for batch in given:
             require_finite(batch)
             yield batch
+
+
+# One part of a calibration: where it comes from, and its statistics.
+
+
+NO_DATA = ""
+"""Stands for the digest of the data where no activation has to be measured, and none were given."""
+
+
+def provenance_of(
+    subject: CalibrationSubject, request: Request, resolved: Resolved, run: RunDirectory, shard: Shard
+) -> Provenance:
+    """Return what a calibration of a shard is made from, before its first batch."""
+    model, recipe = subject.model, resolved.recipe
+    settings = settings_of(recipe, run) | device_kind(resolved.machine.device)
+    return Provenance(
+        model=model.stored.sha256,
+        source=model.file.sha256,
+        data=subject.data.digest() if subject.data is not None else NO_DATA,
+        settings=settings | source_hashes(recipe.model.arch, model.file, run),
+        flags=flags_to_store(request, run),
+        method=recipe.calibration.method,
+        samples=0,
+        share=Share(shard.count, {shard.number: 0}, subject.batch_size, finished=False),
+    )
+
+
+def measure_part(
+    subject: CalibrationSubject,
+    settings: CalibrationSettings,
+    machine: Machine,
+    begun: Provenance,
+    progress: ProgressCallback,
+    *,
+    after_batch: AfterBatch | None = None,
+    checkpoints: CalibrationCheckpoints | None = None,
+    initial: Mapping[str, TensorStatistics] | None = None,
+) -> Calibration:
+    """Run what is left of a shard through the model.
+
+    Args:
+        subject: the model and the data.
+        settings: of the calibration.
+        machine: where it runs.
+        begun: which shard, and how much of it was seen before.
+        progress: is called after each batch.
+        after_batch: is called after each batch.
+        checkpoints: is given the statistics after a batch where it wants them.
+        initial: the statistics of what was seen before.
+
+    Raises:
+        EmptyDataError: the whole set, which is but one shard, has no samples.
+        PtqError: as ``measure`` does.
+    """
+    if begun.share is None:
+        raise ValueError("a part is of a shard")
+    ((number, done),) = begun.share.batches.items()
+    batches = 0
+
+    def count_batch(count: int, samples: int) -> None:
+        nonlocal batches
+        batches = count
+        if after_batch is not None:
+            after_batch(count, samples)
+
+    def shift(step: Progress) -> None:
+        total = begun.samples + step.total if step.total is not None else None
+        progress(replace(step, done=begun.samples + step.done, total=total))
+
+    selection = Selection(Shard(number, begun.share.count), done)
+    statistics, samples = measure(
+        subject,
+        settings,
+        machine,
+        shift,
+        selection,
+        after_batch=count_batch,
+        checkpoints=checkpoints,
+        initial=initial,
+    )
+    provenance = advance(begun, batches, samples, finished=True)
+    require_samples_seen(provenance)
+    return Calibration(provenance, statistics)
+
+
+def require_samples_seen(provenance: Provenance) -> None:
+    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none.
+
+    Raises:
+        EmptyDataError: there was no sample.
+    """
+    if provenance.share is None and not provenance.samples:
+        raise EmptyDataError(
+            "the calibration set has no samples", hint="pass a set that has samples with --data"
+        )

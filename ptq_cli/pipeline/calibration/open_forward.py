@@ -6,24 +6,28 @@ from typing import Protocol
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import fixed_batch_size
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS
+from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut
+from ptq_cli.collectors.bit_histogram import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, resident_bytes
+from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.core.work.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
-from ptq_cli.core.work.progress import Progress, ProgressCallback
+from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import StoredModel, release
-from ptq_cli.models.graph.graph_reading import every_value, nested_values
+from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.sessions.session import Session
-from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
-from ptq_cli.runtime.tapping.memory_plan import MemoryPlan, Needs, plan_memory, require_host_memory
-from ptq_cli.runtime.tapping.pieces import begins_with, samples_of_piece
-from ptq_cli.runtime.tapping.sizes import tapped_sizes
-from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.forward import (
+    Forward,
+    ForwardPass,
+    MemoryPlan,
+    Needs,
+    begins_with,
+    plan_memory,
+    require_host_memory,
+    samples_of_piece,
+)
+from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once, tapped_sizes
 from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000

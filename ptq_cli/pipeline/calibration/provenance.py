@@ -1,25 +1,22 @@
 """What a calibration depends on, which is written into it: settings, files, and the kind of device."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptq_cli.core.errors import InputFileError
 from ptq_cli.core.read_files import sha256_file
-from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.files.stored import read_model
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.pipeline.run.output_checks import arch_file
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.encode import recipe_to_table
-from ptq_cli.recipe.locations import map_locations, relative_location
+from ptq_cli.pipeline.output_checks import arch_file
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import map_locations, recipe_to_table, relative_location, resolve_location
 from ptq_cli.recipe.recovery_rungs import rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.runtime.device import Device
-
-if TYPE_CHECKING:
-    pass
+from ptq_cli.runtime.machine import Device
 
 TARGET = "quantization.target"
 RECOVERY = "recovery.rungs"
@@ -150,3 +147,43 @@ def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
         if name in table.get(section, {}):
             kept.setdefault(section, {})[name] = table[section][name]
     return kept
+
+
+# The size of the file that the user brought, which is what a quantized file is compared with.
+
+
+def opened_bytes(file: SourceFile) -> int | None:
+    """Return the size of the files of a model that was opened, if it is ONNX; None otherwise."""
+    if file.kind is not ModelKind.ONNX:
+        return None
+    return sum(path.stat().st_size for path in (file.path, *read_model(file.path).data))
+
+
+def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirectory) -> int | None:
+    """Return the size of an ONNX file, with its external data, that a calibration was made from.
+
+    Preparation may store a constant twice, or leave out what nothing reads, so that its file says little
+    about what quantization saves.
+
+    Args:
+        model: the file that the recipe names.
+        settings: of the calibration, which names each file that it was made from.
+        run: the run directory, from which those paths begin.
+
+    Units:
+        bytes.
+
+    Edge case:
+        None of a model that is not ONNX, and where a file is not there any more.
+
+    Example:
+        >>> source_bytes("no-such-model.onnx", {}, RunDirectory(Path("ptq-run"))) is None
+        True
+    """
+    if model is None or not Path(model).is_file() or detect_kind(Path(model)) is not ModelKind.ONNX:
+        return None
+    keys = [key.removeprefix(HASH_PREFIX) for key in settings if key.startswith(HASH_PREFIX)]
+    files = [Path(resolve_location(key, run.path.absolute())) for key in keys]
+    if not files or not all(path.is_file() for path in files):
+        return None
+    return sum(path.stat().st_size for path in files)

@@ -1,8 +1,34 @@
-"""What was done to the channels of a float model before it was calibrated, in words and values."""
+"""A float model's channels get factors before it is calibrated, where the recipe asks for it."""
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.core.process import most_resident_bytes
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.tensors import Array
+from ptq_cli.core.words import format_bytes
+from ptq_cli.models.files.stored import check_stored, is_large, serialize
+from ptq_cli.models.rescaling.scale_rules import trace_scales
+from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
+from ptq_cli.pipeline.resolve import Resolved
+from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.metadata import RESCALED
+from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
+from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, granularity_of, rewriting_rungs
+from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
+from ptq_cli.runtime.tapping.tapped import tapped_sizes
+
+# What was done to the channels of a float model before it was calibrated, in words and values.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +99,209 @@ class Rescaling:
         return (
             f"note: {self.rung} changed nothing: {reason or 'the model has no channels that it could change'}"
         )
+
+
+MOST_SAMPLES = 64
+"""Ranges of channels need fewer samples than ranges of tensors: they decide factors, not scales."""
+SET_ASIDE = 2
+"""Every second piece decides: nothing is fitted to the others but ranges."""
+CLEAR_GAIN = 3.0
+"""In dB: what nobody asked for by name is kept only if it gains so much; less may be chance."""
+FEWEST_PIECES = 8
+"""If there are as many samples."""
+PIECE = 4
+"""Samples that run together: every tensor that is looked at is in memory at once."""
+MOST_TENSORS, MOST_WEIGHTS = 8, 6
+"""Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
+and what the allocators keep; six of the tensors were measured on a model of large ones."""
+
+
+def rescaled(
+    subject: CalibrationSubject, resolved: Resolved, progress: ProgressCallback
+) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
+    """Return what is calibrated with factors for its channels, and what was done.
+
+    A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
+
+    Raises:
+        NonFiniteDataError: a sample holds NaN or Inf.
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    recipe = resolved.recipe
+    rungs = rewriting_rungs(recipe.recovery)
+    bits = _weight_bits(recipe.weights)
+    if not rungs:
+        return subject, ()
+    reason = _refusal(subject, bits)
+    done = []
+    looked_at: _LookedAt | None = None
+    for rung in rungs:
+        kind = _is_equalized if rung == EQUALIZE else _is_smoothed
+        if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
+            done.append(Rescaling(rung=rung, reason=reason))  # No sample is read for it.
+            continue
+        progress(Progress(rung, 0, None))
+        looked_at = looked_at or _look_at_samples(subject, resolved)
+        if looked_at.reason:
+            told = Rescaling(rung=rung, reason=looked_at.reason, is_limited=looked_at.is_limited)
+            done.append(told)
+            continue
+        samples = looked_at.samples
+        found = rescale_model(
+            subject.model.model,
+            subject.plan,
+            samples,
+            bits or 8,
+            kind,
+            judged=_judged(subject, resolved),
+            least_gain=CLEAR_GAIN if _is_by_default(rung, recipe.recovery.rungs) else 0.0,
+            threads=resolved.machine.threads,
+        )
+        done.append(_told(rung, found, samples))
+        if found.kept:
+            subject = _with_model(subject, found, done[-1], resolved)
+    asked = [
+        item
+        for item in done
+        if item.kept or item.is_limited or not _is_by_default(item.rung, recipe.recovery.rungs)
+    ]
+    return subject, tuple(asked)
+
+
+def _with_model(
+    subject: CalibrationSubject, found: RescaledModel, told: Rescaling, resolved: Resolved
+) -> CalibrationSubject:
+    model = found.model
+    earlier = json.loads(model.metadata_props.get(RESCALED, "[]"))
+    model.metadata_props[RESCALED] = json.dumps([*earlier, told.values()])
+    stored = serialize(model)
+    check_stored(stored, model, subject.model.file.path.name)
+    subject.model.stored.discard()
+    changed = replace(subject.model, model=model, stored=stored)
+    return replace(subject, model=changed, plan=make_plan(model, resolved.target))
+
+
+def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
+    """Return the plan that says whether factors help, where ranges are found at each run; None otherwise."""
+    settings, target = resolved.recipe.activations, resolved.target
+    if settings.mode != DYNAMIC:
+        return None
+    graph = subject.model.model
+    dynamic = dict.fromkeys((site.node for site in subject.plan.weights), granularity_of(settings))
+    computing = dynamic_operators(target)
+    nodes = (node for node in graph.graph.all_nodes() if node.op_type in computing)
+    # A product of two activations stays in float where ranges are found at each run.
+    excluded = {node.name or "": COMPUTED for node in nodes if node.name not in dynamic}
+    excluded |= slow_layers(graph, target)
+    return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
+
+
+def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
+    if bits is None:
+        return "the quantizer of the weights has no evenly spread integers"
+    if is_large(subject.model.model):
+        return "constants of the model lie outside its file"
+    return ""
+
+
+def _weight_bits(weights: WeightSettings) -> int | None:
+    family = weight_family(weights)
+    if isinstance(family, ScaledWeights) and family.dtype is not None:
+        return None
+    return family.bits if isinstance(family, ScaledWeights | FixedPointWeights | StepWeights) else None
+
+
+def _is_by_default(rung: str, asked: Sequence[str]) -> bool:
+    return rung in BY_DEFAULT and rung not in asked and ALL not in asked
+
+
+def _is_equalized(space: ScaleSpace) -> bool:
+    return not space.through
+
+
+def _is_smoothed(space: ScaleSpace) -> bool:
+    return bool(space.through)
+
+
+def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescaling:
+    return Rescaling(
+        rung=rung,
+        kept=found.kept,
+        groups=len(found.chosen),
+        possible=found.spaces,
+        before=found.before,
+        after=found.after,
+        samples=sum(map(_size, (*samples.fit, *samples.decide))),
+        decided_by=sum(map(_size, samples.decide)),
+        difference=found.difference,
+        strengths={item.space.makers[0]: item.strength for item in found.chosen},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LookedAt:
+    """Samples, and why they do not allow factors, if they do not: the same for all rungs."""
+
+    samples: RecoverySamples
+    reason: str = ""
+    is_limited: bool = False
+
+
+def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> _LookedAt:
+    samples = _samples(subject, allow_nonfinite=resolved.recipe.calibration.allow_nonfinite)
+    if not samples.fit or not samples.decide:
+        reason = "it needs at least 2 samples, or batches where their size is fixed"
+        return _LookedAt(samples=samples, reason=reason)
+    reason = _too_much_memory(subject, samples, resolved.machine.memory)
+    return _LookedAt(samples=samples, reason=reason, is_limited=bool(reason))
+
+
+def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoverySamples:
+    """Return the first samples in pieces; every second piece is to decide by, or the last of fewer."""
+    fixed = fixed_batch_size(subject.model.inputs)
+    batches = list(_batches(subject, fixed or MOST_SAMPLES, allow_nonfinite=allow_nonfinite))
+    size = fixed or max(1, min(PIECE, sum(batch.size for batch in batches) // FEWEST_PIECES))
+    pieces = [
+        dict(cut(batch, start, min(start + size, batch.size)).inputs)
+        for batch in batches
+        for start in range(0, batch.size, size)
+    ]
+    aside = {number for number in range(len(pieces)) if number % SET_ASIDE == SET_ASIDE - 1}
+    aside = aside or {len(pieces) - 1}
+    return RecoverySamples(
+        fit=[piece for number, piece in enumerate(pieces) if number not in aside],
+        decide=[piece for number, piece in enumerate(pieces) if number in aside],
+    )
+
+
+def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limit: int | None) -> str:
+    """Return why the rungs do not fit below a limit of memory, or nothing if they do."""
+    if limit is None:
+        return ""
+    model = subject.model
+    fed = {spec.name for spec in model.inputs}
+    taps = [name for name in subject.plan.measured if name not in fed]
+    piece = max((*samples.fit, *samples.decide), key=_size)
+    sizes, grown = tapped_sizes(model.model, taps, {name: array[:1] for name, array in piece.items()})
+    tensors = _size(piece) * (MOST_TENSORS * sum(sizes.values()) + grown)
+    needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
+    if needed <= limit:
+        return ""
+    allowed = f"--max-memory allows {format_bytes(limit)}"
+    return f"it takes up to about {format_bytes(needed)} of memory, and {allowed}"
+
+
+def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -> Iterator[Batch]:
+    """Yield the first batches, copied, since a source may reuse arrays."""
+    seen = 0
+    batches = bind_inputs(subject.dataset, subject.model.inputs).batches(size)
+    with closing(batches if allow_nonfinite else checked(batches)) as given:
+        for batch in given:
+            yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()})
+            seen += batch.size
+            if seen >= MOST_SAMPLES:
+                return
+
+
+def _size(piece: Mapping[str, Array]) -> int:
+    return max((len(array) for array in piece.values() if array.ndim), default=1)

@@ -1,39 +1,145 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
 import os
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
-from ptq_cli.collectors.artifact.calibration_file import (
+from ptq_cli.collectors.calibration_file import (
     Calibration,
     calibration_bytes,
     load_calibration,
     parse_calibration,
     save_calibration,
 )
-from ptq_cli.core.files import write_together
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
+from ptq_cli.collectors.tensor_statistics import NonFinite
+from ptq_cli.core.arithmetic import ZERO_AMAX
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     NO_CHECKPOINTS,
     CheckpointWriter,
     discard_checkpoint,
     load_checkpoint,
 )
-from ptq_cli.pipeline.calibration.calibration_result import Calibrated, CalibrationResult, assemble
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
-from ptq_cli.pipeline.calibration.measured_part import measure_part, provenance_of, require_samples_seen
-from ptq_cli.pipeline.calibration.rescaled_subject import rescaled
-from ptq_cli.pipeline.calibration.rescaling import Rescaling
-from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
-from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.calibration.measure import (
+    CalibrationSubject,
+    measure_part,
+    open_subject,
+    provenance_of,
+    require_samples_seen,
+)
+from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
+from ptq_cli.pipeline.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration.torchrun.distributed import Group
+    from ptq_cli.pipeline.calibration.distributed import Group
+
+
+# What a calibration returns, and the files that it writes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationResult:
+    """The result of ``calibrate``.
+
+    Attributes:
+        run: where the files are.
+        source: the data, as it was named.
+        samples: how many samples were seen.
+        unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
+        method: the collector.
+        tensors: how many tensors were measured.
+        parity: largest relative difference of the float ONNX model to its source, or None if it was not
+            compared: ONNX that no pass rewrote.
+        dead: names of tensors that were always 0.
+        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
+        nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
+        channels: tensors of which each channel was measured, with the number of channels.
+        faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
+        compared_with: whose outputs ``parity`` compares with.
+        notes: what was done to the model and the data that a user should know.
+        rescaled: what was done to the channels of the model.
+    """
+
+    run: RunDirectory
+    source: str
+    samples: int
+    method: str
+    tensors: int
+    parity: float | None
+    dead: tuple[str, ...]
+    shards: str = ""
+    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
+    channels: Mapping[str, int] = field(default_factory=dict)
+    faint: tuple[str, ...] = ()
+    compared_with: str = "PyTorch's"
+    notes: tuple[str, ...] = ()
+    unit: str = "sample"
+    rescaled: tuple[Rescaling, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the float model, serialized.
+        calibration: the statistics.
+        files: the content of each file to write.
+    """
+
+    result: CalibrationResult
+    model: StoredModel
+    calibration: Calibration
+    files: Mapping[Path, Content]
+
+
+def assemble(
+    subject: CalibrationSubject,
+    calibration: Calibration,
+    recipe: Recipe,
+    run: RunDirectory,
+    changed: tuple[Rescaling, ...] = (),
+) -> Calibrated:
+    """Return the files of a calibration, and what to tell of it."""
+    model, provenance = subject.model, calibration.provenance
+    files: dict[Path, Content] = {
+        **model.stored.files(run.float_model),
+        run.calibration: calibration_bytes(calibration),
+        run.recipe: recipe_to_toml(recipe, run.path).encode(),
+    }
+    seen = calibration.statistics
+    result = CalibrationResult(
+        run=run,
+        source=str(recipe.calibration.data),
+        samples=provenance.samples,
+        method=provenance.method,
+        tensors=len(seen),
+        parity=model.parity,
+        dead=tuple(name for name, item in seen.items() if item.dead),
+        shards=provenance.share.describe() if provenance.share is not None else "",
+        nonfinite={name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
+        channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
+        faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
+        compared_with=model.compared_with,
+        notes=(*model.notes, *subject.notes),
+        unit="step" if is_step(model.inputs) else "sample",
+        rescaled=changed,
+    )
+    return Calibrated(result, model.stored, calibration, files)
 
 
 def run_calibrate(
@@ -85,7 +191,7 @@ def _run_on_ranks(
 
     There are no checkpoints: the shards of one rank do not continue those of another, as ``--shard`` does.
     """
-    from ptq_cli.pipeline.calibration.torchrun.distributed import joined
+    from ptq_cli.pipeline.calibration.distributed import joined
 
     with joined(ranks) as group:
         resolved = resolve(request)

@@ -7,31 +7,40 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.collectors.artifact.calibration_file import (
+from ptq_cli.collectors.calibration_file import (
     Counted,
     Item,
+    Part,
     Provenance,
     calibration_bytes,
+    different,
     load_calibration,
+    merge_calibrations,
 )
-from ptq_cli.collectors.artifact.merge_calibrations import Part, different, merge_calibrations
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.documents.toml_file import read_toml
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.decoding import read_toml
 from ptq_cli.core.errors import CalibrationFileError, StaleCalibrationError, UsageError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import require_file
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS
-from ptq_cli.pipeline.calibration.measured_part import require_samples_seen
+from ptq_cli.pipeline.calibration.measure import require_samples_seen
 from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX
-from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
-from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
-from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
+from ptq_cli.pipeline.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import (
+    is_target_file,
+    map_locations,
+    merge_layers,
+    recipe_to_table,
+    recipe_to_toml,
+    relative_location,
+    resolve_location,
+    table_layer,
+)
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recovery.moments.moments_file import load_moments, moments_bytes
-from ptq_cli.recovery.moments.tensor_moments import TensorMoments
+from ptq_cli.recovery.moments_file import load_moments, moments_bytes
+from ptq_cli.recovery.tensor_moments import TensorMoments
 
 OF_THE_MACHINE = (
     "runtime.device",

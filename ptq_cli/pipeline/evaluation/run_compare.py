@@ -1,16 +1,17 @@
 """``compare``: what changed between reports. Nothing here loads a model, PyTorch or ONNX Runtime."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
+from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
-from ptq_cli.report.comparison.layer_differences import layer_differences
-from ptq_cli.report.comparison.report_changes import ReportChanges, compare_reports
-from ptq_cli.report.comparison.trade_offs import TradeOffs, trade_offs
+from ptq_cli.report.decide_gates import decide, read_baseline
 from ptq_cli.report.document.report_document import Report, read_report
+from ptq_cli.report.report_changes import ReportChanges, compare_reports
+from ptq_cli.report.trade_offs import TradeOffs, layer_differences, trade_offs
 
 REPORT = "report.json"
 
@@ -80,7 +81,7 @@ def run_compare_models(
     found = trade_offs([run.report for run in runs], names_of([run.path for run in runs]), metric)
     changes = _changes(*runs) if len(runs) == 2 else None
     if page is not None:
-        from ptq_cli.report.html.comparison_view import TwoRuns, render_comparison
+        from ptq_cli.report.html.page_view import TwoRuns, render_comparison
 
         two = None
         if changes is not None:
@@ -135,3 +136,31 @@ def _analysis(path: Path, report: Report) -> Analysis | None:
         return None
     found = read_analysis(beside)
     return found if found.models.quantized_model.sha256 == report.model.quantized_model.sha256 else None
+
+
+# ``gate``: decide from a report alone. Nothing here loads a model, PyTorch or ONNX Runtime.
+
+
+def run_gate(report: Path, gate: GateSettings) -> Report:
+    """Return the report with the given limits decided; without any limit, with its own.
+
+    Args:
+        report: the file.
+        gate: the limits; ``strict`` alone decides the report's own limits strictly.
+
+    Raises:
+        InputFileError: the report or the baseline is missing or unreadable.
+        ReportError: one of them is damaged, no report, or of a newer format version.
+        GateError: it lacks a metric, or a limit makes no sense.
+        BaselineError: the baseline is of another model, or was measured on other data.
+        UsageError: there is no limit at all.
+    """
+    found = read_report(report)
+    if gate.has_limits or gate.baseline is not None:
+        return decide(found, gate, read_baseline(gate))
+    if not found.gates:
+        raise UsageError(
+            f"no limit was set, and '{report}' has none either", hint="for example: --max-drop top1=0.01"
+        )
+    gates = tuple(replace(result, strict=result.strict or gate.strict) for result in found.gates)
+    return replace(found, gates=gates)

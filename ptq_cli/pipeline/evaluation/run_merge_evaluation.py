@@ -6,21 +6,18 @@ from pathlib import Path
 
 from ptq_cli.core.errors import EvaluationFileError, MergeError
 from ptq_cli.core.files import write_together
-from ptq_cli.core.work.progress import ProgressCallback, silent
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.run_merge import OF_THE_MACHINE, settings_by_name
-from ptq_cli.pipeline.evaluation.measuring.evaluation_data import MeasuredSet, noted_evaluation
-from ptq_cli.pipeline.evaluation.measuring.one_pass import evaluations_of, pass_identity
-from ptq_cli.pipeline.evaluation.measuring.opened_models import OpenedModels, open_models
-from ptq_cli.pipeline.evaluation.parts.evaluation_shard import AGAIN, ShardFacts, load_shard
-from ptq_cli.pipeline.evaluation.parts.found_shards import shard_files
-from ptq_cli.pipeline.evaluation.parts.joined_shards import (
+from ptq_cli.pipeline.evaluation.evaluation_shard import AGAIN, ShardFacts, load_shard
+from ptq_cli.pipeline.evaluation.joined_shards import (
     NamedShard,
     first_difference,
     joined_shards,
     not_the_same,
     require_whole,
+    shard_files,
 )
-from ptq_cli.pipeline.evaluation.written.made_reports import (
+from ptq_cli.pipeline.evaluation.made_reports import (
     EvaluationResult,
     change_collectors,
     evaluated_models,
@@ -28,10 +25,11 @@ from ptq_cli.pipeline.evaluation.written.made_reports import (
     make_reports,
     require_fitting_baseline,
 )
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.locations import resolve_location
-from ptq_cli.recipe.recipe_layers import RecipeLayer, merge_layers, table_layer
+from ptq_cli.pipeline.measuring.evaluation_data import MeasuredSet, noted_evaluation
+from ptq_cli.pipeline.measuring.one_pass import OpenedModels, evaluations_of, open_models, pass_identity
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import RecipeLayer, merge_layers, resolve_location, table_layer
 
 
 def run_merge_evaluation(

@@ -1,6 +1,6 @@
 """``export``: from a recipe and a calibration to the quantized model.
 
-``settings`` says what each tensor is asked to be, ``ranges`` what the statistics give it, ``placing`` what
-the target makes of both. What may enter: what each tensor is asked to be, what the target allows, and the
-ranges and integers decided.
+``quantized_graph`` makes the graph of a plan (``placing``), ``recovery_data`` and its neighbors make it
+better, ``exported_file`` writes it. What may enter: what becomes of a plan whose ranges and integers are
+decided.
 """

@@ -10,30 +10,42 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ptq_cli.amax.decide import check_amax_settings, resolve_method
-from ptq_cli.collectors.artifact.calibration_file import Calibration, statistics_digest
-from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
-from ptq_cli.core.errors.error_text import first_line
+from ptq_cli.collectors.calibration_file import Calibration, statistics_digest
+from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError, first_line
 from ptq_cli.core.read_files import require_file, require_name
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.run.resolve import Resolved
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
+from ptq_cli.pipeline.exporting.recovery_effects import Recovery
+from ptq_cli.pipeline.output_checks import library_versions
+from ptq_cli.pipeline.placing.placement import Placement
+from ptq_cli.pipeline.placing.tensor_settings import TensorRecipe
+from ptq_cli.pipeline.resolve import Resolved
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.qdq.metadata import (
     ACTIVATIONS,
     AMAX_METHOD,
     AMAX_PERCENTILE,
     FLOAT_SHA256,
+    FLOAT_TYPE,
+    LAYERS,
     OVERRIDES,
     QUANTIZERS,
+    RANGES,
+    RECOVERY,
     RUNTIME_OPERATORS,
     STATISTICS_SHA256,
     TARGET,
+    VERSION,
     WEIGHT_AMAX,
     WEIGHTS,
 )
-from ptq_cli.recipe.encode import overrides_to_tables
-from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
+from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.report.document.report_document import LayerEntry
 
 
 @dataclass(frozen=True)
@@ -171,3 +183,98 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
     tables = {section: json.loads(origin.get(key, "{}")) for section, key in sections.items()}
     found = merge_layers([table_layer(tables, Path(), f"'{name}'")])
     return replace(recipe, weights=found.weights, activations=found.activations)
+
+
+# What the file of a quantized model says of itself: what it was made of, how, and what is unusual in it.
+
+
+def write_metadata(
+    made: QuantizedGraph,
+    recipe: TensorRecipe,
+    calibration: Calibration,
+    recovery: Recovery | None,
+    method: str,
+    target: Target,
+) -> None:
+    """Write the metadata of a quantized model.
+
+    Args:
+        made: the model, which is changed, and what it was made by.
+        recipe: what was asked for.
+        calibration: the statistics.
+        recovery: what recovery did; None if it was not asked for.
+        method: that decided the ranges.
+        target: the target.
+    """
+    placement, found = made.placement, made.model.metadata_props
+    if made.ranges is not None:
+        found[RANGES] = made.ranges.metadata()
+    if recovery is not None:
+        found[RECOVERY] = recovery.metadata()
+    if placement.float_type == FLOAT16:
+        found[FLOAT_TYPE] = FLOAT16
+    found.update(_origin(recipe, calibration, method, target.name))
+    found.update(_quantizer_settings(recipe, is_plain=placement.is_plain))
+    found.update(_unusual(placement, made.plan))
+    found.update({RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
+
+
+def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
+    """Say which quantizers were used, each with its number of tensors where there are several.
+
+    Example:
+        >>> quantizer_line({"dorefa, 4 bits": 5, "scaled, 8 bits": 1}, {"scaled": 7})
+        'weights: 5 dorefa, 4 bits; 1 scaled, 8 bits; activations: scaled'
+    """
+    parts = []
+    for kind, counts in (("weights", weights), ("activations", activations)):
+        names = [name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()]
+        parts += [f"{kind}: {'; '.join(names)}"] if names else []
+    return "; ".join(parts)
+
+
+def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
+    """Return what a reader of the file cannot see: whose integers these are, and where layers run and why."""
+    found = {}
+    if not placement.is_plain:
+        found[QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
+    usual = set(report_layers(placement.target_plan))
+    reasons: dict[str, list[str]] = {}
+    for layer in report_layers(plan):
+        if layer not in usual:
+            reasons.setdefault(layer.reason, []).append(layer.name)
+    if reasons:
+        found[LAYERS] = json.dumps(reasons)
+    return found
+
+
+def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
+    """Return where each layer of a plan runs, and the reasons of those that stay float."""
+    return tuple(
+        LayerEntry(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
+        for layer in plan.layers
+    )
+
+
+def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
+    """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
+    tables = {WEIGHTS: settings_to_table(recipe.weights), ACTIVATIONS: settings_to_table(recipe.activations)}
+    if is_plain and not any(tables.values()):
+        return {}
+    return {key: json.dumps(table) for key, table in tables.items()}
+
+
+def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
+    origin = {
+        VERSION: library_versions()["ptq-cli"],
+        FLOAT_SHA256: calibration.provenance.model,
+        STATISTICS_SHA256: statistics_digest(calibration.statistics),
+        TARGET: target,
+        AMAX_METHOD: method,
+        WEIGHT_AMAX: recipe.amax.weight_method,
+    }
+    if method == "percentile":
+        origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+    if recipe.override:
+        origin[OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
+    return origin

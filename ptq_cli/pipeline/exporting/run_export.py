@@ -4,48 +4,126 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
-from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.work.garbage import no_cycle_search
-from ptq_cli.core.work.progress import ProgressCallback, silent
-from ptq_cli.models.files.checker import check_stored
-from ptq_cli.models.files.stored import StoredModel, store_model
+from ptq_cli.core.process import no_cycle_search
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
-from ptq_cli.pipeline.calibration.source_size import source_bytes
+from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
-from ptq_cli.pipeline.exporting.export_result import Exported, ExportResult
-from ptq_cli.pipeline.exporting.file_metadata import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.placing.powers_of_two import prove_powers_of_two
-from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph, quantized_graph
-from ptq_cli.pipeline.exporting.recovered_model import RecoveryMaterial, recover_model
-from ptq_cli.pipeline.exporting.recovering.recovery_data import RecoveryData, open_moments, open_recovery_data
-from ptq_cli.pipeline.exporting.recovering.recovery_effects import Recovery
-from ptq_cli.pipeline.exporting.settings.tensor_settings import TensorRecipe, tensor_recipe
-from ptq_cli.pipeline.run.output_checks import input_files, require_data_output, require_outputs
-from ptq_cli.pipeline.run.resolve import Request, Resolved
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
+from ptq_cli.pipeline.exporting.quantized_graph import (
+    QuantizedGraph,
+    RecoveryMaterial,
+    quantized_graph,
+    recover_model,
+)
+from ptq_cli.pipeline.exporting.recovery_data import (
+    RangesByEffect,
+    RecoveryData,
+    open_moments,
+    open_recovery_data,
+)
+from ptq_cli.pipeline.exporting.recovery_effects import Recovery
+from ptq_cli.pipeline.output_checks import input_files, require_data_output, require_outputs
+from ptq_cli.pipeline.placing.latency_preference import LatencyPreference
+from ptq_cli.pipeline.placing.placement import prove_powers_of_two
+from ptq_cli.pipeline.placing.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.pipeline.resolve import Request, Resolved
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
-from ptq_cli.qdq.write.forms.channel_padding import pad_channels
-from ptq_cli.qdq.write.forms.clamps_of_blocks import write_clamps_of_blocks
-from ptq_cli.qdq.write.forms.runtime_operators import write_runtime_operators
-from ptq_cli.qdq.write.forms.turned_gemms import turn_gemms_of_blocks
+from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.integer_forms import write_clamps_of_blocks, write_runtime_operators
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
-from ptq_cli.qdq.write.pairs.table_lookups import write_table_lookups
-from ptq_cli.recipe.encode import recipe_to_toml
+from ptq_cli.qdq.write.table_rows import write_table_lookups
+from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
-from ptq_cli.recipe.sections.quantization_sections import FLOAT16
-from ptq_cli.recovery.moments.moments_file import Moments
+from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recovery.moments_file import Moments
+from ptq_cli.report.document.gate_result import ReportWarning
 from ptq_cli.report.text.result_warnings import result_warnings
-from ptq_cli.runtime.engines.engine import KernelCounts
-from ptq_cli.runtime.engines.engine_registry import engine_of
+from ptq_cli.runtime.engine import KernelCounts
+from ptq_cli.runtime.engine_registry import engine_of
+
+# What an export returns: the result, and the files of a model that is not written yet.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """The result of ``export``.
+
+    Attributes:
+        output: the quantized model's file.
+        bytes, float_bytes: sizes of the quantized and the float file. The float file is the one that the
+            user named, with its external data, if it is ONNX; otherwise the float model.
+        target: the target's name.
+        amax: the method that decided the ranges, ``auto`` resolved.
+        plan: what was quantized, and why not the rest.
+        kernels: what the runtime makes of it on this machine; None for a target whose runtime is not here,
+            and where ``uncounted`` says why it was not asked.
+        uncounted: why the runtime was not asked in passing; empty if it was.
+        widened: weights whose scale was widened so that their bias fits, with how many channels.
+        weight_amax: the method that decided the weights' ranges.
+        overridden: activations and weights that an override changed the settings of, in the plan's order.
+        unsearched: tensors whose method had only one candidate, so that it chose nothing, with the method.
+        weights, activations: how many have which quantizer.
+        plain: all are scaled, to the target's own integers.
+        outliers: by a weight's name, what leaves most of its values only a few steps.
+        never_run: by its name, why a layer stays float that the calibration never ran.
+        ranges: what was chosen by its effect; None if it was not asked for.
+        recovery: what recovery did; None if it was not asked for.
+        taken: number of weights that were decided with another model of the same folder.
+        warnings: about the file's size and where its work is done.
+    """
+
+    output: Path
+    bytes: int
+    float_bytes: int
+    target: str
+    amax: str
+    plan: Plan
+    kernels: KernelCounts | None
+    widened: Mapping[str, int]
+    uncounted: str = ""
+    weight_amax: str = "max"
+    overridden: tuple[str, ...] = ()
+    unsearched: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)
+    activations: Mapping[str, int] = field(default_factory=dict)
+    plain: bool = True
+    outliers: Mapping[str, str] = field(default_factory=dict)
+    latency: LatencyPreference | None = None
+    never_run: Mapping[str, str] = field(default_factory=dict)
+    ranges: RangesByEffect | None = None
+    recovery: Recovery | None = None
+    taken: int = 0
+    warnings: tuple[ReportWarning, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A quantized model that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the quantized model, as its files will hold it.
+        files: the content of each file to write.
+    """
+
+    result: ExportResult
+    model: StoredModel
+    files: Mapping[Path, Content]
+
 
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""

@@ -12,28 +12,25 @@ import numpy as np
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.core.work.progress import ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
-from ptq_cli.pipeline.calibration.torchrun.ranks import Ranks, find_ranks, require_single
-from ptq_cli.pipeline.exporting.quantized_graph import quantized_graph
-from ptq_cli.pipeline.exporting.recovered_model import free_scales, largest_values
-from ptq_cli.pipeline.exporting.recovering.recovery_data import calibrated_data
-from ptq_cli.pipeline.moments.collect_moments import MomentSubject
-from ptq_cli.pipeline.moments.moment_blocks import measure_blocks, moments_provenance
-from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.exporting.quantized_graph import free_scales, largest_values, quantized_graph
+from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
+from ptq_cli.pipeline.moments import MomentSubject, measure_blocks, moments_provenance
+from ptq_cli.pipeline.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.layers.quantized_layer import quantized_layers
-from ptq_cli.recovery.moments.moment_sites import moment_sites
-from ptq_cli.recovery.moments.moments_file import Moments, moments_bytes, parse_moments, save_moments
-from ptq_cli.recovery.moments.tensor_moments import MomentSite
+from ptq_cli.recovery.moments_file import Moments, moments_bytes, parse_moments, save_moments
+from ptq_cli.recovery.quantized_layer import quantized_layers
+from ptq_cli.recovery.tensor_moments import MomentSite, moment_sites
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration.torchrun.distributed import Group
+    from ptq_cli.pipeline.calibration.distributed import Group
 
 OPTION = "--moments"
 
@@ -106,7 +103,7 @@ def _joined(ranks: Ranks | None) -> Iterator["Group | None"]:
         with nullcontext():
             yield None
         return
-    from ptq_cli.pipeline.calibration.torchrun.distributed import joined
+    from ptq_cli.pipeline.calibration.distributed import joined
 
     with joined(ranks) as group:
         yield group

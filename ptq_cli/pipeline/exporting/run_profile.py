@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptq_cli.core.files import write_together
-from ptq_cli.core.work.progress import ProgressCallback, silent
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import MachineProfile, profile_to_json
-from ptq_cli.models.inputs.batch_axes import axis_notes
-from ptq_cli.pipeline.exporting.placing.latency_preference import profile_here
+from ptq_cli.models.batch_axes import axis_notes
+from ptq_cli.pipeline.output_checks import input_files, require_output
+from ptq_cli.pipeline.placing.latency_preference import profile_here
 from ptq_cli.pipeline.preparing.float_model import axes_told, make_float_model, open_source
-from ptq_cli.pipeline.run.output_checks import input_files, require_output
-from ptq_cli.pipeline.run.resolve import Request, resolve
+from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
 
 

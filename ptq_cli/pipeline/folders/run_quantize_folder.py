@@ -1,24 +1,40 @@
 """``quantize`` for a folder: each ONNX file is quantized, and what they share is stored once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ptq_cli.core.errors import NothingToQuantizeError, OutputFileError
+from ptq_cli.core.errors import (
+    MissingStageError,
+    ModelFolderError,
+    NothingToQuantizeError,
+    OutputFileError,
+    UsageError,
+)
 from ptq_cli.core.files import Content, PartialFolder, write_together
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
-from ptq_cli.pipeline.folders.file_suffix import require_suffix, suffix_of
-from ptq_cli.pipeline.folders.folder_layout import carried_files, lay_out
-from ptq_cli.pipeline.folders.folder_requests import FileRequest, file_requests, named_errors
-from ptq_cli.pipeline.folders.folder_result import SUMMARY, FolderResult, QuantizedFolderFile
-from ptq_cli.pipeline.folders.model_folder import ModelFolder, open_folder
-from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs, require_outputs
-from ptq_cli.pipeline.run.reading import no_data
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.folders.data_of_files import data_by_file, require_suffix, suffix_of
+from ptq_cli.pipeline.folders.model_folder import (
+    TOKENIZER,
+    FileRequest,
+    ModelFolder,
+    carried_files,
+    file_requests,
+    lay_out,
+    named_errors,
+    open_folder,
+    own_settings,
+)
+from ptq_cli.pipeline.output_checks import input_files, require_free_outputs, require_outputs
+from ptq_cli.pipeline.resolve import Request, Resolved, no_data, resolve
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.run_quantize import (
     MadeQuantization,
     QuantizationResult,
@@ -26,6 +42,119 @@ from ptq_cli.pipeline.run_quantize import (
     is_evaluated,
     make_quantization,
 )
+
+# What was made of a folder, as a value and as ``folder.json``.
+
+
+FORMAT_VERSION = 1
+SUMMARY = "folder.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedFolderFile:
+    """One file of a folder, quantized.
+
+    Attributes:
+        file: the float model's path in the folder.
+        output: where the quantized model is.
+        run: its run directory.
+        float_bytes, bytes: sizes of both, each with the constants that it shares with others.
+        result: what was done; None if nothing of the model can be quantized, and it was copied.
+        reason: why it was copied.
+    """
+
+    file: Path
+    output: Path
+    run: RunDirectory
+    float_bytes: int
+    bytes: int
+    result: QuantizationResult | None
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no limit failed."""
+        evaluation = self.result.evaluation if self.result is not None else None
+        return evaluation is None or evaluation.report.verdict != "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderResult:
+    """The result of ``quantize`` for a folder.
+
+    Attributes:
+        folder, output: where the float and the quantized models are.
+        run: where the summary is; each file has a run directory in it.
+        suffix: of the quantized files' names.
+        files: the models.
+        carried: configurations and tokenizers that lie in the output, too.
+        left_out: files that were quantized already.
+        float_bytes, bytes: of all models with their constants, which count once if files share them.
+        shared: number of constants that several quantized models read from one file.
+        saved: bytes that copies of these would take.
+    """
+
+    folder: Path
+    output: Path
+    run: RunDirectory
+    suffix: str
+    files: tuple[QuantizedFolderFile, ...]
+    carried: tuple[Path, ...]
+    left_out: tuple[Path, ...]
+    float_bytes: int
+    bytes: int
+    shared: int
+    saved: int
+
+    @property
+    def summary(self) -> Path:
+        """The summary for programs."""
+        return self.run.path / SUMMARY
+
+    @property
+    def passed(self) -> bool:
+        """Whether no limit failed for any file."""
+        return all(item.passed for item in self.files)
+
+    def values(self) -> dict[str, Any]:
+        """Return the result for JSON."""
+        return {
+            "format_version": FORMAT_VERSION,
+            "folder": str(self.folder),
+            "output": str(self.output),
+            "suffix": self.suffix,
+            "float_bytes": self.float_bytes,
+            "bytes": self.bytes,
+            "shared_constants": self.shared,
+            "saved_bytes": self.saved,
+            "files": [_file_values(item) for item in self.files],
+            "carried": [item.as_posix() for item in self.carried],
+            "left_out": [item.as_posix() for item in self.left_out],
+        }
+
+    def to_json(self) -> str:
+        """Return ``folder.json``."""
+        return f"{json.dumps(self.values(), indent=2)}\n"
+
+
+def _file_values(item: QuantizedFolderFile) -> dict[str, Any]:
+    export = item.result.export if item.result is not None else None
+    layers = export.plan.layers if export is not None else ()
+    evaluation = item.result.evaluation if item.result is not None else None
+    return {
+        "file": item.file.as_posix(),
+        "output": str(item.output),
+        "run": str(item.run.path) if item.result is not None else None,
+        "float_bytes": item.float_bytes,
+        "bytes": item.bytes,
+        "layers": len(layers) if export is not None else None,
+        "integer_layers": sum(layer.quantized for layer in layers) if export is not None else None,
+        "quantized_weights": len({site.node for site in export.plan.weights}) if export is not None else None,
+        "weights_decided_before": export.taken if export is not None else None,
+        "copied_because": item.reason or None,
+        "verdict": evaluation.report.verdict if evaluation is not None else None,
+    }
+
 
 EXPORT = "export"
 """Folder of the quantized models in the run directory, if no other one is named."""
@@ -224,3 +353,106 @@ def require_places(
     for item in asked:
         require_outputs(item.run, inputs, item.output)
     require_free_outputs([output / file for file in carried_files(folder, output)], inputs)
+
+
+# ``evaluate`` for a folder that was quantized: each file is compared with its float model.
+
+
+EVALUATION = "eval_data"
+
+
+def run_evaluate_folder(
+    request: Request,
+    run: RunDirectory,
+    folder: Path,
+    progress: ProgressCallback = silent,
+    *,
+    restart: bool = False,
+    thumbnails: bool = False,
+) -> dict[Path, EvaluationResult]:
+    """Evaluate the quantized models of a folder, and write a report of each into its run directory.
+
+    Args:
+        request: evaluation data, metrics and limits; data may be a folder with a file of each model's name.
+        run: the run directory in which the folder was quantized.
+        folder: of the quantized models.
+        progress: is called after each batch.
+        restart: start from the beginning even if earlier evaluations could be continued.
+        thumbnails: show the samples that change their class on the pages, if they are images.
+
+    Returns:
+        The evaluations by the quantized files; those without data are left out.
+
+    Raises:
+        MissingStageError: no folder was quantized in that run directory.
+        ModelFolderError: its summary is damaged.
+        EmptyDataError: there are no data for any of the files.
+        PtqError: as ``run_evaluate`` does; the message names the file.
+    """
+    summary = run.path / SUMMARY
+    if not summary.is_file():
+        raise MissingStageError(
+            f"'{folder}' is a folder, and nothing was made in '{run.path}' with ptq quantize FOLDER",
+            hint="name a quantized model; a run directory is named with --run",
+        )
+    files = dict(_quantized(summary))
+    named = request.settings.get(EVALUATION)
+    data = data_by_file(named, files)
+    if named is not None:
+        files = {file: name for file, name in files.items() if data[file] is not None}
+    if not files:
+        raise no_data("evaluation", "--eval-data")
+    resolved = resolve(request)
+    tokenizer = next((item for item in (folder / TOKENIZER,) if item.is_file()), None)
+    found = {}
+    for number, (file, name) in enumerate(files.items(), 1):
+        progress(Progress(f"file {number} of {len(files)}: {name.as_posix()}", 0, None))
+        settings = own_settings(request, resolved, {EVALUATION: data[file]}, tokenizer)
+        with named_errors(name):
+            found[name] = run_evaluate(
+                replace(request, settings=settings),
+                RunDirectory(run.path / file.with_suffix("")),
+                folder / name,
+                progress,
+                restart=restart,
+                thumbnails=thumbnails,
+            )
+    return found
+
+
+def require_sole(models: Sequence[Path], shard: str | None) -> None:
+    """Refuse other models beside a folder, and shards of it.
+
+    Raises:
+        UsageError: there are some.
+
+    Example:
+        >>> require_sole([Path("exported_q4")], None)
+    """
+    if len(models) > 1 or shard is not None:
+        what = "with --shard" if shard is not None else "together with other models"
+        raise UsageError(
+            f"a folder is not evaluated {what}", hint="name the files in it, each with its --run RUN/NAME"
+        )
+
+
+def _quantized(summary: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield each file that was quantized with its quantized model, both from their folders."""
+    hint = "run ptq quantize with the folder again"
+    try:
+        content = json.loads(summary.read_text(encoding="utf-8"))
+        version, suffix = content["format_version"], str(content["suffix"])
+        files = [str(item["file"]) for item in content["files"] if item["run"] is not None]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFolderError(
+            f"'{summary}' is damaged: it is not a summary of a folder", hint=hint
+        ) from error
+    if version != FORMAT_VERSION:
+        raise ModelFolderError(
+            f"'{summary}' has format version {version}, expected {FORMAT_VERSION}", hint=hint
+        )
+    for name in files:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ModelFolderError(f"'{summary}' names a file outside the folder: '{name}'", hint=hint)
+        file = Path(name)
+        yield file, file.with_name(f"{file.stem}_{suffix}{file.suffix}")

@@ -5,50 +5,56 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.bind import fixed_batch_size, is_step
-from ptq_cli.collectors.artifact.calibration_file import Calibration
+from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import sizes_of
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.models.graph.graph_reading import nested_graphs
-from ptq_cli.pipeline.evaluation.written.run_page import page_with
+from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.pipeline.evaluation.run_page import page_with
+from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, model_summary, plan_of
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.exporting.exported_summary import evaluated_layers, model_summary, plan_of
-from ptq_cli.pipeline.inspection.analysis_subject import Question, make_subject, pieces_of
-from ptq_cli.pipeline.inspection.opened_analysis import OpenedAnalysis, open_analysis
-from ptq_cli.pipeline.inspection.overlay_files import overlay_files
-from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import input_files, require_free_outputs
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.inspection.analysis_subject import (
+    OpenedAnalysis,
+    Question,
+    make_subject,
+    open_analysis,
+    pieces_of,
+)
+from ptq_cli.pipeline.inspection.run_bench import overlay_files
+from ptq_cli.pipeline.output_checks import input_files, library_versions, require_free_outputs
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.locations import relative_location
-from ptq_cli.report.analysis.activation_rows import activation_rows
+from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.report.analysis.analysis_document import (
+    QUANTITIES,
     Analysis,
     AnalyzedModels,
     Cost,
     MetricSummary,
     Samples,
     analysis_to_json,
+    overlay_path,
 )
-from ptq_cli.report.analysis.analyzed_layers import layer_rows
-from ptq_cli.report.analysis.better_ranges import better_activation_method, better_weight_method
-from ptq_cli.report.analysis.constant_rows import constant_rows
+from ptq_cli.report.analysis.analyzed_layers import (
+    better_activation_method,
+    better_weight_method,
+    constant_rows,
+    layer_rows,
+)
 from ptq_cli.report.analysis.judge import Yardstick
-from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, measure
-from ptq_cli.report.analysis.node_overlays import QUANTITIES, overlay_path
+from ptq_cli.report.analysis.measure_layers import LayerSubject, Measured, activation_rows, measure
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.document.saturation import NOTHING, Saturation
-from ptq_cli.report.document.times import current_time
-from ptq_cli.report.proof.file_saturation import saturation_here
-from ptq_cli.runtime.engines.engine_registry import engine_of
+from ptq_cli.report.document.gate_result import current_time
+from ptq_cli.report.document.report_document import NOTHING, LayerEntry, Saturation
+from ptq_cli.report.proof import saturation_here
+from ptq_cli.runtime.engine_registry import engine_of
 
 
 @dataclass(frozen=True, kw_only=True)

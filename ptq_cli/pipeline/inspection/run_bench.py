@@ -7,27 +7,30 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import ProfilerError, RecipeValueError, RuntimeFailedError
+from ptq_cli.core.files import Content
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.latency.operator_summary import scaled_to
-from ptq_cli.latency.operator_times import NodeTime, node_times
+from ptq_cli.latency.operator_times import NodeTime, node_times, scaled_to
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model
+from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.inspection.benched_models import BenchedModels, open_models
-from ptq_cli.pipeline.preparing.made_up_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.preparing.served_inputs import ServedInputs, batches_of, inputs_of_recipe
-from ptq_cli.pipeline.run.remembered_data import with_run_data
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.preparing.example_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.pipeline.preparing.run_prepare import ServedInputs, batches_of, inputs_of_recipe, served_batch
+from ptq_cli.pipeline.resolve import Request, Resolved, resolve, with_run_data
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.report.document.saturation import Saturation
-from ptq_cli.report.evaluation.speed.latency import LatencyComparison, Scenario, measure_latencies
-from ptq_cli.report.proof.file_saturation import saturation_here
-from ptq_cli.runtime.engines.engine import Engine
-from ptq_cli.runtime.engines.engine_registry import at_level
+from ptq_cli.report.analysis.analysis_document import Analysis, overlay_path, overlays
+from ptq_cli.report.document.report_document import Saturation
+from ptq_cli.report.evaluation.latency import LatencyComparison, Scenario, measure_latencies
+from ptq_cli.report.proof import saturation_here
+from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
+from ptq_cli.runtime.engine import Engine
+from ptq_cli.runtime.engine_registry import at_level, engine_of
 from ptq_cli.runtime.machine import thread_counts
-from ptq_cli.runtime.sessions.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.turns import require_length
 
 PROFILED = 0.2
@@ -304,3 +307,36 @@ def _shaped_batch(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int
         if axis is not None and axis < len(shape):
             return spec.name, shape[axis]
     return None
+
+
+# The overlays of an analysis for Model Explorer: kernels and times are measured for them.
+
+
+SECONDS = 2.0
+"""To time the operators."""
+
+
+def overlay_files(
+    file: Path, analysis: Analysis, model: ir.Model, target: Target, dataset: Dataset, *, threads: int
+) -> dict[Path, Content]:
+    """Return the overlays of a quantized model, by their files.
+
+    Args:
+        file: of the first; the others have its name with another word in it.
+        analysis: of the model.
+        model: as it was written.
+        target: that it was exported for.
+        dataset: the samples that operators are timed on.
+        threads: that run it.
+    """
+    engine = engine_of(target)
+    found = engine.find_kernels(model) if engine is not None else {}
+    kernels = {name: kernel.placement for name, kernel in found.items() if kernel.placement != "gone"}
+    times = None
+    if engine is not None and engine.has_profiler:
+        batch = served_batch(input_specs(model), 1)
+        first = next(iter(dataset.batches(batch)))
+        measured = node_times(model, [first.inputs], threads=threads, seconds=SECONDS)
+        times = {node.name: node.microseconds for node in measured if node.microseconds}
+    texts = overlays(analysis, model.graph.name or "", kernels, times)
+    return {overlay_path(file, quantity): text.encode() for quantity, text in texts.items()}

@@ -10,25 +10,24 @@ from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
-from ptq_cli.models.graph.graph_reading import value_spec
-from ptq_cli.models.inputs.batch_axes import axis_notes, note_told_axes
+from ptq_cli.models.batch_axes import axis_notes, note_told_axes
+from ptq_cli.models.graph_reading import value_spec
+from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
-from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM
-from ptq_cli.pipeline.exporting.exported_summary import unusual_layers
-from ptq_cli.pipeline.exporting.placing.placement import place
-from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.exporting.decided_once import unusual_layers
 from ptq_cli.pipeline.inspection.target_of import target_of
-from ptq_cli.pipeline.preparing.example_inputs import Shapes
+from ptq_cli.pipeline.placing.placement import place
+from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.preparing.example_inputs import Shapes, own_batch_size
 from ptq_cli.pipeline.preparing.float_model import axes_told, make_float_model, open_source
-from ptq_cli.pipeline.preparing.made_up_inputs import own_batch_size
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.resolve import Request, Resolved, resolve
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import FLOAT_SHA256, QUANTIZERS
-from ptq_cli.qdq.proof.quantized_layers import (
+from ptq_cli.qdq.proof.operators import (
     Formats,
     layer_constants,
     parameter_count,
@@ -36,10 +35,10 @@ from ptq_cli.qdq.proof.quantized_layers import (
     quantized_plan,
     stored_formats,
 )
-from ptq_cli.qdq.read.dynamic_parts import dynamic_parts, with_products
 from ptq_cli.qdq.read.padded_channels import without_padding
+from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.qdq.read.stored_constants import product_of
+from ptq_cli.qdq.read.twin_graphs import dynamic_parts, with_products
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.pipeline.run.resolve import Resolved
+from ptq_cli.pipeline.resolve import Resolved
 from ptq_cli.plan.target.target_file import Target, known_targets
 from ptq_cli.qdq.metadata import TARGET
 

@@ -13,32 +13,35 @@ from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
-from ptq_cli.models.converting.opset import opset_of
-from ptq_cli.models.files.checker import check_stored
-from ptq_cli.models.files.stored import StoredModel, is_large, read_model, serialize, store_model
-from ptq_cli.models.inputs.batch_axes import (
+from ptq_cli.models.batch_axes import (
     Wanted,
+    fixed_earlier,
     found_axes,
     input_axes,
     measured_axes,
     note_axes,
     require_axes,
+    shown_value,
     told_axes,
 )
-from ptq_cli.models.inputs.fixed_inputs import fixed_earlier, shown_value
+from ptq_cli.models.files.stored import (
+    StoredModel,
+    check_stored,
+    is_large,
+    read_model,
+    serialize,
+    store_model,
+)
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
-from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
+from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile, open_model
+from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
-from ptq_cli.models.preparing.declared_shapes import forget_contradicted
-from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
+from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
+from ptq_cli.pipeline.output_checks import require_data_output
 from ptq_cli.pipeline.preparing.example_inputs import Shapes, example_inputs, one_sample
-from ptq_cli.pipeline.run.output_checks import require_data_output
-from ptq_cli.recipe.sections.input_sections import ModelSettings
-from ptq_cli.runtime.sessions.foreign_types import know_foreign_types
-from ptq_cli.runtime.sessions.opsets import require_known_opset
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.runtime.session import Session, know_foreign_types, require_known_opset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,7 @@ def open_source(settings: ModelSettings) -> ModelSource:
 
     Raises:
         UsageError: the recipe names none.
-        PtqError: it cannot be opened; see ``ptq_cli.models.loading.open_model``.
+        PtqError: it cannot be opened; see ``ptq_cli.models.loading.source``.
     """
     if settings.path is None:
         raise UsageError(

@@ -1,47 +1,239 @@
 """Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.core.files import write_together
-from ptq_cli.core.read_files import sha256_file
-from ptq_cli.core.work.progress import ProgressCallback
-from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
-from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet
-from ptq_cli.pipeline.evaluation.measuring.one_pass import EvaluatedModels, evaluate_pass
-from ptq_cli.pipeline.evaluation.parts.evaluation_part import evaluate_together
-from ptq_cli.pipeline.exporting.export_result import Exported
-from ptq_cli.pipeline.exporting.recovering.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import make_export
-from ptq_cli.pipeline.run.resolve import Resolved
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
-from ptq_cli.pipeline.tuning.candidate_calibrations import (
-    CandidateCalibration,
-    CandidateCalibrations,
+from ptq_cli.collectors.calibration_file import (
+    Calibration,
+    Provenance,
+    calibration_bytes,
+    load_calibration,
+    parse_calibration,
 )
-from ptq_cli.pipeline.tuning.climbing_party import Party
-from ptq_cli.pipeline.tuning.layer_modes import BLOCK, dynamic_candidates, weight_only_candidates
-from ptq_cli.pipeline.tuning.layer_noise import layer_noise
-from ptq_cli.pipeline.tuning.layer_ranking import LOUDEST, LayerRanking, layer_costs
-from ptq_cli.pipeline.tuning.sixteen_bits import activations_of, wide_format
-from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint
+from ptq_cli.core.errors import PtqError
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.core.read_files import sha256_file
+from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject, provenance_of
+from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
+from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, machine_of_rank, make_calibration
+from ptq_cli.pipeline.evaluation.joined_shards import evaluate_together
+from ptq_cli.pipeline.exporting.recovery_data import recovery_data
+from ptq_cli.pipeline.exporting.run_export import Exported, make_export
+from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
+from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.resolve import Request, Resolved
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
+from ptq_cli.pipeline.tuning.sixteen_bits import (
+    BLOCK,
+    activations_of,
+    dynamic_candidates,
+    weight_only_candidates,
+    wide_format,
+)
+from ptq_cli.pipeline.tuning.tune_checkpoint import (
+    LOUDEST,
+    LayerRanking,
+    TuneCheckpoint,
+    layer_costs,
+    layer_noise,
+)
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.activation_modes import DYNAMIC, FLOAT
-from ptq_cli.recipe.recovery_rungs import NONE, REWRITING
+from ptq_cli.recipe.recovery_rungs import AUTO, DYNAMIC, FLOAT, NONE, REWRITING
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import (
-    ActivationSettings,
-    OverrideSettings,
-    RecoverySettings,
-    WeightSettings,
-)
+from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
+from ptq_cli.recovery.range_effects import KnownCosts
 from ptq_cli.report.evaluation.evaluator import Evaluation
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibration.distributed import Group
+
+
+# The processes that climb together under ``torchrun``: they measure in parts, and do the same next.
+
+
+@dataclass(frozen=True)
+class Party:
+    """One or several processes.
+
+    Every process makes each candidate, which comes out the same on all; what is measured on samples is shared
+    out, and what a clock or a folder says is what they say to the first process.
+
+    Attributes:
+        group: the processes; None of a single one.
+
+    Example:
+        >>> alone = Party()
+        >>> alone.is_first, alone.agreed(lambda: True), alone.told(lambda: b"profile")
+        (True, True, b'profile')
+    """
+
+    group: "Group | None" = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one writes."""
+        return self.group is None or self.group.ranks.is_first
+
+    def go_on(self) -> None:
+        """Say that there is progress, and raise what another process has raised.
+
+        Raises:
+            PtqError: another process's.
+        """
+        if self.group is not None:
+            self.group.after_batch(0, 0)
+
+    def told(self, make: Callable[[], bytes]) -> bytes:
+        """Return what the first process makes, on all of them.
+
+        Raises:
+            PtqError: another process's.
+        """
+        if self.group is None:
+            return make()
+        return self.group.announce(make() if self.is_first else b"", self.group.next_place())
+
+    def agreed(self, ask: Callable[[], bool]) -> bool:
+        """Return what the first process answers, on all of them."""
+        return bool(self.told(lambda: b"yes" if ask() else b""))
+
+    def of_rank(self, resolved: Resolved) -> Resolved:
+        """Return a recipe with this process's own part of the machine."""
+        if self.group is None:
+            return resolved
+        return replace(resolved, machine=machine_of_rank(resolved.machine, self.group.ranks))
+
+
+# The calibration that a candidate rests on: rungs that rewrite the float model need one of their own.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateCalibration:
+    """What candidates with the same rewrites are exported from.
+
+    Attributes:
+        subject: the float model with its rewrites, the samples and the plan.
+        calibration: the statistics.
+        float_model: serialized.
+        files: what has to be written with a candidate; nothing if the run directory has it.
+        known_costs: of ranges, which candidates share.
+    """
+
+    subject: CalibrationSubject
+    calibration: Calibration
+    float_model: StoredModel
+    files: Mapping[Path, Content]
+    known_costs: KnownCosts = field(default_factory=dict)
+
+
+class CandidateCalibrations:
+    """Calibrates when a candidate needs it, and remembers."""
+
+    def __init__(
+        self,
+        request: Request,
+        resolved: Resolved,
+        subject: CalibrationSubject,
+        run: RunDirectory,
+        progress: ProgressCallback,
+        party: Party,
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            request: of the tuning.
+            resolved: what it means.
+            subject: the float model without rewrites, the samples and the plan.
+            run: whose calibration is taken where it fits.
+            progress: is told about each calibration.
+            party: the processes that calibrate together.
+        """
+        self._request, self._resolved, self._subject = request, resolved, subject
+        self._run, self._progress, self._party = run, progress, party
+        self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
+        self._made: dict[tuple[str, ...], CandidateCalibration] = {}
+
+    def float_model_of(self, rungs: tuple[str, ...]) -> StoredModel:
+        """Return the float model that candidates with these rungs are made from; it is not calibrated yet.
+
+        Raises:
+            PtqError: as ``calibrate`` does.
+        """
+        return self._rescaled_subject(rungs)[0].model.stored
+
+    def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
+        """Return the calibration of candidates with these rungs.
+
+        Raises:
+            PtqError: as ``calibrate`` does.
+        """
+        key = rewriting(rungs)
+        if key not in self._made:
+            self._made[key] = self._calibrated(key)
+        return self._made[key]
+
+    def _asked(self, key: tuple[str, ...]) -> tuple[Request, Resolved]:
+        settings = {**self._request.settings, "recover": list(key) or [NONE]}
+        recipe = replace(self._resolved.recipe, recovery=RecoverySettings(list(key) or [NONE]))
+        return replace(self._request, settings=settings), self._resolved.with_recipe(recipe)
+
+    def _rescaled_subject(self, rungs: tuple[str, ...]) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
+        key = rewriting(rungs)
+        if key not in self._rescaled:
+            self._rescaled[key] = rescaled(self._subject, self._asked(key)[1], self._progress)
+        return self._rescaled[key]
+
+    def _calibrated(self, key: tuple[str, ...]) -> CandidateCalibration:
+        request, resolved = self._asked(key)
+        subject, changed = self._rescaled_subject(key)
+        begun = provenance_of(subject, request, resolved, self._run, WHOLE)
+        stored = self._party.told(lambda: self._earlier(begun))
+        earlier = parse_calibration(stored, str(self._run.calibration)) if stored else None
+        if earlier is not None:
+            return CandidateCalibration(
+                subject=subject, calibration=earlier, float_model=subject.model.stored, files={}
+            )
+        if self._party.group is not None:
+            found = calibrate_together(
+                subject, request, resolved, self._run, self._progress, self._party.group, changed
+            )
+        else:
+            found = make_calibration(subject, request, resolved, self._run, self._progress, changed=changed)
+        return CandidateCalibration(
+            subject=subject, calibration=found.calibration, float_model=found.model, files=found.files
+        )
+
+    def _earlier(self, begun: Provenance) -> bytes:
+        """Return the calibration of the run directory, if it is the very one that would be made."""
+        if not (self._run.calibration.is_file() and self._run.float_model.is_file()):
+            return b""
+        try:
+            found = load_calibration(self._run.calibration)
+        except PtqError:  # It is made again.
+            return b""
+        same = replace(begun, samples=found.provenance.samples, share=None)
+        return calibration_bytes(found) if found.provenance == same else b""
+
+
+def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the rungs that may change the float model.
+
+    Example:
+        >>> rewriting(("auto", "smooth", "round"))
+        ('auto', 'smooth')
+    """
+    return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
+
 
 RANKED_ON = 64
 """Samples that layers are ranked on."""

@@ -4,23 +4,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset
-from ptq_cli.core.work.progress import Progress, ProgressCallback
+from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
-from ptq_cli.pipeline.evaluation.measuring.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe, tensor_settings
-from ptq_cli.pipeline.run.library_versions import library_versions
-from ptq_cli.pipeline.run.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.run.reading import open_data
-from ptq_cli.pipeline.run.remembered_data import with_calibration_data
-from ptq_cli.pipeline.run.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.pipeline.tuning.budgets.budget_gate import budget_gate, decision_recipe, of_first_output
-from ptq_cli.pipeline.tuning.budgets.budget_reach import require_reachable
-from ptq_cli.pipeline.tuning.candidate_models import first_samples
-from ptq_cli.pipeline.tuning.climbing_party import Party
-from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings, GateSettings
+from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.output_checks import input_files, library_versions, require_outputs
+from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.pipeline.resolve import Request, Resolved, open_data, resolve, with_calibration_data
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.budget_reach import (
+    budget_gate,
+    decision_recipe,
+    of_first_output,
+    require_reachable,
+)
+from ptq_cli.pipeline.tuning.candidate_models import Party, first_samples
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
+from ptq_cli.recipe.sections import EvaluationSettings, GateSettings
 from ptq_cli.runtime.cuda import require_device
 
 DEFAULT_SET_ASIDE = 0.5

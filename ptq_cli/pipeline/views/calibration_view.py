@@ -1,30 +1,50 @@
 """``calibration show``: what was measured of each tensor, and what every amax method makes of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.choice import (
+    Choice,
+    ExpectedError,
+    count_clipped,
+    counts_between,
+    expected_error,
+    signed_bins,
+)
 from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
-from ptq_cli.amax.expected_error import ExpectedError, count_clipped, expected_error
 from ptq_cli.amax.method_registry import AUTO, METHODS
-from ptq_cli.collectors.artifact.calibration_file import Calibration
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.errors import MissingStatisticError
-from ptq_cli.core.numbers.arithmetic import QuantParameters
+from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.errors import MissingStatisticError, UnknownNameError, UsageError
+from ptq_cli.core.files import atomic_write
+from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.graph_reading import every_value, is_nested, value_spec
 from ptq_cli.pipeline.calibration.loaded_run import load_run
-from ptq_cli.pipeline.exporting.placing.activation_formats import with_formats
-from ptq_cli.pipeline.exporting.placing.placement import place
-from ptq_cli.pipeline.exporting.ranges.tensor_ranges import decide_activations, statistics_of
-from ptq_cli.pipeline.exporting.settings.tensor_settings import tensor_recipe
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.placing.placement import place
+from ptq_cli.pipeline.placing.planning import with_formats
+from ptq_cli.pipeline.placing.ranges import decide_activations, statistics_of
+from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections import AmaxSettings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,3 +273,233 @@ def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> Me
     return MethodView(
         method=name, choice=choice, parameters=parameters, clipped=(0, 0) if nothing else None, error=None
     )
+
+
+# Plots as PNG or SVG, drawn by matplotlib, an optional dependency; here of a tensor's histogram.
+
+
+SUFFIXES = (".png", ".svg")
+COLUMNS = 256
+INCHES = (9.0, 5.0)
+DOTS_PER_INCH = 150
+STYLE: Any = {"svg.hashsalt": "ptq", "font.size": 10.0}
+"""The same numbers, the same bytes."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+"""Wong 2011, "Color blindness", Nature Methods 8: told apart with any color vision; order tells them too."""
+
+
+def require_plot(path: Path) -> None:
+    """Raise if a plot cannot be written there, before any work.
+
+    Raises:
+        UsageError: the file's name ends neither in .png nor in .svg, or matplotlib is not installed.
+
+    Example:
+        >>> require_plot(Path("x.pdf"))
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: expected a .png or .svg file for the plot, got 'x.pdf'
+        hint: for example: --plot tensor.svg
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"expected a .png or .svg file for the plot, got '{path}'",
+            hint="for example: --plot tensor.svg",
+        )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(
+            "--plot needs matplotlib, which is not installed",
+            hint="pip install 'ptq-cli[plot]'; without --plot, the drawing is on the terminal",
+        )
+
+
+def write_plot(tensor: TensorView, path: Path) -> None:
+    """Draw a tensor's histogram and each method's range.
+
+    Edge case:
+        Where only ranges were kept, or all values are 0, only the ranges are drawn.
+
+    Raises:
+        UsageError: as ``require_plot``.
+        OutputFileError: the file cannot be written.
+    """
+    with figure_in(path) as figure:
+        _draw(figure, tensor)
+
+
+@contextmanager
+def figure_in(path: Path) -> "Iterator[Figure]":
+    """Give an empty figure, and write what was drawn into the file.
+
+    Raises:
+        UsageError: as ``require_plot``.
+        OutputFileError: the file cannot be written.
+    """
+    require_plot(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    kind = path.suffix.lower().removeprefix(".")
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # A name in a script that the font has not: the file shows boxes, which is no reason to speak.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
+        yield figure
+        metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
+        with atomic_write(path) as partial:
+            figure.savefig(partial, format=kind, metadata=metadata)
+
+
+def _draw(figure: "Figure", tensor: TensorView) -> None:
+    lines = max(len(tensor.methods), 1)
+    above, beneath = figure.subplots(2, 1, sharex=True, height_ratios=[12, 1.5 * lines])
+    # A name is shown as it is: no mathematics between dollars.
+    figure.suptitle(f"{shown_name(tensor.name)}: {tensor.site.format.name}", parse_math=False)
+    _draw_counts(above, tensor)
+    for row, view in enumerate(tensor.methods.values()):
+        color = COLORS[row % len(COLORS)]
+        low, high = view.choice.low, view.choice.high
+        beneath.plot([low, high], [-row, -row], color=color, marker="|", markersize=14, linewidth=2)
+        for end in (low, high):
+            above.axvline(end, color=color, linewidth=1, linestyle="--")
+        if view.error is not None:
+            text = f"{view.error.sqnr_db:.2f} dB"
+            beneath.annotate(text, (1.01, -row), xycoords=("axes fraction", "data"), va="center")
+    names = [f"{name} *" if name == tensor.chosen else name for name in tensor.methods]
+    beneath.set_yticks([-row for row in range(len(names))], names)
+    beneath.set_ylim(0.5 - lines, 0.5)
+    beneath.set_xlabel(
+        "value (* marks what ptq export uses; on the right, the SQNR estimated from the histogram)"
+    )
+
+
+def _draw_counts(axes: "Axes", tensor: TensorView) -> None:
+    statistics, histogram = tensor.statistics, tensor.statistics.histogram
+    if histogram is None or not histogram.counts.size:
+        axes.text(0.5, 0.5, "no histogram", transform=axes.transAxes, ha="center")
+        return
+    edges = np.linspace(min(statistics.low, 0.0), max(statistics.high, 0.0), COLUMNS + 1)
+    counts = counts_between(signed_bins(statistics, histogram), edges)
+    axes.stairs(counts, edges, fill=True, color="#999999")
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.5)
+    zeros = f", without {statistics.zeros:,} zeros" if statistics.zeros else ""
+    axes.set_ylabel("values, log scale")
+    axes.set_title(f"{statistics.count:,} values{zeros}", fontsize="medium")
+
+
+# ``explain``: one tensor, with where it comes from and who reads it.
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node beside the tensor.
+
+    Attributes:
+        name: the node's.
+        op: its operator type.
+        integer: whether it is computed in integers.
+        reason: why not; empty if it is.
+    """
+
+    name: str
+    op: str
+    integer: bool
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """One tensor.
+
+    Attributes:
+        calibration: that it is a part of.
+        tensor: what was measured of it, and what each method makes of it.
+        spec: name, dtype and shape.
+        producer: the node that computes it; None for an input of the model.
+        readers: the nodes that read it.
+        is_output: whether it is an output of the model, or of the nested graph that it is in.
+        nested: whether it is in a nested graph.
+        sharing: other tensors that take its parameters, because they hold the same values or must fit it.
+    """
+
+    calibration: CalibrationView
+    tensor: TensorView
+    spec: TensorSpec
+    producer: NodeView | None
+    readers: tuple[NodeView, ...]
+    is_output: bool
+    nested: bool
+    sharing: tuple[str, ...]
+
+
+def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanation:
+    """Return what is known of a tensor; nothing is run and nothing written.
+
+    Args:
+        request: may change amax settings.
+        run: the run directory.
+        name: of the tensor; of one that takes its parameters from it; or of the layer that computes it. A
+            name with control characters may be written with ``?`` for each, as it is shown.
+
+    Raises:
+        UnknownNameError: no tensor of that name was measured.
+        PtqError: as ``view_calibration`` does.
+    """
+    calibration = view_calibration(request, run, lambda model, plan: (_find(model, plan, name),))
+    (tensor,) = calibration.tensors
+    value = _values(calibration.model)[tensor.name]
+    producer = value.producer()
+    layers = {layer.name: layer for layer in calibration.exported.layers}
+
+    def view(node: ir.Node) -> NodeView:
+        layer = layers[node.name or ""]
+        reason = "" if layer.quantized else layer.reason
+        return NodeView(node.name or "", node.op_type, layer.quantized, reason)
+
+    readers = dict.fromkeys(node for node, _ in value.uses())
+    return Explanation(
+        calibration=calibration,
+        tensor=tensor,
+        spec=value_spec(value),
+        producer=view(producer) if producer is not None else None,
+        readers=tuple(view(node) for node in readers),
+        is_output=value.is_graph_output(),
+        nested=is_nested(value),
+        sharing=tuple(
+            site.tensor
+            for site in calibration.plan.activations.values()
+            if site.source == tensor.name and site.tensor != tensor.name
+        ),
+    )
+
+
+def _find(model: ir.Model, plan: Plan, name: str) -> str:
+    """Return the measured tensor that a name means."""
+    # In the order in which a name counts: the tensor itself, one that shares its parameters, the layer.
+    meant: dict[str, str] = {}
+    for site in plan.activations.values():
+        meant.setdefault(site.tensor, site.source)
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.name in meant and node.name:
+                meant.setdefault(node.name, meant[value.name])
+    for known in list(meant):
+        meant.setdefault(shown_name(known), meant[known])
+    if name in meant:
+        return meant[name]
+    if name in _values(model) or name in {node.name for node in model.graph.all_nodes()}:
+        raise UnknownNameError(
+            f"'{name}' is in the model but was not measured, because it is not quantized for {plan.target}",
+            hint="ptq inspect says why; ptq calibration show lists the tensors that were measured",
+        )
+    raise UnknownNameError(
+        f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}",
+        hint="ptq calibration show lists the tensors",
+    )
+
+
+def _values(model: ir.Model) -> dict[str, ir.Value]:
+    graph = model.graph
+    values = [*every_value(graph), *graph.initializers.values()]
+    return {value.name: value for value in values if value.name}

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.decide import Decision
-from ptq_cli.collectors.statistics.channel_statistics import ChannelStatistics
+from ptq_cli.collectors.bit_histogram import ChannelStatistics
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class ChannelsView:
 
     Example:
         >>> from ptq_cli.amax.decide import decide_channels
-        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
-        >>> from ptq_cli.core.numbers.formats import UINT8
-        >>> from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+        >>> from ptq_cli.collectors.collector_registry import ChannelCollector
+        >>> from ptq_cli.core.formats import UINT8
+        >>> from ptq_cli.recipe.sections import AmaxSettings
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.0, -8.0, 0.0, 2.0], [2.0, 3.0, 0.0, 1.0]]))
         >>> statistics = collector.statistics()

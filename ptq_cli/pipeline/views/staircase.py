@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ptq_cli.quantizers.centers.assign import quantize_to_centers
-from ptq_cli.quantizers.centers.learning import learn_centers
+from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.dorefa import affine_k_bit_quantize
-from ptq_cli.quantizers.fixed.fixed_point_format import FixedPointFormat
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from ptq_cli.quantizers.fixed_point_format import FixedPointFormat
+from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.learning import learn_centers
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.quantizers.straight_through import clamp

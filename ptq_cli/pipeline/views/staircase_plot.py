@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptq_cli.pipeline.views.histogram_plot import COLORS, figure_in
+from ptq_cli.pipeline.views.calibration_view import COLORS, figure_in
 from ptq_cli.pipeline.views.staircase import Curve, Floats, Staircase
 
 if TYPE_CHECKING:

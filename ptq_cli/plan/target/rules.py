@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from ptq_cli.core.numbers.formats import INTEGERS, IntegerFormat
-from ptq_cli.core.numbers.pair_sums import ACROSS, RESTART
-from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM
-from ptq_cli.recipe.sections.quantization_sections import FLOAT32
+from ptq_cli.core.formats import INTEGERS, IntegerFormat
+from ptq_cli.core.pair_sums import ACROSS, RESTART
+from ptq_cli.models.integer_operators import DYNAMIC_LSTM
+from ptq_cli.recipe.sections import FLOAT32
 
 KINDS = ("compute", "join", "same", "clamp", "stored", "apart")
 OUTPUTS = ("always", "asked")

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.documents.toml_file import read_toml
+from ptq_cli.core.decoding import read_toml
 from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import FLOATS, INTEGERS
 from ptq_cli.core.known_names import did_you_mean, require_known
-from ptq_cli.core.numbers.formats import FLOATS, INTEGERS
-from ptq_cli.core.numbers.pair_sums import LARGEST_SUM, RESTART
+from ptq_cli.core.pair_sums import LARGEST_SUM, RESTART
 from ptq_cli.core.plugins import TARGETS as PLUGINS
 from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names
 from ptq_cli.plan.target.rules import (
@@ -28,9 +28,8 @@ from ptq_cli.plan.target.rules import (
     Target,
     WeightRule,
 )
-from ptq_cli.recipe.decode import decode_table, merge_tables
-from ptq_cli.recipe.locations import is_target_file
-from ptq_cli.recipe.sections.quantization_sections import FLOAT_TYPES
+from ptq_cli.recipe.recipe_layers import decode_table, is_target_file, merge_tables
+from ptq_cli.recipe.sections import FLOAT_TYPES
 
 __all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]
 

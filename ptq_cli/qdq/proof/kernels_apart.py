@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.graph.fresh_names import FreshNames
-from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.qdq.read.pair_grids import grid_of
 
 STEP_OF_8_BITS = {

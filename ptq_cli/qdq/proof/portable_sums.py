@@ -1,6 +1,6 @@
 """Which layers of a quantized file can saturate on x86 processors without VNNI, whoever wrote it.
 
-Kernels there add the products of two bytes in 16 bits (``core/numbers/pair_sums.py``). The rules are what was
+Kernels there add the products of two bytes in 16 bits (``core/pair_sums.py``). The rules are what was
 seen of ONNX Runtime 1.31 and OpenVINO 2026.4 on such processors: of all kernels, those for unsigned by signed
 bytes saturate. They read a weight's integers as they are stored, whatever its zero point is.
 """
@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.numbers.pair_sums import (
+from ptq_cli.core.pair_sums import (
     Order,
     PairRule,
     UnsafePairs,
@@ -22,18 +22,15 @@ from ptq_cli.core.numbers.pair_sums import (
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph.graph_reading import input_at
-from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER
-from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.operators.pair_operators import QUANTIZE, clips_integers
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.pair_operators import QUANTIZE, clips_integers
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import OperatorProof
-from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
-from ptq_cli.qdq.read.graph_parts import part_of
-from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import UNPACKING
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of
+from ptq_cli.qdq.read.twin_graphs import dynamic_parts, part_of
+from ptq_cli.runtime.session import Session
 
 LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1
 SIGNED_STEPS = 128

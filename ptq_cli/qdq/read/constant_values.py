@@ -6,19 +6,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.numbers.arithmetic import FloatArray
+from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.operators.dynamic_forms import CONV_INTEGER
-from ptq_cli.models.operators.dynamic_lstm import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.qdq.read.dynamic_parts import DynamicPart
-from ptq_cli.qdq.read.graph_parts import part_of
-from ptq_cli.qdq.read.pair_grids import Grid, grid_of
-from ptq_cli.qdq.read.stored_constants import product_of
-from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.qdq.read.pair_grids import Grid, grid_of, product_of
+from ptq_cli.qdq.read.twin_graphs import DynamicPart, QuantizedConstant, TwinGraphs, part_of
+from ptq_cli.runtime.session import Session
 
 WEIGHT = 1
 """The input of a Gemm."""

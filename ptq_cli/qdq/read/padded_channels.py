@@ -1,16 +1,252 @@
 """A quantized graph as it was before its channels were padded for faster kernels."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.errors.error_text import first_line
+from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of
+from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
-from ptq_cli.qdq.read.channel_spaces import stored_convs
+
+# Which channels of a quantized graph are the same channels: a Conv makes new ones, an Add passes them on.
+#
+# A space is all places that hold the same channels: axis 1 of activations, and axes of the constants of
+# Convs. It is closed if something sees how many they are, such as a Reshape, a Concat or an output of the
+# graph.
+
+
+PASSING = (
+    QUANTIZE, DEQUANTIZE, "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish",
+    "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",
+)  # fmt: skip
+"""Each channel of their results is computed from that channel of their inputs alone."""
+CHANNELS = 1
+"""The axis of an activation."""
+
+Place = tuple[ir.Value, int]
+"""A value and its axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredConv:
+    """A Conv whose weight is stored as int8.
+
+    Attributes:
+        node: the Conv.
+        weight: the DequantizeLinear of its weight.
+        bias: that of its bias; None without a bias.
+        depthwise: each channel has a filter of its own.
+    """
+
+    node: ir.Node
+    weight: ir.Node
+    bias: ir.Node | None
+    depthwise: bool
+
+    @property
+    def integers(self) -> ir.Value:
+        """The stored weight."""
+        value = self.weight.inputs[0]
+        assert value is not None  # noqa: S101 - a DequantizeLinear has it
+        return value
+
+    @property
+    def outputs(self) -> int:
+        """How many channels it makes."""
+        return _size(self.integers, 0) or 0
+
+    @property
+    def inputs(self) -> int:
+        """How many channels each of them reads."""
+        return _size(self.integers, 1) or 0
+
+    @property
+    def per_channel(self) -> tuple[ir.Value, ...]:
+        """The constants with one element per output channel: scales, zero points and the stored bias."""
+        found = [*self.weight.inputs[1:], *(self.bias.inputs if self.bias is not None else ())]
+        return tuple(value for value in found if value is not None and value.shape and len(value.shape) == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Channels of a graph that nothing else counts.
+
+    Attributes:
+        size: how many they are.
+        places: all that holds them, and along which axis.
+        keepers: the depthwise Convs that pass them on.
+        entries: the QuantizeLinears behind which they are first seen; empty if Convs alone make them.
+    """
+
+    size: int
+    places: Sequence[Place]
+    keepers: Sequence[StoredConv]
+    entries: Sequence[ir.Node]
+
+
+def stored_convs(graph: ir.Graph) -> dict[ir.Node, StoredConv]:
+    """Return the Convs whose weight, and bias if there is one, stand behind a DequantizeLinear."""
+    found = {node: _stored_conv(node) for node in graph if node.op_type == "Conv" and node.domain == ""}
+    return {node: conv for node, conv in found.items() if conv is not None}
+
+
+def open_spaces(graph: ir.Graph) -> list[Space]:
+    """Return the spaces whose number of channels nothing sees but Convs, in graph order."""
+    survey = _Survey(graph)
+    for node in graph:
+        survey.visit(node)
+    return list(survey.spaces())
+
+
+class _Survey:
+    """Joins places node by node."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._convs = stored_convs(graph)
+        self._parents: dict[Place, Place] = {}
+        self._closed: list[Place] = [(value, CHANNELS) for value in (*graph.inputs, *graph.outputs)]
+        self._entries: dict[Place, list[ir.Node]] = {}
+        self._constants = {
+            value for conv in self._convs.values() for value in (conv.integers, *conv.per_channel)
+        }
+
+    def visit(self, node: ir.Node) -> None:
+        """Join what a node passes on, and close what it sees the number of."""
+        conv = self._convs.get(node)
+        if conv is not None:
+            self._visit_conv(conv)
+        elif self._enters(node):
+            self._entries.setdefault((node.outputs[0], CHANNELS), []).append(node)
+        elif _is_passing(node) and (passed := _passed(node)):
+            for value in passed:
+                self._join((value, CHANNELS), (passed[0], CHANNELS))
+        elif not self._is_of_conv(node):
+            self._close(node)
+
+    def spaces(self) -> Iterator[Space]:
+        """Yield the open spaces."""
+        members: dict[Place, list[Place]] = {}
+        for place in self._parents:
+            members.setdefault(self._top(place), []).append(place)
+        closed = {self._top(place) for place in self._closed}
+        for top, places in members.items():
+            sizes = {_size(value, axis) for value, axis in places}
+            size = sizes.pop()
+            if top in closed or sizes or size is None:
+                continue
+            entries = [node for place in places for node in self._entries.get(place, ())]
+            keepers = [
+                conv for conv in self._convs.values() if conv.depthwise and (conv.integers, 0) in places
+            ]
+            yield Space(size=size, places=places, keepers=keepers, entries=entries)
+
+    def _visit_conv(self, conv: StoredConv) -> None:
+        source, result = (conv.node.inputs[0], CHANNELS), (conv.node.outputs[0], CHANNELS)
+        restored = [item.outputs[0] for item in (conv.weight, conv.bias) if item is not None]
+        for value in (conv.integers, *conv.per_channel, *restored):
+            self._join((value, 0), result)
+        self._join((restored[0], 1), (conv.integers, 1))
+        if conv.node.attributes.get_int("group", 1) == 1:
+            self._join(source, (conv.integers, 1))  # type: ignore[arg-type]  # a Conv has an input
+            return
+        self._closed.append((conv.integers, 1))
+        if conv.depthwise:
+            self._join(source, result)  # type: ignore[arg-type]
+        else:
+            self._closed += [source, result]  # type: ignore[list-item]
+
+    def _enters(self, node: ir.Node) -> bool:
+        source = node.inputs[0] if node.op_type == QUANTIZE else None
+        if source is None or is_constant(source):
+            return False
+        producer = source.producer()
+        return producer is None or (producer not in self._convs and not _is_passing(producer))
+
+    def _is_of_conv(self, node: ir.Node) -> bool:
+        readers = [use.node for output in node.outputs for use in output.uses()]
+        return node.op_type == DEQUANTIZE and bool(readers) and all(item in self._convs for item in readers)
+
+    def _close(self, node: ir.Node) -> None:
+        inside = [
+            item for graph in nested_graphs(node) for inner in graph.all_nodes() for item in inner.inputs
+        ]
+        for value in (*node.inputs, *node.outputs, *inside):
+            if value is not None:
+                self._closed += [(value, CHANNELS), *([(value, 0)] if value in self._constants else [])]
+
+    def _join(self, one: Place, other: Place) -> None:
+        self._parents[self._top(one)] = self._top(other)
+
+    def _top(self, place: Place) -> Place:
+        self._parents.setdefault(place, place)
+        while self._parents[place] != place:
+            self._parents[place] = self._parents[self._parents[place]]
+            place = self._parents[place]
+        return place
+
+
+def _is_passing(node: ir.Node) -> bool:
+    if node.domain == MICROSOFT:
+        return node.op_type == QUICK_GELU
+    return node.op_type in PASSING and node.domain == ""
+
+
+def _stored_conv(node: ir.Node) -> StoredConv | None:
+    weight, bias = dequantized_by(input_at(node, 1)), input_at(node, 2)
+    restored = dequantized_by(bias)
+    stored = weight.inputs[0] if weight is not None else None
+    if weight is None or stored is None or stored.dtype != ir.DataType.INT8 or not is_constant(stored):
+        return None
+    if bias is not None and (
+        restored is None or restored.inputs[0] is None or not is_constant(restored.inputs[0])
+    ):
+        return None
+    if weight.attributes.get_int("block_size", 0) or stored.shape is None:
+        return None
+    group = node.attributes.get_int("group", 1)
+    size, inputs = (int(length) for length in stored.shape[:2])  # type: ignore[arg-type]  # a constant's
+    is_depthwise = group > 1 and inputs == 1 and group == size
+    return StoredConv(node=node, weight=weight, bias=restored, depthwise=is_depthwise)
+
+
+def _passed(node: ir.Node) -> list[ir.Value]:
+    """Return the activations of a node that have the same channels; none if one of them has others."""
+    scalars = [value for value in node.inputs[1:] if value is not None]
+    if node.op_type in (QUANTIZE, DEQUANTIZE):
+        values = [node.inputs[0], node.outputs[0]]
+        if any(value.shape is None or list(value.shape) not in ([], [1]) for value in scalars):
+            return []
+    else:
+        values = [*(value for value in node.inputs if not _is_number(value)), *node.outputs]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not known or any(is_constant(value) for value in known):
+        return []
+    same = {(rank_of(value), _size(value, CHANNELS)) for value in known}
+    (rank, size), *others = same
+    return known if not others and size is not None and rank is not None and rank > CHANNELS else []
+
+
+def _is_number(value: ir.Value | None) -> bool:
+    """Return whether an input is left out, or one number for all channels, as it is or restored."""
+    restored = dequantized_by(value)
+    constant = restored.inputs[0] if restored is not None else value
+    return value is None or (
+        constant is not None and constant.const_value is not None and constant.const_value.size == 1
+    )
+
+
+def _size(value: ir.Value, axis: int) -> int | None:
+    shape = value.shape
+    size = shape[axis] if shape is not None and len(shape) > axis else None
+    return size if isinstance(size, int) else None
 
 
 def without_padding(model: ir.Model) -> ir.Model:

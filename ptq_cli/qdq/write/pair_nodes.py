@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.constants_file import named_alike
-from ptq_cli.models.graph.fresh_names import RESULT
-from ptq_cli.models.operators.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.models.preparing.rewriting.edit import drop
+from ptq_cli.models.files.mapped_constants import named_alike
+from ptq_cli.models.graph_reading import RESULT
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.preparing.rewriting import drop
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:

@@ -2,16 +2,14 @@
 
 import onnx_ir as ir
 
-from ptq_cli.plan.layers.tied_tables import tied_tables
+from ptq_cli.plan.requests import tied_tables
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.proof.structure import structure_faults
-from ptq_cli.qdq.write.forms.float_forms import write_float_forms
-from ptq_cli.qdq.write.forms.integer_forms import write_integer_forms
-from ptq_cli.qdq.write.pairs.activation_pairs import insert_activation_pairs
-from ptq_cli.qdq.write.pairs.constant_pairs import store_constants
-from ptq_cli.qdq.write.pairs.integer_clips import widen_clamps
-from ptq_cli.qdq.write.pairs.table_rows import share_tables
+from ptq_cli.qdq.write.activation_pairs import insert_activation_pairs, widen_clamps
+from ptq_cli.qdq.write.constant_pairs import store_constants
+from ptq_cli.qdq.write.integer_forms import write_float_forms, write_integer_forms
 from ptq_cli.qdq.write.site_parameters import Parameters
+from ptq_cli.qdq.write.table_rows import share_tables
 
 
 def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> None:

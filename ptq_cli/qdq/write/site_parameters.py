@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.numbers.arithmetic import FloatArray, QuantParameters
+from ptq_cli.core.arithmetic import FloatArray, QuantParameters
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
-from ptq_cli.qdq.write.weights.outliers import Outlier
-from ptq_cli.qdq.write.weights.streamed_weights import Keep, as_it_is
-from ptq_cli.qdq.write.weights.weight_decisions import (
+from ptq_cli.qdq.write.integer_storage import Keep, as_it_is
+from ptq_cli.qdq.write.weight_decisions import (
     Bias,
     DecidedWeight,
+    Outlier,
     constant,
     decide_weight,
     require_finite,
 )
-from ptq_cli.qdq.write.weights.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
+from ptq_cli.recipe.sections import AmaxSettings
 
 Decide = Callable[[ActivationSite], QuantParameters]
 QuantizerOf = Callable[[WeightSite], WeightQuantizer]

@@ -11,11 +11,11 @@ from functools import partial
 
 import torch
 
+from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.numbers.arithmetic import ZERO_AMAX
-from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.quantizers.clipped import clipped
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import integer_format, require_float, require_no_nan, require_not_negative
+from ptq_cli.quantizers.straight_through import clipped
 
 
 def tensor_quant(

@@ -5,16 +5,19 @@ changes a key must raise ``FORMAT_VERSION``.
 """
 
 import json
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from ptq_cli.core.documents.json_values import AtLeast, decode, encode, strict_json
+from ptq_cli.core.decoding import AtLeast, decode, encode, strict_json
 from ptq_cli.core.errors import AnalysisError, ReportError
 from ptq_cli.core.read_files import read_file
 from ptq_cli.report.analysis.tensor_rows import Cause, Sensitivity, TensorAnalysis
+from ptq_cli.report.document.gate_result import Timestamp
 from ptq_cli.report.document.report_document import ModelEntry
-from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.analysis"
 FORMAT_VERSION = 3
@@ -226,3 +229,98 @@ def parse_analysis(content: bytes) -> Analysis:
     except ReportError as error:
         raise AnalysisError(error.message, hint=HINT) from error
     return analysis
+
+
+# An analysis as overlays of Model Explorer, Google's viewer of graphs: a value and a color for each node.
+#
+# Source:
+#     ``node_data_builder.py`` of the package ai-edge-model-explorer 0.1.34: ``{graph: {results: {node:
+#     {value, bgColor}}, name, gradient}}``. Its adapter for ONNX (model-explorer-onnx 0.4.2) calls graphs and
+#     nodes as the file does.
+
+
+SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
+WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
+"""From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
+RISING = ((0.0, WORST), (0.5, MIDDLE), (1.0, BEST))
+FALLING = ((0.0, BEST), (0.5, MIDDLE), (1.0, WORST))
+FLOAT_BITS = 32
+COLORS = {"integer": "#91cf60", "float": "#fc8d59"}
+
+
+def overlay_path(file: Path, quantity: str) -> Path:
+    """Return where the overlay of a quantity is written: the file itself has the SQNR.
+
+    Example:
+        >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (SQNR, TIME)]
+        ['sqnr.json', 'sqnr.time.json']
+    """
+    return (
+        file
+        if quantity == SQNR
+        else file.with_name(f"{file.stem}.{quantity.split(maxsplit=1)[0]}{file.suffix}")
+    )
+
+
+def overlays(
+    analysis: Analysis, graph: str, kernels: Mapping[str, str], times: Mapping[str, float] | None
+) -> dict[str, str]:
+    """Return the overlays of a quantized model by quantity, each as JSON with a newline at the end.
+
+    Args:
+        analysis: of the model.
+        graph: the name of its graph.
+        kernels: ``"integer"`` or ``"float"`` by node.
+        times: microseconds by node; None where they cannot be measured.
+
+    Edge case:
+        A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.
+    """
+    sqnr = {
+        layer.name: layer.sqnr_accumulated_db
+        for layer in analysis.layers
+        if layer.sqnr_accumulated_db is not None and math.isfinite(layer.sqnr_accumulated_db)
+    }
+    found = {
+        SQNR: _overlay(
+            graph, SQNR, {name: {"value": round(value, 2)} for name, value in sqnr.items()}, RISING
+        ),
+        KERNEL: _overlay(
+            graph, KERNEL, {name: {"value": kind, "bgColor": COLORS[kind]} for name, kind in kernels.items()}
+        ),
+        BITS: _overlay(
+            graph, BITS, {name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING
+        ),
+    }
+    if times is not None:
+        values = {name: {"value": round(time, 2)} for name, time in times.items()}
+        found[TIME] = _overlay(graph, TIME, values, FALLING)
+    return found
+
+
+def bits_of(analysis: Analysis) -> dict[str, int]:
+    """Return the bits of each layer's weight; without one, of the widest tensor that it reads as integers."""
+    weights: dict[str, int] = {}
+    read: dict[str, int] = {}
+    for tensor in analysis.tensors:
+        found = {"weight": weights, "activation": read}.get(tensor.kind, {})
+        for name in tensor.layers:
+            found[name] = max(found.get(name, 0), _bits(tensor.dtype))
+    return {
+        layer.name: weights.get(layer.name) or (read.get(layer.name) if layer.integer else None) or FLOAT_BITS
+        for layer in analysis.layers
+    }
+
+
+def _bits(dtype: str) -> int:
+    found = re.search(r"[0-9]+", dtype)  # uint8, int4, float8e4m3fn
+    return int(found[0]) if found else FLOAT_BITS
+
+
+def _overlay(
+    graph: str, name: str, results: Mapping[str, Any], gradient: tuple[tuple[float, str], ...] = ()
+) -> str:
+    data: dict[str, Any] = {"results": results, "name": name}
+    if gradient:
+        data["gradient"] = [{"stop": stop, "bgColor": color} for stop, color in gradient]
+    return json.dumps({graph: data}, indent=2, ensure_ascii=False) + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptq_cli.report.analysis.tensor_rows import Cause
-from ptq_cli.report.document.saturation import SaturatingLayer
+from ptq_cli.report.document.report_document import SaturatingLayer
 
 GOOD_DB = 30.0
 """A tensor above this SQNR, about 5 bits of a well used range, gets no finding."""

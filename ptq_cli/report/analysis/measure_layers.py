@@ -7,19 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.core.numbers.arithmetic import dequantize
+from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.core.arithmetic import QuantParameters, dequantize
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
-from ptq_cli.qdq.read.twin_graphs import ActivationPair
-from ptq_cli.qdq.stages.staged_model import Held, StagedModel, Tensors
-from ptq_cli.report.analysis.judge import Judge, Yardstick
-from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums
+from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
+from ptq_cli.qdq.staged_model import Held, StagedModel, Tensors
+from ptq_cli.report.analysis.causes import GOOD_DB, Finding, Use, activation_finding, tensor_not_finite
+from ptq_cli.report.analysis.judge import (
+    Judge,
+    NoiseSums,
+    QuantizationSums,
+    Yardstick,
+    channel_imbalance,
+    range_used,
+)
+from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.report.evaluation.evaluator import Evaluator
 from ptq_cli.report.evaluation.model_outputs import Place, first_nonfinite
-from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
-from ptq_cli.report.evaluation.sample_axes import Axis, turned
+from ptq_cli.report.evaluation.sample_axes import Axis, Runs, run_evaluator, turned
 
 STAGE = "analyze"
 
@@ -266,3 +272,75 @@ class _Run:
         self.shapes[name] = (
             tuple(a if a == b else None for a, b in zip(before, sizes, strict=True)) if same_rank else ()
         )
+
+
+# A row of the analysis for each activation: what its integers cost, and why.
+
+
+def activation_rows(
+    twins: TwinGraphs, measured: Measured, better: Callable[[str, QuantParameters], str], *, histograms: bool
+) -> Iterator[TensorAnalysis]:
+    """Yield a row for each activation pair.
+
+    Args:
+        twins: both models.
+        measured: what was measured on the samples.
+        better: returns which amax method would be better for a tensor; called only for bad ones.
+        histograms: whether the calibration kept them.
+    """
+    makers = {
+        value.name: node.op_type for node in twins.float_model.graph.all_nodes() for value in node.outputs
+    }
+    for name, pair in twins.pairs.items():
+        sums, parameters = measured.quantizations[name], pair.parameters
+        method = better(name, parameters) if sums.sqnr_db < GOOD_DB else ""
+        use = _use_of(sums, twins.readers_of(pair), method)
+        bad = measured.not_finite.get(name)
+        found = (
+            activation_finding(use, histograms=histograms)
+            if bad is None
+            else tensor_not_finite(bad.model, bad.sample)
+        )
+        yield _activation_row(name, makers.get(name, ""), parameters, measured, use, found)
+
+
+def _use_of(sums: QuantizationSums, readers: tuple[str, ...], better: str) -> Use:
+    return Use(
+        sqnr_db=sums.sqnr_db,
+        clip_share=sums.clip_share,
+        clipped=sums.clipped / max(1, sums.count),
+        used=range_used(sums.integers),
+        imbalance=channel_imbalance(sums.channel_amax),
+        levels=len(sums.integers),
+        readers=readers,
+        better=better,
+    )
+
+
+def _activation_row(
+    name: str, op: str, parameters: QuantParameters, measured: Measured, use: Use, found: Finding
+) -> TensorAnalysis:
+    scale, zero = float(parameters.scale), int(parameters.zero_point)
+    return TensorAnalysis(
+        name=name,
+        kind="activation",
+        layers=tuple(use.readers),
+        op=op,
+        dtype=parameters.format.name,
+        shape=measured.shapes.get(name, ()),
+        axis=None,
+        low=(parameters.format.qmin - zero) * scale,
+        high=(parameters.format.qmax - zero) * scale,
+        scale_min=scale,
+        scale_max=scale,
+        zero_point_min=zero,
+        zero_point_max=zero,
+        clipped=use.clipped,
+        range_used=use.used,
+        channel_imbalance=use.imbalance,
+        sqnr_accumulated_db=measured.noises[name].sqnr_db,
+        sqnr_isolated_db=use.sqnr_db,
+        cause=found.cause,
+        finding=found.finding,
+        remedy=found.remedy,
+    )

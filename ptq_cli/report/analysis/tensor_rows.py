@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ptq_cli.core.documents.json_values import AtLeast
+from ptq_cli.core.decoding import AtLeast
 
 Kind = Literal["activation", "weight", "bias"]
 Cause = Literal[

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.read_files import read_file
+from ptq_cli.report.document.gate_result import Timestamp
 from ptq_cli.report.document.report_document import Sha256
-from ptq_cli.report.document.times import Timestamp
 
 FORMAT = "ptq.details"
 FORMAT_VERSION = 1

@@ -1,15 +1,17 @@
 """One measured number, with what a reader must know to judge it."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from ptq_cli.core.documents.json_values import Matches
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.core.errors import ReportError
+from ptq_cli.report.interval import TOLERANCE, Flips, Interval
 
 Unit = Literal["share", "decibel", "number"]
 Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
-"""Which samples are right, see ``ptq_cli.report.document.hits``."""
+"""Which samples are right, see ``ptq_cli.report.document.measurement``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +162,307 @@ class Measurement:
         if self.float_value is None or self.higher_is_better or not self.float_value > 0:
             return None
         return self.quantized_value / self.float_value
+
+
+# Which samples a model has right, as text: small enough for a report, and two of them can be paired.
+
+
+SAMPLES_A_DIGIT = 4
+
+
+def hits_to_text(hits: Sequence[bool]) -> str:
+    """Return hits in hexadecimal: four samples a digit, the first in the highest bit, zeros at the end.
+
+    Shapes:
+        hits [N], N at least 1; the text has N / 4 digits, rounded up.
+
+    Edge case:
+        50,000 samples take 12.5 kB.
+
+    Example:
+        >>> hits_to_text([True, False, False, True, True])
+        '98'
+    """
+    digits = -(-len(hits) // SAMPLES_A_DIGIT)
+    bits = "".join("1" if hit else "0" for hit in hits).ljust(digits * SAMPLES_A_DIGIT, "0")
+    return f"{int(bits, 2):0{digits}x}"
+
+
+def require_hits(text: str, samples: int, share: float, where: str) -> None:
+    """Refuse hits that are not those of so many samples, or that make another share.
+
+    Raises:
+        ReportError: they are not; ``where`` is their place in the report.
+
+    Example:
+        >>> require_hits("98", samples=5, share=0.6, where="metrics[0].quantized_hits")
+    """
+    digits = -(-samples // SAMPLES_A_DIGIT)
+    spare = digits * SAMPLES_A_DIGIT - samples
+    bits = int(text, 16)
+    if len(text) != digits or bits % 2**spare or abs(bits.bit_count() / samples - share) > 1e-9:
+        raise ReportError(
+            f"'{where}' does not fit the report's samples and value",
+            hint="run ptq evaluate again",
+        )
+
+
+def flips_between(before: str, after: str, samples: int) -> Flips:
+    """Return the flips from one model's hits to another's on the same samples.
+
+    Shapes:
+        both texts are of ``samples`` hits.
+
+    Units:
+        samples.
+
+    Edge case:
+        Equal texts have no flips.
+
+    Source:
+        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
+        percentages".
+
+    Example:
+        >>> flips = flips_between("98", "f0", samples=5)
+        >>> flips.lost, flips.gained
+        (1, 2)
+    """
+    old, new = int(before, 16), int(after, 16)
+    return Flips.counted(samples, (old & ~new).bit_count(), (new & ~old).bit_count())
+
+
+# What a report says about one metric in several ways must agree.
+
+
+def require_consistent(metrics: Sequence[Measurement], samples: int) -> None:
+    """Refuse measurements whose intervals, flips and hits contradict their values.
+
+    Raises:
+        ReportError: they do; the message says where.
+
+    Example:
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.75,
+        ...     float_value=0.75,
+        ... )
+        >>> require_consistent([top1], samples=4)
+    """
+    for index, measurement in enumerate(metrics):
+        where = f"metrics[{index}]"
+        _require_intervals(measurement, where)
+        _require_flips(measurement, samples, where)
+        _require_classes(measurement, where)
+        if measurement.quantized_hits is not None:
+            require_hits(
+                measurement.quantized_hits, samples, measurement.quantized_value, f"{where}.quantized_hits"
+            )
+        if measurement.float_hits is not None and measurement.float_value is not None:
+            require_hits(measurement.float_hits, samples, measurement.float_value, f"{where}.float_hits")
+
+
+def _require_intervals(measurement: Measurement, where: str) -> None:
+    intervals = {
+        "quantized_interval": measurement.quantized_interval,
+        "drop_interval": measurement.drop_interval,
+        "ratio_interval": measurement.ratio_interval,
+    }
+    for name, interval in intervals.items():
+        # Not `high < low`, which NaN would pass.
+        if interval is not None and not interval.low <= interval.high:
+            raise _contradiction(f"{where}.{name}", f"ends at {interval.high}, below its {interval.low}")
+
+
+def _require_flips(measurement: Measurement, samples: int, where: str) -> None:
+    flips = measurement.flips
+    if flips is None:
+        return
+    if flips.samples != samples:
+        raise _contradiction(f"{where}.flips.samples", f"is {flips.samples}, the report's are {samples}")
+    if flips.lost + flips.gained > samples:
+        raise _contradiction(f"{where}.flips", f"counts more than the {samples} samples")
+    if measurement.drop is None or abs(measurement.drop - flips.drop) > TOLERANCE:
+        raise _contradiction(
+            f"{where}.flips", f"makes a drop of {flips.drop}, the report's is {measurement.drop}"
+        )
+
+
+def _require_classes(measurement: Measurement, where: str) -> None:
+    for index, found in enumerate(measurement.by_class):
+        if abs(found.drop - found.flips.drop) > TOLERANCE:
+            raise _contradiction(
+                f"{where}.by_class[{index}].flips",
+                f"makes a drop of {found.flips.drop}, its own is {found.drop}",
+            )
+
+
+def _contradiction(where: str, what: str) -> ReportError:
+    return ReportError(f"'{where}' {what}", hint="run ptq evaluate again")
+
+
+# What a quantized model gives at each accuracy level of the kernel that reads weights in blocks.
+
+
+@dataclass(frozen=True)
+class AccuracyLevel:
+    """One level of ONNX Runtime's MatMulNBits: 0 computes in float, 4 rounds activations to 8 bits by block.
+
+    Attributes:
+        level: 0 to 4.
+        reported: the metrics of the report were measured at this level.
+        values: of the quantized model, by metric.
+    """
+
+    level: Annotated[int, AtLeast(0)]
+    reported: bool
+    values: dict[str, float]
+
+
+# What ``ptq tune`` tried, rung by rung, and what it chose.
+
+
+FORMAT = "ptq.tune"
+FORMAT_VERSION = 1
+
+Count = Annotated[int, AtLeast(0)]
+BudgetKind = Literal["max_drop", "min"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetCheck:
+    """One budget, and what was seen of it.
+
+    Attributes:
+        metric: the metric's name.
+        unit: the metric's.
+        kind: ``"max_drop"`` limits the drop from above, ``"min"`` the value from below.
+        limit: the budget, in the metric's unit.
+        value: the drop, or the value.
+        bound: how large the drop, or how small the value, may be for samples that were not seen.
+
+    Example:
+        >>> BudgetCheck(
+        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.002, bound=0.008
+        ... ).holds
+        True
+    """
+
+    metric: str
+    unit: Unit
+    kind: BudgetKind
+    limit: float
+    value: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound is within the budget; NaN never is."""
+        return self._within(self.bound)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the measured value is within the budget, whatever may be of others."""
+        return self._within(self.value)
+
+    def _within(self, value: float) -> bool:
+        if self.kind == "min":
+            return value >= self.limit - TOLERANCE
+        return value <= self.limit + TOLERANCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderStep:
+    """One candidate.
+
+    Attributes:
+        name: what is new about it: ``default``, a rung of recovery, or which layers are computed otherwise.
+        rungs: of recovery that it has.
+        in_float: layers that were left in float for accuracy.
+        in_16_bits: activations that have 16 bits for accuracy.
+        dynamic: layers whose activations become integers in ranges that are found at each run, for accuracy.
+        weights_alone: layers of which only the weights are integers, for accuracy.
+        sqnr_db: of all outputs, on the samples to choose by.
+        kept: it was better than the best before it.
+        checks: each budget on the samples to choose by, as the samples set aside are expected to show it.
+        proof: each budget on the samples set aside; empty if they were not looked at.
+        level: how likely the proof may be wrong; None without one.
+    """
+
+    name: str
+    rungs: tuple[str, ...]
+    in_float: tuple[str, ...]
+    sqnr_db: float
+    kept: bool
+    checks: tuple[BudgetCheck, ...]
+    proof: tuple[BudgetCheck, ...] = ()
+    level: float | None = None
+    in_16_bits: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    weights_alone: tuple[str, ...] = ()
+
+    @property
+    def met(self) -> bool:
+        """Whether the samples set aside have shown that every budget is kept."""
+        return bool(self.proof) and all(check.holds for check in self.proof)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """All candidates, in the order in which they were tried.
+
+    Attributes:
+        model_sha256: of the quantized model that was chosen.
+        samples: how many the candidates were compared on.
+        set_aside: how many samples the budget was proven on.
+        steps: the candidates.
+        chosen: index of the one that was written.
+        met: the budget is kept, with 95 % confidence.
+        stopped: why no further candidate was tried; empty if the budget was met.
+        advice: what it would take, if the budget was not met.
+        untried: why no activations of 16 bits were tried; empty if they were, or if it did not come to that.
+    """
+
+    model_sha256: Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+    samples: Count
+    set_aside: Count
+    steps: tuple[LadderStep, ...]
+    chosen: Count
+    met: bool
+    stopped: str = ""
+    advice: tuple[str, ...] = ()
+    untried: str = ""
+
+    @property
+    def best(self) -> LadderStep:
+        """The candidate that was written."""
+        return self.steps[self.chosen]
+
+
+def ladder_to_json(ladder: Ladder) -> str:
+    """Return a ladder as JSON, for ``tune.json``."""
+    document = {"format": FORMAT, "format_version": FORMAT_VERSION, **encode(ladder)}
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def parse_ladder(content: bytes) -> Ladder:
+    """Return the ladder that ``ladder_to_json`` wrote.
+
+    Raises:
+        ReportError: it is damaged, or of another format version.
+    """
+    try:
+        value = strict_json(content)
+    except (ValueError, RecursionError) as error:
+        raise ReportError(f"it is not valid JSON: {error}", hint="run ptq tune again") from error
+    header = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    if not isinstance(value, dict) or any(value.get(key) != wanted for key, wanted in header.items()):
+        raise ReportError("it is not a tune.json that this ptq reads", hint="run ptq tune again")
+    body = {key: entry for key, entry in value.items() if key not in header}
+    found: Ladder = decode(Ladder, body, "")
+    if found.chosen >= len(found.steps):
+        raise ReportError("'chosen' names no step", hint="run ptq tune again")
+    return found

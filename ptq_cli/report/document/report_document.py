@@ -5,28 +5,223 @@ test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION`
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.read_files import read_file
-from ptq_cli.report.document.accuracy_level import AccuracyLevel
-from ptq_cli.report.document.consistency import require_consistent
-from ptq_cli.report.document.earlier_versions import upgrade
-from ptq_cli.report.document.gate_result import GateResult, Verdict, verdict
-from ptq_cli.report.document.ladder import Ladder
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_warning import ReportWarning
-from ptq_cli.report.document.saturation import Saturation
-from ptq_cli.report.document.times import Times, Timestamp
+from ptq_cli.report.document.gate_result import GateResult, ReportWarning, Times, Timestamp, Verdict, verdict
+from ptq_cli.report.document.measurement import AccuracyLevel, Ladder, Measurement, require_consistent
+
+if TYPE_CHECKING:
+    from ptq_cli.qdq.proof.portable_sums import LayerSums
+
+
+# Which layers of a quantized file can saturate on x86 processors without VNNI.
+
+
+Count = Annotated[int, AtLeast(0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaturatingLayer:
+    """A layer with weights that are too large together for a kernel that adds two products in 16 bits.
+
+    Attributes:
+        name: of its node.
+        op: its operator.
+        pairs: how many pairs of neighboring weights are too large.
+        of_pairs: how many pairs there are.
+        channels: how many output channels have such a pair.
+        of_channels: how many output channels there are.
+    """
+
+    name: str
+    op: str
+    pairs: Count
+    of_pairs: Count
+    channels: Count
+    of_channels: Count
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What kernels that add two products in 16 bits make of a file.
+
+    Attributes:
+        layers: how many layers have an integer kernel and constant weights.
+        saturating: those whose sums can saturate, in the order of the graph.
+        exact: why the kernel of a layer is exact whatever its weights are, by the layer's name.
+
+    Example:
+        >>> Saturation(layers=26).text
+        '0 of 26 layers can saturate on x86 without VNNI'
+    """
+
+    layers: Count
+    saturating: tuple[SaturatingLayer, ...] = ()
+    exact: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sums: "Iterable[LayerSums]") -> "Saturation":
+        """Return what was found of each layer, put together."""
+        found = list(sums)
+        saturating = tuple(
+            SaturatingLayer(
+                name=item.name,
+                op=item.op,
+                pairs=item.unsafe.pairs,
+                of_pairs=item.unsafe.of_pairs,
+                channels=item.unsafe.channels,
+                of_channels=item.unsafe.of_channels,
+            )
+            for item in found
+            if item.unsafe.pairs
+        )
+        return cls(len(found), saturating, {item.name: item.exact for item in found if item.exact})
+
+    @property
+    def text(self) -> str:
+        """How many layers can saturate, with the one that has most pairs that are too large."""
+        layers = f"{self.layers:,} {'layer' if self.layers == 1 else 'layers'}"
+        said = f"{len(self.saturating):,} of {layers} can saturate on x86 without VNNI"
+        if not self.saturating:
+            return said
+        worst = max(self.saturating, key=lambda layer: layer.pairs)
+        return (
+            f"{said} ({worst.name}: {worst.pairs:,} of {worst.of_pairs:,} pairs, "
+            f"{worst.channels:,} of {worst.of_channels:,} channels)"
+        )
+
+
+NOTHING = Saturation(0)
+"""Of a file without such layers."""
+
+
+# Reports of an earlier format version, as this one writes them.
+
+
+METRIC_KEYS_OF_2 = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
+GATE_KEYS_OF_2 = ("interval", "samples_needed", "percent")
+LATENCY_KEYS_OF_4: dict[str, Any] = {"own": None, "own_fault": "", "causes": [], "warnings": []}
+METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
+
+
+def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the content of a report of format version 1 to 9 with the keys of version 9.
+
+    Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
+    channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
+    null or empty. Before version 5 all were called samples; version 5 knew no ratio,
+    version 6 no accuracy level, version 7 no size of the user's own file, and version 8 no saturation. What
+    versions 1 and 2 called ``created`` stands in ``times`` now.
+
+    Edge case:
+        What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
+        an earlier one stays, with its value.
+
+    Example:
+        >>> body = {"created": "2026-01-31T12:00:00Z", "metrics": [{"name": "top1"}], "gates": []}
+        >>> upgrade(body, 1)["times"], upgrade(body, 1)["metrics"][0]["flips"]
+        ({'created': '2026-01-31T12:00:00Z', 'latency': None, 'not_measured': ''}, None)
+    """
+    if version == 1:
+        body = _to_2(body)
+    if version < 3:
+        body = _to_3(body)
+    if version < 4:
+        body = _to_4(body)
+    if version < 5:
+        body = _to_5(body)
+    if version < 6:
+        body = _to_6(body)
+    if version < 7:
+        body = {"accuracy_levels": [], **body}
+    if version < 8:
+        body = _to_8(body)
+    return {"saturation": None, **body} if version < 9 else body
+
+
+def _to_2(body: dict[str, Any]) -> dict[str, Any]:
+    return {"baseline": None, **_each(_each(body, "metrics", _metric_of_2), "gates", _gate_of_2)}
+
+
+def _to_3(body: dict[str, Any]) -> dict[str, Any]:
+    upgraded = _each(body, "metrics", _metric_of_3)
+    if "created" in upgraded:
+        upgraded.setdefault("times", {"created": upgraded.pop("created"), "latency": None})
+    return upgraded
+
+
+def _to_4(body: dict[str, Any]) -> dict[str, Any]:
+    return {"warnings": [], **_each(body, "metrics", lambda entry: {"channel": None, **entry})}
+
+
+def _to_5(body: dict[str, Any]) -> dict[str, Any]:
+    body = {"ladder": None, **body}
+    if isinstance(evaluation := body.get("evaluation"), dict):
+        body = {**body, "evaluation": {"unit": "sample", **evaluation}}
+    times = body.get("times")
+    if not isinstance(times, dict):
+        return body
+    upgraded = {**times, "not_measured": times.get("not_measured", "")}
+    if isinstance(latency := times.get("latency"), dict):
+        upgraded["latency"] = {**LATENCY_KEYS_OF_4, **latency}
+    return {**body, "times": upgraded}
+
+
+def _to_6(body: dict[str, Any]) -> dict[str, Any]:
+    return _each(body, "metrics", _metric_of_6)
+
+
+def _to_8(body: dict[str, Any]) -> dict[str, Any]:
+    model = body.get("model")
+    return {**body, "model": {"source_bytes": None, **model}} if isinstance(model, dict) else body
+
+
+def _metric_of_6(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"ratio_interval": None, "ratio": _ratio_of(entry), **entry}
+
+
+def _ratio_of(entry: dict[str, Any]) -> Any:
+    try:
+        value, before = (float(entry[key]) for key in ("quantized_value", "float_value"))
+    except (KeyError, TypeError, ValueError, OverflowError):  # for the decoder to refuse
+        return None
+    return encode(value / before) if before > 0 and entry.get("higher_is_better") is False else None
+
+
+def _each(body: dict[str, Any], name: str, upgraded: Any) -> dict[str, Any]:
+    entries = body.get(name)
+    if not isinstance(entries, list):
+        return dict(body)
+    return {
+        **body,
+        name: [upgraded(entry) if isinstance(entry, dict) else entry for entry in entries],
+    }
+
+
+def _metric_of_2(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(METRIC_KEYS_OF_2), **entry}
+
+
+def _gate_of_2(entry: dict[str, Any]) -> dict[str, Any]:
+    # Without an interval there is no doubt: a verdict is what `passed` was.
+    verdict = "pass" if entry.get("passed") is True else "fail"
+    return {**dict.fromkeys(GATE_KEYS_OF_2), "strict": False, "verdict": verdict, **entry}
+
+
+def _metric_of_3(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(METRIC_KEYS_OF_3), "arguments": {}, "no_interval": "", "by_class": [], **entry}
+
 
 FORMAT = "ptq.report"
 FORMAT_VERSION = 9
 READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 
-Count = Annotated[int, AtLeast(0)]
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from ptq_cli.calibdata.dataset.labels import is_class_index
-from ptq_cli.core.documents.json_values import decode, encode
+from ptq_cli.core.decoding import decode, encode
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.details import ChangedSample, Changes
 from ptq_cli.report.evaluation.model_outputs import Place
-from ptq_cli.report.metrics.recorder import State
+from ptq_cli.report.metrics.base import State
 
 MOST_SAMPLES = 1000
 MOST_PICTURES = 60
@@ -28,7 +28,7 @@ class ChangeCollector:
         paint: makes pictures of the first sixty; None for none.
 
     Example:
-        >>> from ptq_cli.calibdata.dataset.batch import Batch
+        >>> from ptq_cli.calibdata.dataset.dataset import Batch
         >>> collector = ChangeCollector()
         >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=np.array([1, 0]), names=("a", "b")), first=0)
         >>> collector.update(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), place)

@@ -1,30 +1,125 @@
 """Every metric of every model, fed batch by batch; what a checkpoint holds of an evaluation."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, cast
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import EmptyDataError, MetricError
+from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array
+from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.evaluation.judged_measurements import (
-    FLOAT,
-    PYTORCH,
-    compared_measurement,
-    judged_measurement,
-)
-from ptq_cli.report.evaluation.judged_metrics import Judged
-from ptq_cli.report.evaluation.label_checks import fitting_targets
 from ptq_cli.report.evaluation.model_outputs import (
     NonfiniteSamples,
     Place,
+    fitting_targets,
     require_outputs,
     require_same_shapes,
 )
-from ptq_cli.report.evaluation.output_comparisons import Comparisons
-from ptq_cli.report.metrics.base import COMPARED, LabelMetric
-from ptq_cli.report.metrics.recorder import State, below
+from ptq_cli.report.evaluation.uncertainty import Comparisons, with_interval, with_paired_intervals
+from ptq_cli.report.metrics.base import COMPARED, LabelMetric, State, below
+from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
+from ptq_cli.report.metrics.named_code import Make, metric_maker
+from ptq_cli.report.metrics.spec import MetricSpec
+
+# The metrics that judge each model, made sure to exist before any model runs.
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A metric, and the output that it judges: an index and a name."""
+
+    spec: MetricSpec
+    output: int
+    output_name: str
+    make: Make
+
+
+def judged_metrics(
+    specs: Iterable[MetricSpec], outputs: Sequence[str], classes: Mapping[str, int] | None = None
+) -> tuple[Judged, ...]:
+    """Return the metrics with what makes them, once it is known that they can be made.
+
+    Args:
+        specs: which ones.
+        outputs: names of the models' outputs.
+        classes: sizes of the outputs' second axes, if they are known.
+
+    Raises:
+        MetricError: an output does not exist, or a metric refuses its arguments.
+        EntryPointError: code that the user named cannot be imported.
+
+    Example:
+        >>> judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0].output_name
+        'scores'
+    """
+    found = []
+    for spec in specs:
+        name = spec.output if spec.output is not None else outputs[0]
+        if name not in outputs:
+            raise MetricError(
+                f"{spec.name}: the model has no output '{name}'{did_you_mean(name, list(outputs))}",
+                hint=f"its outputs: {', '.join(outputs)}",
+            )
+        make = metric_maker(spec, (classes or {}).get(name))
+        found.append(Judged(spec, outputs.index(name), name, make))
+    return tuple(found)
+
+
+# What the metrics that judge models have measured, with intervals, as a report holds it.
+
+
+FLOAT, PYTORCH = "float model", "PyTorch model"
+CLASS_ACCURACY = "class_accuracy"
+
+
+def judged_measurement(
+    judged: Judged, metrics: Mapping[str, LabelMetric], model: str, class_names: Sequence[str]
+) -> Measurement:
+    """Return what a metric measured of a quantized model and of the float one, with their intervals.
+
+    Args:
+        judged: the metric, and the output that it is computed on.
+        metrics: what each model was measured with.
+        model: which of them is the quantized one.
+        class_names: of the data, by label.
+    """
+    spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
+    code = spec.code
+    plain = Measurement(
+        name=spec.name,
+        unit=of_quantized.unit,
+        needs_labels=spec.needs_labels,
+        higher_is_better=of_quantized.higher_is_better,
+        quantized_value=of_quantized.compute(),
+        float_value=of_float.compute(),
+        output=judged.output_name,
+        pytorch_value=metrics[PYTORCH].compute() if PYTORCH in metrics else None,
+        computed_by=relative_location(code, Path.cwd()) if code is not None else None,
+        arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
+    )
+    measured = with_paired_intervals(plain, of_float.resampling(), of_quantized.resampling())
+    if spec.metric != CLASS_ACCURACY:
+        return measured
+    pair = cast(ClassAccuracy, of_float), cast(ClassAccuracy, of_quantized)
+    return replace(measured, by_class=ClassAccuracy.by_class(*pair, class_names))
+
+
+def compared_measurement(judged: Judged, metric: LabelMetric, samples: int) -> Measurement:
+    """Return what a metric measured of which the float model gives the labels: it has one value."""
+    plain = Measurement(
+        name=judged.spec.name,
+        unit=metric.unit,
+        needs_labels=False,
+        higher_is_better=metric.higher_is_better,
+        quantized_value=metric.compute(),
+        output=judged.output_name,
+    )
+    return with_interval(plain, metric.resampling(), samples)
+
 
 SEPARATOR = "/"
 """Between the parts of a key of the state; metrics' own keys hold none."""

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,29 +12,41 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.core.words import format_bytes
 from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.details import Changes
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.html.charts.depth_chart import Chart, depth_chart, sensitivity_chart
+from ptq_cli.report.html.change_table import ChangeView, TimeTable, change_view, time_table
+from ptq_cli.report.html.charts.axis_scale import TensorCard, tensor_cards
+from ptq_cli.report.html.charts.depth_chart import (
+    Chart,
+    TradeOffChart,
+    depth_chart,
+    ladder_chart,
+    sensitivity_chart,
+    trade_off_charts,
+)
 from ptq_cli.report.html.charts.interval_charts import GateRow, MetricRow, gate_rows, metric_rows
-from ptq_cli.report.html.charts.ladder_chart import ladder_chart
-from ptq_cli.report.html.charts.tensor_charts import TensorCard, tensor_cards
 from ptq_cli.report.html.evidence import Evidence
-from ptq_cli.report.html.facts import Figure, headline, origin_rows, time_rows
-from ptq_cli.report.html.tables.change_table import ChangeView, change_view
-from ptq_cli.report.html.tables.layer_table import LayerTable, layer_table
-from ptq_cli.report.html.tables.time_table import TimeTable, time_table
-from ptq_cli.report.text.ladder_table import ladder_table
+from ptq_cli.report.html.layer_table import MOST_LAYERS as MOST_CHANGED_LAYERS
+from ptq_cli.report.html.layer_table import ChangedLayer, LayerTable, layer_changes, layer_chart, layer_table
+from ptq_cli.report.html.ranking import Figure, headline, origin_rows, time_rows
+from ptq_cli.report.report_changes import ReportChanges
 from ptq_cli.report.text.summary import (
     Row,
+    Table,
+    change_table,
+    difference_table,
+    format_value,
     level_lines,
     placement_line,
     saturation_lines,
     share_of_float,
     verdict_line,
 )
+from ptq_cli.report.text.tables import ladder_table, trade_off_table
+from ptq_cli.report.trade_offs import LayerDifference, TradeOffs
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
@@ -215,3 +228,64 @@ def _asset(environment: Environment, name: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+# The page of a comparison: several models side by side, and the layers of two of them.
+
+
+@dataclass(frozen=True)
+class TwoRuns:
+    """What changed between two reports, and each layer of both."""
+
+    changes: ReportChanges
+    layers: tuple[LayerDifference, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonPage:
+    """Everything that the template shows."""
+
+    title: str
+    found: TradeOffs
+    float_value: str
+    float_size: str
+    charts: tuple[TradeOffChart, ...]
+    models: Table
+    names: tuple[str, ...]
+    metrics: Table | None
+    differences: Table | None
+    layers: tuple[ChangedLayer, ...]
+    layers_left_out: int
+    layer_chart: Chart | None
+    analyzed: bool
+
+
+def render_comparison(found: TradeOffs, two: TwoRuns | None) -> str:
+    """Return the page: one HTML document that loads nothing else, under the policy of a report's page.
+
+    Args:
+        found: the models side by side.
+        two: what changed, if there are two models; None if there are more.
+    """
+    return render("comparison.html.jinja", comparison_page(found, two))
+
+
+def comparison_page(found: TradeOffs, two: TwoRuns | None) -> ComparisonPage:
+    """Return the view of a comparison."""
+    layers: Sequence[LayerDifference] = two.layers if two is not None else ()
+    value, size = found.float_value, found.float_bytes
+    return ComparisonPage(
+        title=f"{len(found.models)} quantized models by {found.metric}",
+        found=found,
+        float_value=format_value(value, found.unit) if value is not None else "",
+        float_size=format_bytes(size) if size is not None else "",
+        charts=trade_off_charts(found),
+        models=trade_off_table(found),
+        names=tuple(model.name for model in found.models),
+        metrics=change_table(two.changes) if two is not None else None,
+        differences=difference_table(two.changes) if two is not None else None,
+        layers=layer_changes(layers),
+        layers_left_out=max(0, len(layers) - MOST_CHANGED_LAYERS),
+        layer_chart=layer_chart(layers),
+        analyzed=two is not None and two.changes.worse_layers is not None,
+    )

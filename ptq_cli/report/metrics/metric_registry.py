@@ -8,25 +8,25 @@ from typing import Any
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
+from ptq_cli.report.metrics.auroc import Auroc, MeanIou
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
-from ptq_cli.report.metrics.classes.agreement import Top1Agreement
-from ptq_cli.report.metrics.classes.auroc import Auroc
-from ptq_cli.report.metrics.classes.class_accuracy import ClassAccuracy
-from ptq_cli.report.metrics.classes.f1 import MacroF1
-from ptq_cli.report.metrics.classes.kl_divergence import KlDivergence
-from ptq_cli.report.metrics.classes.mean_iou import MeanIou
-from ptq_cli.report.metrics.classes.top_k import TopK
-from ptq_cli.report.metrics.language.embedding_cosine import EmbeddingCosine
-from ptq_cli.report.metrics.language.perplexity import Perplexity
-from ptq_cli.report.metrics.language.spearman_of_pairs import SpearmanOfPairs
-from ptq_cli.report.metrics.language.token_accuracy import ExactMatch, TokenAccuracy
-from ptq_cli.report.metrics.values.cosine import Cosine
-from ptq_cli.report.metrics.values.max_abs_error import MaxAbsError
-from ptq_cli.report.metrics.values.mean_errors import MeanAbsoluteError, MeanSquaredError
-from ptq_cli.report.metrics.values.pair_spearman import PairSpearman
-from ptq_cli.report.metrics.values.r2 import R2
-from ptq_cli.report.metrics.values.sqnr import Sqnr
-from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
+from ptq_cli.report.metrics.class_accuracy import ClassAccuracy, KlDivergence, MacroF1, Top1Agreement, TopK
+from ptq_cli.report.metrics.similarities import Cosine, PairSpearman
+from ptq_cli.report.metrics.token_metrics import (
+    EmbeddingCosine,
+    ExactMatch,
+    Perplexity,
+    SpearmanOfPairs,
+    TokenAccuracy,
+)
+from ptq_cli.report.metrics.value_errors import (
+    R2,
+    MaxAbsError,
+    MeanAbsoluteError,
+    MeanSquaredError,
+    Sqnr,
+    WorstChannelSqnr,
+)
 
 MakeMetric = Callable[..., LabelMetric]
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ptq_cli.core.entry_point import is_entry_point
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.recipe.sections.evaluation_sections import MetricSettings
+from ptq_cli.core.read_files import is_entry_point
+from ptq_cli.recipe.sections import MetricSettings
 from ptq_cli.report.metrics.metric_registry import (
     PAIR_METRICS,
     REQUESTED_COMPARISONS,

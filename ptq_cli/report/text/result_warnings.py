@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptq_cli.core.short_numbers import format_bytes
-from ptq_cli.plan.reasons import ACTIVATIONS_IN_FLOAT
+from ptq_cli.core.words import format_bytes
+from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
+from ptq_cli.report.document.gate_result import ReportWarning
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.document.report_warning import ReportWarning
-from ptq_cli.report.document.saturation import NOTHING, Saturation
+from ptq_cli.report.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.report.text.summary import format_value, share_of_float
-from ptq_cli.runtime.sessions.decoded_floats import has_four_bits
+from ptq_cli.runtime.block_levels import has_four_bits
 
 FEWEST_IN_INTEGERS = 0.5
 """Share of the multiply-accumulates."""

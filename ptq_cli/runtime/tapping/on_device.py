@@ -6,14 +6,11 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.errors.error_text import first_line
+from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.sessions.session import Session
-from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
-from ptq_cli.runtime.tapping.pieces import Cutter, begins_with
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.forward import Cutter, Forward, ForwardPass, begins_with
 
 DEVICE_PIECE_BYTES = 512 << 20
 """Tapped tensors of one run; two runs are held. Enough to keep a GPU at work, whatever the batch size is."""

@@ -1,19 +1,216 @@
 """A tapped model that runs batches as fast as it can, and as small as it must."""
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from pathlib import Path
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.rebatch import cut
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.calibdata.dataset.dataset import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError
+from ptq_cli.core.process import resident_bytes
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.runtime.sessions.session import Session
-from ptq_cli.runtime.tapping.blocked import BlockedTaps, block_of, channel_view, open_tapped, unblock
-from ptq_cli.runtime.tapping.buffers import Buffers, Kind
-from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
-from ptq_cli.runtime.tapping.pieces import Cutter, Signature, begins_with, signature
+from ptq_cli.models.graph_reading import every_value
+from ptq_cli.runtime.session import OutputBinding, Session
+from ptq_cli.runtime.tapping.forward import Cutter, Forward, ForwardPass, Signature, begins_with, signature
+from ptq_cli.runtime.tapping.nested_taps import handed_out
+from ptq_cli.runtime.tapping.taps import tap
+
+# Memory for tapped tensors that is used again: fresh pages cost more than counting what is on them.
+
+
+ALIGNMENT = 64
+"""Bytes of a cache line."""
+
+Kind = tuple[np.dtype[np.generic], tuple[int, ...]]
+"""Dtype and shape of an array."""
+
+
+class Arrays(list[Array]):
+    """Arrays that share one piece of memory.
+
+    Attributes:
+        memory: as bytes.
+        words: as the bits of float32.
+        spans: where each array begins and ends there; None where it is not of float32.
+        kinds: dtype and shape of each.
+        binding: what binds them to the session that wrote into them last, or None.
+    """
+
+    def __init__(self, memory: Array, kinds: Sequence[Kind], starts: Sequence[int]) -> None:
+        self.memory, self.kinds = memory, kinds
+        self.words = memory.view(np.uint32)
+        self.spans: list[tuple[int, int] | None] = []
+        self.binding: OutputBinding | None = None
+        for (dtype, shape), at in zip(kinds, starts, strict=True):
+            size = math.prod(shape)
+            part = memory[at : at + size * dtype.itemsize]
+            self.append(part.view(dtype).reshape(shape))
+            word = at // self.words.itemsize
+            self.spans.append((word, word + size) if dtype == np.float32 else None)
+
+
+class Buffers:
+    """Hands out memory, and takes it back.
+
+    Example:
+        >>> buffers = Buffers()
+        >>> arrays = buffers.take([(np.dtype(np.float32), (2, 3))])
+        >>> buffers.give(arrays)
+        >>> buffers.take([(np.dtype(np.float32), (3,))]).memory is arrays.memory
+        True
+    """
+
+    def __init__(self) -> None:
+        self._free: list[Arrays] = []
+
+    def take(self, kinds: Sequence[Kind]) -> Arrays:
+        """Return arrays whose values are undefined: those of an earlier call, if they were of these kinds."""
+        try:
+            free = self._free.pop()  # One operation, so that threads cannot take the same.
+        except IndexError:
+            free = None
+        if free is not None and free.kinds is kinds:
+            return free
+        starts = [0]
+        for dtype, shape in kinds:
+            size = math.prod(shape) * dtype.itemsize
+            starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+        size = starts.pop()
+        enough = free is not None and free.memory.size >= size
+        return Arrays(free.memory if free is not None and enough else np.empty(size, np.uint8), kinds, starts)
+
+    def give(self, arrays: Sequence[Array]) -> None:
+        """Take arrays back; nobody may read them from now on."""
+        if isinstance(arrays, Arrays):
+            self._free.append(arrays)
+
+
+# Tensors as ONNX Runtime's convolutions leave them, in blocks of channels.
+#
+# On x86-64 its convolutions compute with the channels in blocks (NCHWc). A tapped tensor would be brought
+# back into the model's order, one more read and write of each element, and its range and histogram do not
+# depend on the order. So the tap is moved to before the operator that reorders. Only whole blocks: what
+# fills up an incomplete one is not a value of the tensor.
+
+
+LARGEST_BLOCK = 16
+BLOCKS = (LARGEST_BLOCK, 8, 4)
+_DOMAIN = "com.microsoft.nchwc"
+
+
+class BlockedTaps:
+    """A session whose tapped tensors may be in blocks of channels.
+
+    Attributes:
+        session: the session; its outputs stand in the order of the taps.
+        moved: indices of the taps that are in blocks.
+    """
+
+    def __init__(self, session: Session, moved: Sequence[int]) -> None:
+        self.session = session
+        self.moved = tuple(moved)
+
+
+def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, BlockedTaps | None]:
+    """Open a session on a tapped model, and if there are any tensors in blocks, one that leaves them so.
+
+    Edge case:
+        Where ONNX Runtime's graph cannot be written or read again, there is no second session: what it
+        could save is time alone. Nor is there one of a large model, whose weights each of them maps.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime cannot load the model.
+    """
+    if isinstance(model, StoredModel) and model.data:
+        return Session(model, threads=threads), None
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "optimized.onnx"
+        try:
+            session = Session(model, threads=threads, save_optimized=path)
+            graph = onnx.load(path)
+        except (RuntimeFailedError, OSError, ValueError):
+            return Session(model, threads=threads), None
+    moved = _move(graph.graph)
+    if not moved:
+        return session, None
+    try:
+        return session, BlockedTaps(
+            Session(graph.SerializeToString(), threads=threads, optimize=False), moved
+        )
+    except (RuntimeFailedError, ValueError):
+        return session, None
+
+
+def _move(graph: onnx.GraphProto) -> list[int]:
+    reorders = {node.output[0]: node for node in graph.node if _reorders_whole_blocks(node)}
+    moved = [index for index, output in enumerate(graph.output) if output.name in reorders]
+    before = [reorders[graph.output[index].name].input[0] for index in moved]
+    if len(set(before)) < len(before):  # Two names of one tensor: an output has but one.
+        return []
+    gone = set()
+    for index, name in zip(moved, before, strict=True):
+        gone.add(graph.output[index].name)
+        graph.output[index].name = name
+        graph.output[index].type.tensor_type.ClearField("shape")
+    read = {name for node in graph.node for name in node.input}
+    kept = [node for node in graph.node if not (node.output[0] in gone and node.output[0] not in read)]
+    del graph.node[:]
+    graph.node.extend(kept)
+    return moved
+
+
+def _reorders_whole_blocks(node: onnx.NodeProto) -> bool:
+    if node.op_type != "ReorderOutput" or node.domain != _DOMAIN:
+        return False
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    return not attributes.get("channels_last", 0) and attributes.get("channels", 1) % LARGEST_BLOCK == 0
+
+
+def block_of(blocked: Array, plain: Array) -> int | None:
+    """Return how many channels a block has, given a tensor in blocks and in order; None if it has none.
+
+    Shapes:
+        blocked, plain: (N, C, H, W), of which the first is so only by name.
+
+    Example:
+        >>> plain = np.arange(32, dtype=np.float32).reshape(1, 16, 2, 1)
+        >>> block_of(plain.transpose(0, 2, 3, 1).reshape(plain.shape), plain)
+        16
+    """
+    if blocked.shape != plain.shape or blocked.ndim != 4:
+        return None
+    return next((block for block in BLOCKS if _same(unblock(blocked, block), plain)), None)
+
+
+def unblock(blocked: Array, block: int) -> Array:
+    """Return a tensor in the model's order.
+
+    Shapes:
+        blocked, result: (N, C, H, W).
+    """
+    return channel_view(blocked, block).reshape(blocked.shape)
+
+
+def channel_view(blocked: Array, block: int) -> Array:
+    """Return a view of a tensor with two axes of channels: those of blocks, and those in a block.
+
+    Shapes:
+        blocked: (N, C, H, W); the result (N, C / block, block, H, W).
+    """
+    samples, channels, height, width = blocked.shape
+    return blocked.reshape(samples, channels // block, height, width, block).transpose(0, 1, 4, 2, 3)
+
+
+def _same(one: Array, other: Array) -> bool:
+    return bool(np.array_equal(one.view(np.uint32), np.ascontiguousarray(other).view(np.uint32)))
+
 
 PIECE_BYTES = 8 << 20
 """Tapped tensors of one run, which the caches hold until they are counted."""
@@ -178,3 +375,57 @@ def most_at_once(threads: int, *, whole_batches: bool) -> int:
         (2, 8)
     """
     return min(threads, MOST_WHOLE_AT_ONCE if whole_batches else MOST_AT_ONCE)
+
+
+# How large inner tensors are, learnt without holding them.
+
+
+_SUFFIX = "/ptq.shape"
+
+
+def tapped_sizes(
+    model: ir.Model, taps: Sequence[str], inputs: Mapping[str, Array]
+) -> tuple[dict[str, int], int]:
+    """Return how many bytes each tapped tensor takes for a batch, and how many the run takes without them.
+
+    The model is run with an operator ``Shape`` behind each tensor, so that none is kept.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    values = {value.name: value for value in every_value(model.graph)}
+    before = resident_bytes()
+    shapes = measured_shapes(model, taps, inputs)
+    grown = max(0, resident_bytes() - before)
+    return {name: prod(shapes[name]) * _item_bytes(values[name]) for name in taps}, grown
+
+
+def measured_shapes(
+    model: ir.Model, tensors: Sequence[str], inputs: Mapping[str, Array]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that computed tensors have for a batch: the model runs, and keeps none of them.
+
+    Edge case:
+        A tensor of a nested graph has one axis, as long as all its values; it may be empty.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    shaped = model.clone()
+    values = handed_out(shaped, tensors)
+    for name in tensors:
+        node = ir.node("Shape", [values[name]])
+        node.outputs[0].name = f"{name}{_SUFFIX}"
+        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
+        shaped.graph.append(node)
+    session = Session(tap(shaped, [f"{name}{_SUFFIX}" for name in tensors]), threads=1)
+    found = session.run(inputs)
+    return {
+        name: tuple(int(size) for size in shape.astype(np.int64))
+        for name, shape in zip(tensors, found, strict=True)
+    }
+
+
+def _item_bytes(value: ir.Value) -> int:
+    dtype = value.dtype or ir.DataType.FLOAT
+    return max(1, round(dtype.itemsize))

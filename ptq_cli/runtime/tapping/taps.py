@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.graph.removed_graphs import remove_unused
+from ptq_cli.models.graph_reading import remove_unused
 from ptq_cli.runtime.tapping.nested_taps import handed_out
 
 

@@ -14,7 +14,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import LayerPlan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.contracts.ops.case import OpCase
 from tests.unit.plan.graphs import build, run, sample, serialized, sqnr_db
 

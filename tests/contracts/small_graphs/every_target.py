@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.core.numbers.pair_sums import exceeds_pairs
-from ptq_cli.plan.questions.neighbors import rule_of
-from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.core.pair_sums import exceeds_pairs
+from ptq_cli.plan.graph_questions import rule_of
+from ptq_cli.qdq.proof.carried_pairs import float_reason
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
 from tests.contracts.small_graphs.exported import Exported, finite

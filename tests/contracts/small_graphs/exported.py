@@ -13,7 +13,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.unit.plan.cases.case import Case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized

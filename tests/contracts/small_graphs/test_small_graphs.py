@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.core.numbers.pair_sums import LARGEST_SUM, PairRule, exceeds_pairs
+from ptq_cli.core.pair_sums import LARGEST_SUM, PairRule, exceeds_pairs
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET
 from tests.contracts.small_graphs.exported import Exported, export, run_optimized
 from tests.contracts.small_graphs.openvino import OPENVINO

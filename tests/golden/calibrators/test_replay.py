@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptq_cli.amax.methods.entropy import entropy_amax
-from ptq_cli.amax.methods.linear_histogram import histogram_of_values, linear_view
-from ptq_cli.core.numbers.formats import IntegerFormat
+from ptq_cli.amax.entropy import entropy_amax
+from ptq_cli.amax.linear_histogram import histogram_of_values, linear_view
+from ptq_cli.core.formats import IntegerFormat
 from tests.golden.calibrators import cases
 from tests.golden.calibrators.cases import replay
 from tests.golden.verdicts import DiffersError, OnPurposeError

@@ -3,12 +3,7 @@
 import numpy as np
 import torch
 
-from ptq_cli.quantizers.centers.assign import (
-    assignment_probabilities,
-    hard_assign,
-    quantize_to_centers,
-    soft_assign,
-)
+from ptq_cli.quantizers.assign import assignment_probabilities, hard_assign, quantize_to_centers, soft_assign
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, compare, require
 
 ON_PURPOSE: dict[str, str] = {}

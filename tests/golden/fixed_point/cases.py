@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from ptq_cli.core.errors import PtqError
-from ptq_cli.quantizers.fixed.auto_scale import AutoScale
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point, fixed_point_scale
-from ptq_cli.quantizers.stochastic import round_through, stochastic_round
+from ptq_cli.quantizers.fixed_point_format import AutoScale
+from ptq_cli.quantizers.fixed_point_integers import fixed_point, fixed_point_scale
+from ptq_cli.quantizers.step import round_through, stochastic_round
 from tests.golden.verdicts import (
     Arrays,
     Case,

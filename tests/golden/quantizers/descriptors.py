@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.quantizers.scaled import predefined
+from ptq_cli.quantizers.scaled import descriptor as predefined
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from tests.golden.verdicts import Arrays, Case, OnPurposeError, kind_of, require
 

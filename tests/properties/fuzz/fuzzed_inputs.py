@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from ptq_cli.cli.main import run
-from ptq_cli.core.work.own_process import claim_process
+from ptq_cli.core.process import claim_process
 from tests.properties.fuzz.kinds import KINDS
 from tests.properties.fuzz.template import write_template
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ptq_cli.amax.choice import expected_error
 from ptq_cli.amax.decide import (
     AUTO,
     check_amax_settings,
@@ -11,16 +12,14 @@ from ptq_cli.amax.decide import (
     decide_range,
     resolve_method,
 )
-from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS
-from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.collectors.statistics.bit_histogram import from_values
+from ptq_cli.collectors.bit_histogram import from_values
+from ptq_cli.collectors.collector_registry import ChannelCollector
+from ptq_cli.collectors.host_kernels import CHANNEL_BITS
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
-from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.recipe.sections import AmaxSettings
 from tests.each_case import each_case
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)

@@ -6,17 +6,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.choice import Choice, count_clipped, counts_between, expected_error, signed_bins
 from ptq_cli.amax.decide import decide
-from ptq_cli.amax.expected_error import count_clipped, expected_error
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.amax.signed_bins import counts_between, signed_bins
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
-from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize, parameters_from_range
-from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.collectors.bit_histogram import BitHistogram
+from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
+from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.recipe.sections import AmaxSettings
 from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(7)

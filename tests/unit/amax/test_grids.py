@@ -2,11 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.grids import bits_before_point, fixed_point_parameters, step_parameters
-from ptq_cli.core.numbers.arithmetic import fake_quantize
-from ptq_cli.core.numbers.formats import INT8, UINT8
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from ptq_cli.amax.choice import Choice, bits_before_point, fixed_point_parameters, step_parameters
+from ptq_cli.core.arithmetic import fake_quantize
+from ptq_cli.core.formats import INT8, UINT8
+from ptq_cli.quantizers.fixed_point_integers import fixed_point
 from ptq_cli.quantizers.step import step_quantize
 from tests.each_case import each_case
 

@@ -2,8 +2,7 @@ import pytest
 
 from ptq_cli.amax.overrides import Meant, check_overrides, require_matches, settings_for
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
-from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
+from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 from tests.each_case import each_case
 
 BASE = AmaxSettings(method="max", percentile=99.0)

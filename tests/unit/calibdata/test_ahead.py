@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import DamagedSampleError
 from tests.each_case import each_case
 

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ptq_cli.calibdata.arrays.npy_file import NpyDataset
-from ptq_cli.calibdata.arrays.npz_file import NpzDataset
-from ptq_cli.calibdata.callables.callable_dataset import CallableDataset
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.callable_dataset import CallableDataset
+from ptq_cli.calibdata.image_decoding import ImageDataset
+from ptq_cli.calibdata.npy_header import NpyDataset
+from ptq_cli.calibdata.npz_file import NpzDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
+from ptq_cli.calibdata.row_reader import ParquetDataset
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, PtqError, RecipeValueError
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
 from tests.unit.calibdata.conftest import npy, tar_bytes
 

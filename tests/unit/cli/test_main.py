@@ -12,7 +12,7 @@ import click
 import pytest
 
 import ptq_cli
-from ptq_cli.cli.help.help_sections import (
+from ptq_cli.cli.help_sections import (
     DATA,
     EVALUATION,
     OWN,
@@ -249,7 +249,7 @@ def test_a_failure_becomes_a_status_and_a_line(
     def fail(*_arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("ptq_cli.pipeline.evaluation.run_gate.run_gate", fail)
+    monkeypatch.setattr("ptq_cli.pipeline.evaluation.run_compare.run_gate", fail)
     assert run(["gate", "report.json"]) == status
     captured = capsys.readouterr()
     assert captured.out == ""

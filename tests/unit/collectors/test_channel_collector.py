@@ -3,12 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.collectors import channel_collector
-from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.kernels.channel_kernels import CHANNEL_BITS, CHANNEL_SLOTS
-from ptq_cli.collectors.statistics.bit_histogram import from_values
-from ptq_cli.collectors.statistics.channel_statistics import MOST_CHANNELS, no_channels
-from ptq_cli.collectors.statistics.tensor_statistics import each_channel
+from ptq_cli.collectors import collector_registry as channel_collector
+from ptq_cli.collectors.bit_histogram import MOST_CHANNELS, from_values, no_channels
+from ptq_cli.collectors.collector_registry import ChannelCollector
+from ptq_cli.collectors.host_kernels import CHANNEL_BITS, CHANNEL_SLOTS
+from ptq_cli.collectors.tensor_statistics import each_channel
 from ptq_cli.core.errors import ActivationAxisError
 from tests.each_case import each_case
 

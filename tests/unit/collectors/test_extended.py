@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
-from ptq_cli.collectors.extended import count_nonfinite
-from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+from ptq_cli.collectors.collector_registry import COLLECTORS, count_nonfinite, make_collector
+from ptq_cli.collectors.tensor_statistics import NonFinite
 
 BAD = np.float32([[np.nan, 1.0, -np.inf], [np.inf, -3.0, 0.0], [np.nan, 2.0, 4.0]])
 FINITE = BAD[np.isfinite(BAD)]

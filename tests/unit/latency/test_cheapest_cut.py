@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ptq_cli.latency.cheapest_cut import Seam, cheapest, predicted
-from ptq_cli.latency.units import OUTSIDE, Circuit, Edge, Unit
+from ptq_cli.latency.fastest_placement import OUTSIDE, Circuit, Edge, Seam, Unit, cheapest, predicted
 from tests.each_case import each_case
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from ptq_cli.latency.fast_runs import FEWEST_LONG_RUNS, FEWEST_RUNS, RUNS_A_TURN, take_clocks, whole_runs
+from ptq_cli.latency.operator_times import FEWEST_LONG_RUNS, FEWEST_RUNS, RUNS_A_TURN, take_clocks, whole_runs
 
 BATCHES = [{"x": np.zeros(1, np.float32)}, {"x": np.ones(1, np.float32)}]
 

@@ -1,6 +1,6 @@
 """Which nodes are placed as one, and which tensors lie between them."""
 
-from ptq_cli.latency.units import OUTSIDE, circuit_of
+from ptq_cli.latency.fastest_placement import OUTSIDE, circuit_of
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 

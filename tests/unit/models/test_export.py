@@ -9,12 +9,11 @@ import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from ptq_cli.core.errors import ExportError, ModelInputError
-from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.pytorch.torch_values import to_tensors
-from ptq_cli.models.parity import require_parity
+from ptq_cli.models.loading.module_source import to_tensors
+from ptq_cli.models.loading.source import open_model
+from ptq_cli.models.parity import quiet_exporter, require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.recipe.sections.input_sections import ModelSettings
+from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet, names, noise, operators, prepared, source_of
 from tests.unit.plan.graphs import quantized, run, sqnr_db

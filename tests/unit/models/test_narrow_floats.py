@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.narrow_floats import narrow_floats
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, sample
 

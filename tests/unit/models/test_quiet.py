@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from ptq_cli.models.quiet import quiet_exporter
+from ptq_cli.models.parity import quiet_exporter
 
 
 def test_nothing_is_heard_inside(capfd, caplog, recwarn):

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.pytorch.module_source import ModuleSource
+from ptq_cli.models.loading.module_source import ModuleSource
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.threads import one_thread
 

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.exporting.run_export import run_export
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 
 SETTINGS = {"data": "calib.npz", "eval_data": "calib.npz"}
 

@@ -6,18 +6,18 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
-from ptq_cli.core.numbers.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.operators.pair_operators import clips_integers
-from ptq_cli.pipeline.exporting.placing.placement import Placement
+from ptq_cli.models.pair_operators import clips_integers
 from ptq_cli.pipeline.exporting.quantized_graph import with_opset
-from ptq_cli.plan.formats.clamps import expose_clamps
+from ptq_cli.pipeline.placing.placement import Placement
+from ptq_cli.plan.formats import expose_clamps
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.placements import placed
 from tests.quantized import quantize_model

@@ -7,13 +7,13 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper, parser
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 from tests.quantized import quantize_model
 

@@ -6,8 +6,7 @@ from onnx import TensorProto, helper
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError
-from ptq_cli.plan.bound_shapes import bind_shapes
-from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.multiply_accumulates import bind_shapes, multiply_accumulates
 from tests.each_case import each_case
 
 from .graphs import build, quantized, run

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ptq_cli.quantizers.blocks import BLOCK, map_blocks
+from ptq_cli.quantizers.straight_through import BLOCK, map_blocks
 from tests.each_case import each_case
 
 SHAPES = [

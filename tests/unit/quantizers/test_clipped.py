@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ptq_cli.quantizers.clipped import clipped
+from ptq_cli.quantizers.straight_through import clipped
 
 
 @pytest.mark.parametrize("low", [None, torch.tensor(-1.0)])

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.dorefa import affine_k_bit_quantize
-from ptq_cli.quantizers.dorefa_export import encode_dorefa
+from ptq_cli.quantizers.dorefa import affine_k_bit_quantize, encode_dorefa
 from tests.each_case import each_case
 
 

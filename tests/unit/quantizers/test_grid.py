@@ -3,8 +3,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.core.numbers.formats import IntegerFormat
-from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
+from ptq_cli.core.formats import IntegerFormat, PerAxis, PerTensor
 from ptq_cli.quantizers.grid import (
     granularity_of,
     integer_dtype,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.stochastic import round_through, stochastic_round
+from ptq_cli.quantizers.step import round_through, stochastic_round
 from tests.each_case import each_case
 
 DRAWS = 20_000

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
-from ptq_cli.recipe.activation_modes import needs_ranges
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import merge_layers, preset_layer, table_layer
+from ptq_cli.recipe.recovery_rungs import needs_ranges
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import ActivationSettings
+from ptq_cli.recipe.sections import ActivationSettings
 from tests.each_case import each_case
 
 

@@ -8,14 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.recipe.encode import recipe_to_table, recipe_to_toml
-from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, preset_layer, table_layer
+from ptq_cli.recipe.recipe_layers import (
+    file_layer,
+    merge_layers,
+    preset_layer,
+    recipe_to_table,
+    recipe_to_toml,
+    table_layer,
+)
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings, CalibrationSettings
-from ptq_cli.recipe.sections.evaluation_sections import EvaluationSettings, GateSettings
-from ptq_cli.recipe.sections.input_sections import ImageSettings, ModelSettings
-from ptq_cli.recipe.sections.quantization_sections import OverrideSettings
-from ptq_cli.recipe.sections.runtime_section import RuntimeSettings
+from ptq_cli.recipe.sections import (
+    AmaxSettings,
+    CalibrationSettings,
+    EvaluationSettings,
+    GateSettings,
+    ImageSettings,
+    ModelSettings,
+    OverrideSettings,
+    RuntimeSettings,
+)
 
 FULL = Recipe(
     model=ModelSettings(

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
-from ptq_cli.recipe.encode import recipe_to_toml
-from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
+from ptq_cli.recipe.recipe_layers import merge_layers, recipe_to_toml, table_layer
 from ptq_cli.recipe.schema import Recipe
 from tests.each_case import each_case
 

@@ -5,9 +5,6 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.chosen_family import activation_family, family_name, weight_family
-from ptq_cli.recipe.decode import decode_recipe
-from ptq_cli.recipe.encode import recipe_to_toml
 from ptq_cli.recipe.quantizer_settings import (
     FAMILY_SETTINGS,
     CenterWeights,
@@ -17,10 +14,20 @@ from ptq_cli.recipe.quantizer_settings import (
     ScaledWeights,
     StepActivations,
     StepWeights,
+    activation_family,
+    family_name,
+    weight_family,
 )
-from ptq_cli.recipe.recipe_layers import merge_layers, preset_layer, preset_names, table_layer
+from ptq_cli.recipe.recipe_layers import (
+    decode_recipe,
+    merge_layers,
+    preset_layer,
+    preset_names,
+    recipe_to_toml,
+    table_layer,
+)
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import ActivationSettings, WeightSettings
+from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from tests.each_case import each_case
 
 WEIGHTS = {

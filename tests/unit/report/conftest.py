@@ -2,9 +2,8 @@
 
 import pytest
 
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.hits import hits_to_text
-from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.gate_result import GateResult, Times
+from ptq_cli.report.document.measurement import Measurement, hits_to_text
 from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
@@ -13,11 +12,10 @@ from ptq_cli.report.document.report_document import (
     ModelEntry,
     ModelSummary,
     Report,
+    SaturatingLayer,
+    Saturation,
 )
-from ptq_cli.report.document.saturation import SaturatingLayer, Saturation
-from ptq_cli.report.document.times import Times
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.interval import Flips, Interval
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core.errors import ReportError
-from ptq_cli.report.document.ladder import BudgetCheck, Ladder, LadderStep, ladder_to_json, parse_ladder
+from ptq_cli.report.document.measurement import BudgetCheck, Ladder, LadderStep, ladder_to_json, parse_ladder
 from ptq_cli.report.document.report_document import Report, parse_report, report_to_json
-from ptq_cli.report.html.charts.ladder_chart import ladder_chart
-from ptq_cli.report.text.ladder_table import ladder_table, verdict_of
+from ptq_cli.report.html.charts.depth_chart import ladder_chart
 from ptq_cli.report.text.markdown import report_to_markdown
+from ptq_cli.report.text.tables import ladder_table, verdict_of
 from tests.unit.report.test_schema import VALIDATOR
 
 
@@ -103,8 +103,8 @@ def test_the_chart_follows_what_was_kept() -> None:
 
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
     from ptq_cli.models.files.stored import StoredModel
-    from ptq_cli.pipeline.evaluation.written.tuned_ladder import tuned_ladder
-    from ptq_cli.pipeline.run.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
+    from ptq_cli.pipeline.run_directory import RunDirectory
 
     run, model = RunDirectory(tmp_path), StoredModel(content=b"model")
     assert tuned_ladder(run, model) is None

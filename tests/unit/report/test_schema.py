@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import jsonschema
 import pytest
 
-from ptq_cli.core.documents.json_values import AtLeast
+from ptq_cli.core.decoding import AtLeast
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import FORMAT, FORMAT_VERSION, Report, report_to_json
 

@@ -9,7 +9,7 @@ import pytest
 HEAVY = {"numpy", "torch", "onnx", "onnxruntime", "onnx_ir", "torchmetrics"}
 CODE = """
 import sys
-import ptq_cli.report.document.report_document, ptq_cli.report.gate.decide_gates
+import ptq_cli.report.document.report_document, ptq_cli.report.decide_gates
 import ptq_cli.report.text.markdown, ptq_cli.report.text.summary
 print(sorted({"numpy", "torch", "onnx", "onnxruntime", "onnx_ir", "jsonschema"} & set(sys.modules)))
 """

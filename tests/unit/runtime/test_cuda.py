@@ -11,8 +11,8 @@ import torch
 from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
-from ptq_cli.runtime.device import HOST, Device
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.machine import HOST, Device
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.on_device import as_tensors
 from tests.devices import require_or_skip, use_the_host_as_cuda
 

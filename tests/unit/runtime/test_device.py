@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.core.errors import UnknownNameError
-from ptq_cli.runtime.device import HOST, Device, parse_device
+from ptq_cli.runtime.machine import HOST, Device, parse_device
 from tests.each_case import each_case
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.runtime.rounds import ROUNDS, take_rounds
+from ptq_cli.runtime.turns import ROUNDS, take_rounds
 from tests.unit.runtime.test_turns import BATCHES, Clock, Timed
 
 

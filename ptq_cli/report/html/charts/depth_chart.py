@@ -1,14 +1,18 @@
 """SQNR along the depth of the network, and sensitivity against multiply-accumulates, as geometry."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ptq_cli.core.short_numbers import format_count
+from ptq_cli.core.words import format_bytes, format_count
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, widened
+from ptq_cli.report.document.measurement import Ladder, LadderStep
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, nice_values, widened
 from ptq_cli.report.html.ranking import Ranking
+from ptq_cli.report.text.summary import format_value
+from ptq_cli.report.text.tables import result_of, verdict_of
+from ptq_cli.report.trade_offs import ComparedModel, TradeOffs
 
 WIDTH, HEIGHT = 560.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0
@@ -237,3 +241,255 @@ def _cut(name: str) -> str:
 
 def _line(points: Sequence[Point]) -> str:
     return "".join(f"{'L' if index else 'M'}{point.x:g} {point.y:g}" for index, point in enumerate(points))
+
+
+# Accuracy of several models against what they take, as geometry.
+
+
+MODELS_LEFT = 70.0
+"""Room for values such as ``85.25 %`` beside the axis."""
+MODEL_RADIUS = 9.0
+MODEL_LETTER, MODEL_LINE = 6.8, 14.0
+"""Width of a letter, and height of a line."""
+MODEL_CUT = 24
+"""Longest name in a drawing; the table has the full name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPoint:
+    """A model in the drawing.
+
+    Attributes:
+        number: of its row in the table, from 1.
+        x, y: the point.
+        high, low: the ends of the interval of its value; equal to ``y`` without one.
+        text: everything about it.
+        best: whether it is on the Pareto front.
+        label: its name; empty where names or points beside it leave no room.
+        label_x, label_y: where the label begins, or, if it stands left of the point, where it ends.
+    """
+
+    number: int
+    x: float
+    y: float
+    high: float
+    low: float
+    text: str
+    best: bool
+    label: str
+    label_x: float = 0.0
+    label_y: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradeOffChart:
+    """Models over two axes.
+
+    Attributes:
+        anchor: of the drawing.
+        title: what it shows.
+        label_x: what the horizontal axis is.
+        ticks_x, ticks_y: marks on the axes.
+        points: the models.
+        front: steps through the models that no other beats, as an SVG path.
+        float_y: where the float model's value is; None if it has none.
+        summary: what the drawing says, in words.
+    """
+
+    anchor: str
+    title: str
+    label_x: str
+    ticks_x: tuple[Tick, ...]
+    ticks_y: tuple[Tick, ...]
+    points: tuple[ModelPoint, ...]
+    front: str
+    float_y: float | None
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Axis:
+    """What models are drawn against: its words, its value of a model, and how that is written."""
+
+    anchor: str
+    label: str
+    cost: Callable[[ComparedModel], float | None]
+    write: Callable[[float], str]
+    is_best: Callable[[ComparedModel], bool]
+
+
+SIZE = _Axis(
+    anchor="size",
+    label="size of the quantized file",
+    cost=lambda model: float(model.bytes),
+    write=lambda value: format_bytes(round(value)),
+    is_best=lambda model: model.best_by_size,
+)
+TIME = _Axis(
+    anchor="time",
+    label="time of a run, as a share of the float model's",
+    cost=lambda model: model.latency_ratio,
+    write=lambda value: f"{100 * value:.3g} %",
+    is_best=lambda model: model.best_by_time,
+)
+
+
+def trade_off_charts(found: TradeOffs) -> tuple[TradeOffChart, ...]:
+    """Return the metric against size, and against time if at least two models were measured."""
+    return tuple(chart for axis in (SIZE, TIME) if (chart := _chart(found, axis)) is not None)
+
+
+def _chart(found: TradeOffs, axis: _Axis) -> TradeOffChart | None:
+    drawn = [
+        (number, model, taken)
+        for number, model in enumerate(found.models, 1)
+        if (taken := axis.cost(model)) is not None and math.isfinite(model.value)
+    ]
+    if len(drawn) < 2:
+        return None
+    costs, models = [taken for *_, taken in drawn], [model for _, model, _ in drawn]
+    left, right = widened(min(costs), max(costs))
+    along = Scale(
+        low=max(left, 0.0), high=right, start=MODELS_LEFT + MODEL_RADIUS, end=WIDTH - RIGHT - MODEL_RADIUS
+    )
+    up = _up(models, found)
+    points = []
+    for number, model, taken in drawn:
+        said = f"{model.name}: {found.metric} {format_value(model.value, found.unit)}, {axis.write(taken)}"
+        point = _point(number, model, along.at(taken), up)
+        points.append(replace(point, text=said, best=axis.is_best(model)))
+    named = [model.name for model in models if axis.is_best(model)]
+    marks_x, marks_y = (nice_values(scale.low, scale.high, count) for scale, count in ((along, 5), (up, 5)))
+    return TradeOffChart(
+        anchor=axis.anchor,
+        title=f"{found.metric} and {axis.anchor}",
+        label_x=axis.label,
+        ticks_x=tuple(Tick(along.at(value), axis.write(value)) for value in marks_x),
+        ticks_y=tuple(
+            Tick(up.at(value), text) for value, text in zip(marks_y, _texts(marks_y, found), strict=True)
+        ),
+        points=_labeled_models(points),
+        front=_steps([point for point in points if point.best]),
+        float_y=up.at(found.float_value) if found.float_value is not None else None,
+        summary=f"On the line: {', '.join(named)}" if named else "",
+    )
+
+
+def _up(models: Sequence[ComparedModel], found: TradeOffs) -> Scale:
+    """Return the scale of the values, the better the higher; intervals and the float model's value fit in."""
+    values = [model.value for model in models]
+    values += [end for model in models if model.interval for end in (model.interval.low, model.interval.high)]
+    values += [found.float_value] if found.float_value is not None else []
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = widened(min(finite), max(finite))
+    if found.unit == "share":
+        low, high = max(low, 0.0), min(high, 1.0)
+    start, end = (HEIGHT - BOTTOM, TOP) if found.higher_is_better else (TOP, HEIGHT - BOTTOM)
+    return Scale(low=low, high=high, start=start, end=end)
+
+
+def _texts(marks: Sequence[float], found: TradeOffs) -> list[str]:
+    """Return the marks as text, with as many decimals as tell them apart."""
+    texts = [format_value(mark, found.unit) for mark in marks]
+    for decimals in range(5):
+        texts = [format_value(mark, found.unit, decimals) for mark in marks]
+        if len(set(texts)) == len(marks):
+            break
+    return texts
+
+
+def _point(number: int, model: ComparedModel, x: float, up: Scale) -> ModelPoint:
+    y = up.at(model.value)
+    interval = model.interval
+    high, low = (y, y) if interval is None else sorted((up.at(interval.low), up.at(interval.high)))
+    label = model.name if len(model.name) <= MODEL_CUT else f"…{model.name[1 - MODEL_CUT :]}"
+    return ModelPoint(number=number, x=x, y=y, high=high, low=low, text="", best=False, label=label)
+
+
+def _labeled_models(points: Sequence[ModelPoint]) -> tuple[ModelPoint, ...]:
+    """Return the points with their labels in places that cover nothing, or without."""
+    taken = [(point.x - MODEL_RADIUS, point.x + MODEL_RADIUS, point.y) for point in points]
+    shown = []
+    for point in points:
+        width = MODEL_LETTER * len(point.label)
+        for start, y in _places(point, width):
+            inside = start >= MODELS_LEFT and start + width <= WIDTH and TOP <= y <= HEIGHT - BOTTOM
+            if inside and not any(
+                abs(y - other) < MODEL_LINE and left < start + width and start < right
+                for left, right, other in taken
+            ):
+                taken.append((start, start + width, y))
+                at = start if start > point.x else start + width
+                shown.append(replace(point, label_x=round(at, 1), label_y=round(y + 4, 1)))
+                break
+        else:
+            shown.append(replace(point, label=""))
+    return tuple(shown)
+
+
+def _places(point: ModelPoint, width: float) -> Iterator[tuple[float, float]]:
+    right, left = point.x + MODEL_RADIUS + 4, point.x - MODEL_RADIUS - 4 - width
+    for rise in (0.0, -MODEL_LINE, MODEL_LINE):
+        yield right, point.y + rise
+        yield left, point.y + rise
+
+
+def _steps(points: Sequence[ModelPoint]) -> str:
+    """Return a line that goes up at each point, since nothing between two of them was measured."""
+    ordered = sorted(points, key=lambda point: point.x)
+    return "".join(
+        f"H{point.x:g}V{point.y:g}" if index else f"M{point.x:g} {point.y:g}"
+        for index, point in enumerate(ordered)
+    )
+
+
+# The candidates of a tuning as a chart: their SQNR from the first to the last.
+
+
+EDGE = 40.0
+"""Room for half of the first and of the last name."""
+MOST_NUMBERS = 12
+"""Numbers that fit below the axis on a phone."""
+
+
+def ladder_chart(ladder: Ladder) -> Chart | None:
+    """Return the SQNR of each candidate, in the order in which they were tried.
+
+    Points that the line goes through were better than all before them; the others are those that were left
+    out.
+
+    Edge case:
+        None if no candidate has a finite SQNR; one that changes nothing has no point.
+    """
+    found = [(index, step) for index, step in enumerate(ladder.steps) if math.isfinite(step.sqnr_db)]
+    if not found:
+        return None
+    last = max(1, len(ladder.steps) - 1)
+    every = math.ceil(len(ladder.steps) / MOST_NUMBERS)
+    along = Scale(low=0.0, high=float(last), start=LEFT + EDGE, end=WIDTH - RIGHT - EDGE)
+    values = [step.sqnr_db for _, step in found]
+    low, high = widened(min(values), max(values))
+    up = Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+    points = [
+        (step, _ladder_point(along.at(index), up, step, index == ladder.chosen)) for index, step in found
+    ]
+    kept = tuple(point for step, point in points if step.kept)
+    return Chart(
+        label_x="candidates, in the order in which they were tried",
+        label_y="SQNR (dB)",
+        ticks_x=tuple(Tick(along.at(index), str(index + 1)) for index in range(0, len(ladder.steps), every)),
+        ticks_y=up.ticks(5),
+        points=kept,
+        others=tuple(point for step, point in points if not step.kept),
+        line="".join(f"{'L' if index else 'M'}{point.x:g} {point.y:g}" for index, point in enumerate(kept)),
+        summary=f"{verdict_of(ladder)}",
+    )
+
+
+def _ladder_point(x: float, up: Scale, step: LadderStep, chosen: bool) -> Point:
+    return Point(
+        x=x,
+        y=up.at(step.sqnr_db),
+        text=f"{step.name}: {step.sqnr_db:.1f} dB, {result_of(step, chosen=chosen)}",
+        label=step.name,
+    )

@@ -8,9 +8,8 @@ from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.html.charts.axis_scale import Scale, widened
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
-from ptq_cli.report.text.gate_summary import doubt_text, row_of
+from ptq_cli.report.interval import Flips, Interval
+from ptq_cli.report.text.markdown import doubt_text, row_of
 from ptq_cli.report.text.summary import format_drop, format_interval, format_value, metric_labels
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0

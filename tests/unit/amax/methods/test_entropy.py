@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.amax.methods.entropy import entropy_amax, entropy_range, window_divergences, without_spike
-from ptq_cli.amax.methods.linear_histogram import LinearHistogram, histogram_of_values
+from ptq_cli.amax.entropy import entropy_amax, entropy_range, window_divergences, without_spike
+from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values
 
 RNG = np.random.default_rng(45)
 NORMAL = RNG.normal(size=60_000)

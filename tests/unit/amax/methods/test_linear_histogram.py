@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.amax.methods.linear_histogram import histogram_of_values, linear_view, side_candidates
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.amax.linear_histogram import histogram_of_values, linear_view, side_candidates
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(44)

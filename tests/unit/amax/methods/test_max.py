@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.amax.methods.max import max_amax
+from ptq_cli.amax.percentile import max_amax
 from ptq_cli.collectors.max_collector import MaxCollector
 from tests.each_case import each_case
 

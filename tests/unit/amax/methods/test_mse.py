@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.decide import decide_range
-from ptq_cli.amax.methods.linear_histogram import LinearHistogram, histogram_of_values
-from ptq_cli.amax.methods.mse import mse_amax, mse_range, symmetric_errors
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.core.numbers.arithmetic import fake_quantize, parameters_from_range
-from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values
+from ptq_cli.amax.mse import mse_amax, mse_range, symmetric_errors
+from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.core.arithmetic import fake_quantize, parameters_from_range
+from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
+from ptq_cli.recipe.sections import AmaxSettings
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(46)

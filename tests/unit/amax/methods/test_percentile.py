@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.amax.methods.percentile import percentile_amax
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.collectors.statistics.bit_histogram import BitHistogram
-from ptq_cli.collectors.statistics.tensor_statistics import TensorStatistics
+from ptq_cli.amax.percentile import percentile_amax
+from ptq_cli.collectors.bit_histogram import BitHistogram
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 from tests.each_case import each_case
 

@@ -4,10 +4,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.arrays.array_rows import read_rows
-from ptq_cli.calibdata.arrays.npy_file import NpyDataset
-from ptq_cli.calibdata.arrays.npy_header import ArrayHeader
-from ptq_cli.calibdata.arrays.npz_file import NpzDataset
+from ptq_cli.calibdata.npy_header import ArrayHeader, NpyDataset, read_rows
+from ptq_cli.calibdata.npz_file import NpzDataset
 from ptq_cli.core.errors import DataFormatError
 
 

@@ -4,7 +4,7 @@ import struct
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.arrays.npy_header import MAX_HEADER_BYTES, ArrayHeader, read_header, require_size
+from ptq_cli.calibdata.npy_header import MAX_HEADER_BYTES, ArrayHeader, read_header, require_size
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
 from tests.each_case import each_case
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.callables.callable_dataset import CallableDataset
+from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
 
 COUNTING = """

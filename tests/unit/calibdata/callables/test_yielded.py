@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.calibdata.callables.yielded import as_batch
+from ptq_cli.calibdata.callable_dataset import as_batch
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
 from tests.each_case import each_case
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.arrays.npy_file import NpyDataset
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.dataset import indexed_names, require_samples
+from ptq_cli.calibdata.dataset.dataset import Batch, indexed_names, require_samples
+from ptq_cli.calibdata.npy_header import NpyDataset
 from ptq_cli.core.errors import RecipeValueError
 
 

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.arrays.array_rows import read_rows
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.rebatch import rebatch
+from ptq_cli.calibdata.dataset.dataset import Batch, rebatch
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
+from ptq_cli.calibdata.npy_header import read_rows
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
+from ptq_cli.recipe.sections import ImageSettings, TextSettings
 from tests.each_case import each_case
 from tests.unit.calibdata.conftest import npy, tar_bytes
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
@@ -166,7 +165,7 @@ def test_rows_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
         read.append(stream.tell())
         return read_rows(stream, header, rows, where)
 
-    monkeypatch.setattr("ptq_cli.calibdata.arrays.array_rows.read_rows", noting)
+    monkeypatch.setattr("ptq_cli.calibdata.npy_header.read_rows", noting)
     list(dataset.batches(10, Selection(Shard(4, 5))))
     assert [(position - 128) // 80 for position in read] == [30, 80]
 

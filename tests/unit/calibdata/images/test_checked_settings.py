@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from ptq_cli.calibdata.images.checked_settings import check_image_settings, crop_box, fixed_size, resized
+from ptq_cli.calibdata.checked_settings import check_image_settings, crop_box, fixed_size, resized
 from ptq_cli.core.errors import DamagedSampleError, RecipeValueError
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
 
 REFUSED = {

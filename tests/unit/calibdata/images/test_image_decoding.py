@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
+from ptq_cli.calibdata.image_decoding import decode_image, image_size
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, RecipeValueError
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
 
 NAME = "image 'a.jpg' of 'calib'"

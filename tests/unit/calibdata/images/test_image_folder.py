@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.core.errors import DamagedSampleError, DataShapeError, RecipeValueError
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 
 RAW = ImageSettings(scale=1.0)
 

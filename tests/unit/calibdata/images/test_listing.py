@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.calibdata.dataset.file_names import SUFFIXES, escaped_name
-from ptq_cli.calibdata.images.image_folder import ImageDataset
-from ptq_cli.calibdata.images.listing import digest_listing, list_images
+from ptq_cli.calibdata.checked_settings import digest_listing, list_images
+from ptq_cli.calibdata.dataset.selection import SUFFIXES, escaped_name
+from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.images.normalizing import normalize
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.calibdata.checked_settings import normalize
+from ptq_cli.recipe.sections import ImageSettings
 
 MEAN, STD = [0.49, 0.48, 0.44], [0.24, 0.25, 0.26]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.images.normalizing import normalize
-from ptq_cli.calibdata.images.thumbnails import LARGEST, thumbnail
+from ptq_cli.calibdata.checked_settings import normalize
+from ptq_cli.calibdata.image_decoding import LARGEST, thumbnail
 from ptq_cli.core.tensors import Array
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
 
 STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}

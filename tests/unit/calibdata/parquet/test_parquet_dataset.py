@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ptq_cli.calibdata import row_reader as parquet_files
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.calibdata.parquet import row_reader as parquet_files
-from ptq_cli.calibdata.parquet.parquet_dataset import ParquetDataset
+from ptq_cli.calibdata.row_reader import ParquetDataset
 from ptq_cli.core.errors import (
     DamagedSampleError,
     DataFormatError,
@@ -26,7 +26,7 @@ from ptq_cli.core.errors import (
     UsageError,
 )
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 from tests.unit.calibdata.conftest import png
 
 RAW = ImageSettings(scale=1.0)
@@ -155,7 +155,7 @@ def test_columns_that_are_no_input_are_not_read(save_parquet, monkeypatch):
         read.append([column.read for column in columns])
         return read_group(part, group, columns, batch_size)
 
-    monkeypatch.setattr("ptq_cli.calibdata.parquet.parquet_dataset.read_group", noting)
+    monkeypatch.setattr("ptq_cli.calibdata.row_reader.read_group", noting)
     list(bind_inputs(dataset, [TensorSpec("x", np.dtype("float32"), (None,))]).batches(9))
     assert read == [["x", "label"]] * 3
 
@@ -190,7 +190,7 @@ def test_row_groups_that_are_not_selected_are_not_read(save_parquet, monkeypatch
         read.append(group)
         return read_group(part, group, columns, batch_size)
 
-    monkeypatch.setattr("ptq_cli.calibdata.parquet.parquet_dataset.read_group", noting)
+    monkeypatch.setattr("ptq_cli.calibdata.row_reader.read_group", noting)
     found = [batch.inputs["x"].tolist() for batch in dataset.batches(4, Selection(Shard(1, 3), done=1))]
     assert found == [[12, 13, 14, 15], [24, 25, 26, 27], [36, 37, 38, 39]]
     assert read == [2, 3, 4, 5, 7]

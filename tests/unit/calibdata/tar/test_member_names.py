@@ -1,5 +1,5 @@
-from ptq_cli.calibdata.dataset.file_names import SUFFIXES
-from ptq_cli.calibdata.tar.member_names import Kind, Role, role_of, split_name
+from ptq_cli.calibdata.dataset.selection import SUFFIXES
+from ptq_cli.calibdata.tar.sample import Kind, Role, role_of, split_name
 from tests.each_case import each_case
 
 

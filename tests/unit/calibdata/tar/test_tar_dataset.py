@@ -9,7 +9,7 @@ import pytest
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.tar import tar_dataset as tar_module
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset
@@ -23,7 +23,7 @@ from ptq_cli.core.errors import (
     LabelError,
 )
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.recipe.sections.input_sections import ImageSettings
+from ptq_cli.recipe.sections import ImageSettings
 from tests.unit.calibdata.conftest import npy, png
 
 RAW = ImageSettings(scale=1.0)

@@ -2,7 +2,7 @@ import tarfile
 
 import pytest
 
-from ptq_cli.calibdata.tar.tar_header import is_tar_header, parse_header
+from ptq_cli.calibdata.tar.archive_stream import is_tar_header, parse_header
 from ptq_cli.core.errors import DataFormatError
 from tests.each_case import each_case
 

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ptq_cli.calibdata import token_samples
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.dataset.renaming import rename_arrays
+from ptq_cli.calibdata.dataset.labels import rename_arrays
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.calibdata.text import token_samples
-from ptq_cli.calibdata.text.text_rows import TextColumns, text_rows
+from ptq_cli.calibdata.text_rows import TextColumns, text_rows
 from ptq_cli.core.errors import (
     CacheInputError,
     DataFormatError,
@@ -27,7 +27,7 @@ from ptq_cli.core.errors import (
     TokenizerError,
 )
 from ptq_cli.core.tensors import IndexSpec, TensorSpec
-from ptq_cli.recipe.sections.input_sections import ImageSettings, TextSettings
+from ptq_cli.recipe.sections import ImageSettings, TextSettings
 from tests.unit.calibdata.text.conftest import WORDS
 
 INT64 = np.dtype(np.int64)
@@ -107,7 +107,7 @@ def test_samples_limit_the_windows_and_no_more_text_is_read(story, words, monkey
     read = []
     whole = token_samples.pieces_of
     monkeypatch.setattr(
-        "ptq_cli.calibdata.text.text_dataset.pieces_of",
+        "ptq_cli.calibdata.text_dataset.pieces_of",
         lambda *given: (read.append(piece) or piece for piece in whole(*given)),
     )
     assert bind_inputs(opened(story, words, samples=1, window=4), [IDS]).count == 1
@@ -366,6 +366,6 @@ def test_too_many_tokens_and_too_long_lines_are_refused(story, words, monkeypatc
     monkeypatch.setattr(token_samples, "MOST_TOKENS", 5)
     with pytest.raises(SequenceLengthError, match="has more than 5 tokens"):
         bind_inputs(opened(story, words, window=4), [IDS])
-    monkeypatch.setattr("ptq_cli.calibdata.text.text_rows._LONGEST_LINE", 10)
+    monkeypatch.setattr("ptq_cli.calibdata.text_rows._LONGEST_LINE", 10)
     with pytest.raises(DataFormatError, match="is longer than 16 MiB"):
         bind_inputs(opened(story, words, window=4), [IDS])

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from ptq_cli.cli.main import run
-from ptq_cli.cli.shown.tensor_tables import format_clipped
-from ptq_cli.report.text.numbers import format_share
+from ptq_cli.cli.shown.channel_tables import format_clipped
+from ptq_cli.report.text.tables import format_share
 from tests.each_case import each_case
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'matplotlib'}"

@@ -5,10 +5,10 @@ import pytest
 
 from ptq_cli.amax.decide import decide_channels
 from ptq_cli.cli.shown.channel_tables import channel_lines, decided_values, measured_values
-from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.core.numbers.formats import UINT8
+from ptq_cli.collectors.collector_registry import ChannelCollector
+from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections import AmaxSettings
 
 
 def view_of(values):

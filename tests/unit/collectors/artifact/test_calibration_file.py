@@ -7,19 +7,17 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from ptq_cli.collectors.artifact import calibration_file as artifact
-from ptq_cli.collectors.artifact.calibration_file import (
+from ptq_cli.collectors import calibration_file as artifact
+from ptq_cli.collectors.calibration_file import (
     Calibration,
     Provenance,
     calibration_bytes,
     load_calibration,
     save_calibration,
 )
-from ptq_cli.collectors.artifact.share import Share
-from ptq_cli.collectors.artifact.statistics_codec import flatten, unflatten
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.share import Share, flatten, unflatten
 from ptq_cli.core.errors import CalibrationFileError, InputFileError, OutputFileError
 from tests.each_case import each_case
 

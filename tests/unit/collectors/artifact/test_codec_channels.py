@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from ptq_cli.collectors.artifact import calibration_file as artifact
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
-from ptq_cli.collectors.artifact.statistics_codec import flatten
+from ptq_cli.collectors import calibration_file as artifact
+from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.share import flatten
 from ptq_cli.core.errors import CalibrationFileError
 from tests.each_case import each_case
 

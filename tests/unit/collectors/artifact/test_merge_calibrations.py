@@ -6,10 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
-from ptq_cli.collectors.artifact.merge_calibrations import Part, merge_calibrations
-from ptq_cli.collectors.artifact.share import Share
+from ptq_cli.collectors.calibration_file import (
+    Calibration,
+    Part,
+    Provenance,
+    calibration_bytes,
+    merge_calibrations,
+)
 from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
 from tests.each_case import each_case
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ptq_cli.collectors.artifact.share import Share, share_to_table, table_to_share
+from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from tests.each_case import each_case
 
 SHARES = [

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from ptq_cli.collectors.kernels.compiled import compiled
+from ptq_cli.collectors.host_kernels import compiled
 
 
 @compiled

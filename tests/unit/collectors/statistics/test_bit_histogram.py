@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.statistics.bit_histogram import (
-    EMPTY,
-    SIGN,
-    bins_per_octave,
-    from_values,
-    key_to_magnitude,
-    thin,
-)
+from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, bins_per_octave, from_values, key_to_magnitude, thin
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(2)

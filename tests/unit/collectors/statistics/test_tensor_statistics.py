@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 
 
 def statistics(collector, values):

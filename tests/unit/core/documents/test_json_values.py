@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-from ptq_cli.core.documents.json_values import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from tests.each_case import each_case
 

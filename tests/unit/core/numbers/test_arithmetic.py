@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.numbers.arithmetic import (
+from ptq_cli.core.arithmetic import (
     ZERO_AMAX,
     QuantParameters,
     dequantize,
@@ -11,8 +10,8 @@ from ptq_cli.core.numbers.arithmetic import (
     quantize,
     scale_from_amax,
 )
-from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis, PerTensor
 from tests.each_case import each_case
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -152,7 +151,7 @@ def test_in_parts_the_same_bits_come_out(shape, granularity, monkeypatch):
     whole = quantize(x, own)
     restored = dequantize(whole, own)
     for part in (1, 10, 16):
-        monkeypatch.setattr("ptq_cli.core.numbers.arithmetic.PART", part)
+        monkeypatch.setattr("ptq_cli.core.arithmetic.PART", part)
         found = quantize(x, own)
         assert found.dtype == whole.dtype
         np.testing.assert_array_equal(found, whole)

@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from ptq_cli.core.numbers.float_rounding import round_to_float
-from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+from ptq_cli.core.arithmetic import round_to_float
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 
 EVERY_HALF = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 NUMBERS = EVERY_HALF[~np.isnan(EVERY_HALF)]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.numbers.formats import BY_NAME, FLOATS, INT8, INT16, INTEGERS, UINT8, UINT16, IntegerFormat
+from ptq_cli.core.formats import BY_NAME, FLOATS, INT8, INT16, INTEGERS, UINT8, UINT16, IntegerFormat
 from tests.each_case import each_case
 
 

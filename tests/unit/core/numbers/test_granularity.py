@@ -1,7 +1,7 @@
 import pytest
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
+from ptq_cli.core.formats import PerAxis, PerTensor
 from tests.each_case import each_case
 
 

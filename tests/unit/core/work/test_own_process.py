@@ -5,7 +5,7 @@ import sys
 
 SCRIPT = """
 import signal, time
-from ptq_cli.core.work.own_process import end_as_interrupted, interrupt_status
+from ptq_cli.core.process import end_as_interrupted, interrupt_status
 
 class ExtensionFileLoader:
     def exec_module(self):

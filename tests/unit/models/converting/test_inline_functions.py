@@ -4,7 +4,7 @@ import pytest
 from onnx import parser
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.converting.inline_functions import inline_functions
+from ptq_cli.models.inlining import inline_functions
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
 g (float[N] x) => (float[N] y) { y = own.Call(x) }

@@ -6,10 +6,10 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.converting.large_constants import LARGE
-from ptq_cli.models.converting.opset import opset_of, raise_opset
+from ptq_cli.models.inlining import LARGE
+from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise
 from tests.unit.models.older_operators import OLDER

@@ -6,9 +6,9 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.files import checker, stored
-from ptq_cli.models.files.checker import check_stored
-from ptq_cli.models.files.stored import store_model
+from ptq_cli.models.files import stored
+from ptq_cli.models.files import stored as checker
+from ptq_cli.models.files.stored import check_stored, store_model
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build
 

@@ -12,13 +12,12 @@ from ptq_cli.core.errors import ModelFormatError, OutputFileError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files import stored
-from ptq_cli.models.files.constants_file import data_path
-from ptq_cli.models.files.mapped_constants import mapped
+from ptq_cli.models.files.mapped_constants import data_path, mapped
 from ptq_cli.models.files.stored import read_model, read_parsed, release, store_model
 from ptq_cli.models.loading.onnx_source import load_onnx
-from ptq_cli.models.preparing.fold_lazily import fold_lazily
+from ptq_cli.models.preparing.fold_known import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.large_models import write_large
 from tests.unit.models.loading.sources import noise

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from ptq_cli.models.inputs.batch_axes import axis_notes, note_axes, told_axes
+from ptq_cli.models.batch_axes import axis_notes, note_axes, told_axes
 from tests.each_case import each_case
 
 

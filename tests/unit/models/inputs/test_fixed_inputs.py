@@ -4,7 +4,7 @@ import pytest
 
 from ptq_cli.core.errors import FixedInputError
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.models.inputs.fixed_inputs import fix_inputs, fixed_earlier, fixed_value
+from ptq_cli.models.batch_axes import fix_inputs, fixed_earlier, fixed_value
 from tests.each_case import each_case
 
 TEXT = """<ir_version: 10, opset_import: ["": 20]>

@@ -10,9 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.models.loading.open_model import open_model
+from ptq_cli.models.loading.source import open_model
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.recipe.sections.input_sections import ModelSettings
+from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import run

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptq_cli.models.preparing.identities import drop_identities
+from ptq_cli.models.preparing.layer_names import drop_identities
 from ptq_cli.models.preparing.prepare_graph import prepare
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run, sample

@@ -5,10 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.rescaling.rescale import rescale
 from ptq_cli.models.rescaling.scale_rules import trace_scales
-from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, rescale, scale_spaces
+from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, sample
 

@@ -7,15 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.artifact.calibration_file import (
-    Calibration,
-    Provenance,
-    load_calibration,
-    save_calibration,
-)
-from ptq_cli.collectors.artifact.share import Share
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.core.work.schedule import COST_LIMIT
+from ptq_cli.collectors.calibration_file import Calibration, Provenance, load_calibration, save_calibration
+from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.share import Share
+from ptq_cli.core.progress import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     CheckpointWriter,
     advance,

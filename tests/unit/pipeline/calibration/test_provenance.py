@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from ptq_cli.collectors.artifact.calibration_file import Calibration, calibration_bytes, load_calibration
+from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes, load_calibration
 from ptq_cli.core.errors import CalibrationFileError, MissingStageError, StaleCalibrationError
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
@@ -22,10 +22,10 @@ from ptq_cli.pipeline.calibration.provenance import (
     settings_of,
     source_hashes,
 )
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.input_sections import ModelSettings
+from ptq_cli.recipe.sections import ModelSettings
 
 RequestWith = Callable[..., Request]
 

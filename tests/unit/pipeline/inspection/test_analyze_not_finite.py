@@ -16,8 +16,8 @@ from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, read_analysis
 
 RUN = RunDirectory(Path("ptq-run"))

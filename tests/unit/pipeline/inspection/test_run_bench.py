@@ -15,8 +15,8 @@ from ptq_cli.core.errors import (
     RuntimeFailedError,
 )
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 
 FEW = BenchOptions(runs=5)
 

@@ -20,9 +20,9 @@ from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.inspection.run_inspect import run_inspect
 from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.report.proof.verification import Verification
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.report.proof import Verification
 
 
 def verify(

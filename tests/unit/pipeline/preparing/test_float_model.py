@@ -11,10 +11,10 @@ import torch
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, UsageError
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.pytorch.module_source import ModuleSource
+from ptq_cli.models.loading.module_source import ModuleSource
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
-from ptq_cli.recipe.sections.input_sections import ImageSettings, ModelSettings
+from ptq_cli.recipe.sections import ImageSettings, ModelSettings
 
 Make = Callable[..., FloatModel]
 

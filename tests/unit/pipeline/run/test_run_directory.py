@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.recipe.sections.quantization_sections import WeightSettings
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.recipe.sections import WeightSettings
 from tests.each_case import each_case
 
 

@@ -7,19 +7,20 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.pipeline.tuning.budgets.budget_checks import LEVEL
-from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
-from ptq_cli.pipeline.tuning.climb import (
+from ptq_cli.pipeline.tuning.budget_reach import LEVEL
+from ptq_cli.pipeline.tuning.candidate import (
     INTERRUPTED,
     NO_MORE_LOOKS,
     NO_MORE_RUNGS,
     NO_MORE_TIME,
+    Candidate,
     Climb,
+    Seen,
     TimeIsOverError,
 )
-from ptq_cli.recipe.sections.evaluation_sections import GateSettings
+from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.intervals.flips import Flips
+from ptq_cli.report.interval import Flips
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import TimeBudgetError
-from ptq_cli.core.work.progress import Progress, silent
-from ptq_cli.pipeline.tuning.budgets.time_budget import BudgetClock
-from ptq_cli.pipeline.tuning.climbing_party import Party
+from ptq_cli.core.progress import Progress, silent
+from ptq_cli.pipeline.tuning.candidate_models import Party
+from ptq_cli.pipeline.tuning.time_budget import BudgetClock
 
 STEP = Progress("calibrate", 0, None)
 

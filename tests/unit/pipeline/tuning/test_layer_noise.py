@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.arrays.npz_file import NpzDataset
-from ptq_cli.core.work.progress import Progress, ProgressCallback, silent
+from ptq_cli.calibdata.npz_file import NpzDataset
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.tuning import layer_noise as ranking
-from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
-from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking, layers_by_level
+from ptq_cli.pipeline.tuning import tune_checkpoint as ranking
+from ptq_cli.pipeline.tuning.tune_checkpoint import QUIET, LayerRanking, layer_noise, layers_by_level
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recovery.loudest import loudest
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from ptq_cli.pipeline.views.staircase import staircase_of
-from ptq_cli.quantizers.fixed.fixed_point_quantize import fixed_point
+from ptq_cli.quantizers.fixed_point_integers import fixed_point
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from tests.each_case import each_case

@@ -1,15 +1,14 @@
 import numpy as np
 import pytest
 
-from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.grids import fixed_point_parameters
-from ptq_cli.core.numbers.arithmetic import parameters_from_range
-from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.plan.formats.clamps import REASON, expose_clamps, fit_clamps
+from ptq_cli.amax.choice import Choice, fixed_point_parameters
+from ptq_cli.core.arithmetic import parameters_from_range
+from ptq_cli.core.formats import UINT8
+from ptq_cli.plan.formats import REASON, expose_clamps, fit_clamps
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, serialized
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.plan.questions.masks import adds_mask, carries_mask
+from ptq_cli.plan.already_quantized import adds_mask, carries_mask
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 

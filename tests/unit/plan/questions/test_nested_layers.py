@@ -2,8 +2,8 @@
 
 import pytest
 
+from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.questions.nested_layers import layers_never_run
 from ptq_cli.plan.target.target_file import load_target
 
 from ..graphs import build

@@ -2,8 +2,7 @@
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.plan.worth.float_costs import float_costs
-from ptq_cli.plan.worth.savings import PER_ELEMENT, PER_NODE
+from ptq_cli.plan.worth import PER_ELEMENT, PER_NODE, float_costs
 from tests.unit.plan.graphs import build
 
 MODEL = build(

@@ -3,11 +3,10 @@
 import onnx_ir as ir
 import pytest
 
+from ptq_cli.plan import worth as costs
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.plan.worth import savings as costs
-from ptq_cli.plan.worth.savings import Sizes, savings
-from ptq_cli.plan.worth.worthless import worthless_layers
+from ptq_cli.plan.worth import Sizes, savings, worthless_layers
 from tests.unit.plan.graphs import build, quantized, serialized
 
 BACKBONE = "[body] b = Conv<pads=[1,1,1,1]>(x, w) [act] r = Relu(b)"

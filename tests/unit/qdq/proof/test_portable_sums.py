@@ -5,7 +5,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.numbers.pair_sums import LARGEST_SUM, PairRule, UnsafePairs, unsafe_pairs, within_pairs
+from ptq_cli.core.pair_sums import LARGEST_SUM, PairRule, UnsafePairs, unsafe_pairs, within_pairs
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import prove_operators

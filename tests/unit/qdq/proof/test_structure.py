@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.qdq.proof.structure import structure_faults
 from tests.each_case import each_case
 from tests.quantized import quantize_model

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.operators.pair_operators import DEQUANTIZE, dequantized_by
+from ptq_cli.models.pair_operators import DEQUANTIZE, dequantized_by
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.qdq.read.graph_parts import part_of, readers_by_value
+from ptq_cli.qdq.read.twin_graphs import part_of, readers_by_value
 from tests.unit.plan.graphs import build, run
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacked, is_unpacking
+from ptq_cli.qdq.read.pair_grids import UNPACKING, is_unpacked, is_unpacking
 from tests.unit.plan.graphs import build
 
 LONG = 1500

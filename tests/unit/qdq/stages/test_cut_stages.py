@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.files.constants_file import ConstantsFile
+from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import store_model
+from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.stages.cut_stages import Stage, cut_stages
-from ptq_cli.qdq.stages.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import StagedModel
 from tests.unit.plan.graphs import build, run, sample
 from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins
 

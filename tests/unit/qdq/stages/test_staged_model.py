@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.core.numbers.arithmetic import fake_quantize
+from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.constant_values import constant_values
 from tests.unit.plan.graphs import build, run, sample

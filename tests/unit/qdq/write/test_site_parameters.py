@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.numbers.arithmetic import parameters_from_range
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target

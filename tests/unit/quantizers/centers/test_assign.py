@@ -2,13 +2,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueError, UsageError
-from ptq_cli.quantizers.centers import assign
-from ptq_cli.quantizers.centers.assign import (
-    assignment_probabilities,
-    hard_assign,
-    quantize_to_centers,
-    soft_assign,
-)
+from ptq_cli.quantizers import assign
+from ptq_cli.quantizers.assign import assignment_probabilities, hard_assign, quantize_to_centers, soft_assign
 from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.centers.assign import quantize_to_centers
-from ptq_cli.quantizers.centers.center_indices import encode_centers, pack_uint4
+from ptq_cli.quantizers.assign import quantize_to_centers
+from ptq_cli.quantizers.center_indices import encode_centers, pack_uint4
 from tests.each_case import each_case
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueError, UsageError
-from ptq_cli.quantizers.centers.assign import hard_assign, quantize_to_centers
-from ptq_cli.quantizers.centers.learning import learn_centers
+from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers
+from ptq_cli.quantizers.learning import learn_centers
 from tests.each_case import each_case
 
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.centers.assign import quantize_to_centers, soft_assign
-from ptq_cli.quantizers.centers.module import CenterQuantizer
+from ptq_cli.quantizers.assign import quantize_to_centers, soft_assign
+from ptq_cli.quantizers.center_indices import CenterQuantizer
 from tests.each_case import each_case
 
 CENTERS = torch.tensor([-1.0, 0.0, 1.0])

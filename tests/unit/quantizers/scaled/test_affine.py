@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.numbers.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
-from ptq_cli.quantizers.scaled.affine import fake_quantize_affine
+from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_affine
 from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")

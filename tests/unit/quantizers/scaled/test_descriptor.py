@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.scaled import predefined
+from ptq_cli.quantizers.scaled import descriptor as predefined
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor, ScaledQuantDescriptor
 from tests.each_case import each_case
 

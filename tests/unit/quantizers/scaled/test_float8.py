@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError, UnsupportedFormatError
-from ptq_cli.quantizers.scaled.float8 import scaled_e4m3
+from ptq_cli.quantizers.scaled.tensor_quantizer import scaled_e4m3
 
 # Every byte but the two NaN, 0x7f and 0xff.
 VALUES = torch.arange(256).to(torch.uint8).view(torch.float8_e4m3fn).float()

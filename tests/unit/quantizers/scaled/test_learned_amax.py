@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
-from ptq_cli.core.numbers.formats import IntegerFormat
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers import straight_through
-from ptq_cli.quantizers.scaled.learned_amax import learned_fake_quantize
+from ptq_cli.quantizers.scaled.tensor_quantizer import learned_fake_quantize
 from tests.each_case import each_case
 
 NARROW = [IntegerFormat(bits, signed, narrow_range=signed) for bits in (2, 3, 8) for signed in (True, False)]

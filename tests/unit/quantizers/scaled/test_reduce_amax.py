@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError
-from ptq_cli.quantizers.scaled.reduce_amax import reduce_amax
+from ptq_cli.quantizers.scaled.tensor_quantizer import reduce_amax
 from tests.each_case import each_case
 
 

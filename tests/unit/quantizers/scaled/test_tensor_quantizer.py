@@ -18,7 +18,7 @@ from ptq_cli.core.errors import (
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
+from ptq_cli.recipe.sections import AmaxSettings
 from tests.each_case import each_case
 
 

@@ -3,15 +3,14 @@
 import numpy as np
 import pytest
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.recovery.layers.layer_geometry import Window
-from ptq_cli.recovery.moments import byte_products
-from ptq_cli.recovery.moments.byte_products import MOST_ROWS, ByteRows
-from ptq_cli.recovery.moments.input_moments import InputSums
-from ptq_cli.recovery.moments.tensor_moments import InputReading, MomentSite, TensorMomentCollector
-from ptq_cli.runtime.sessions.byte_sums import is_signed_exact
-from ptq_cli.runtime.tapping.blocked import channel_view
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import UINT8
+from ptq_cli.recovery import input_moments as byte_products
+from ptq_cli.recovery.input_moments import MOST_ROWS, ByteRows, InputSums
+from ptq_cli.recovery.layer_geometry import Window
+from ptq_cli.recovery.tensor_moments import InputReading, MomentSite, TensorMomentCollector
+from ptq_cli.runtime.session import is_signed_exact
+from ptq_cli.runtime.tapping.tapped import channel_view
 
 
 @pytest.mark.parametrize("signed", [True, False])

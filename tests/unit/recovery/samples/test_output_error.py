@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ptq_cli.recovery.samples.output_error import output_sqnr
+from ptq_cli.recovery.recovery_samples import output_sqnr
 
 
 def test_the_shares_of_outputs_are_averaged_whatever_their_size() -> None:

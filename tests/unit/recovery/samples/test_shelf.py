@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.samples.shelf import Shelf
+from ptq_cli.recovery.recovery_samples import Shelf
 
 
 def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:

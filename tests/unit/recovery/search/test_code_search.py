@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recovery.search import code_search
-from ptq_cli.recovery.search.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.search.least_squares import Quadratic
-from ptq_cli.recovery.search.ordered_algebra import cholesky, products
+from ptq_cli.recovery import code_search
+from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recovery.second_moments import Quadratic, cholesky, products
 
 OUTPUTS, INPUTS, BLOCK = 24, 38, 19
 

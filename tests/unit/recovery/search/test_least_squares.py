@@ -2,9 +2,13 @@
 
 import numpy as np
 
-from ptq_cli.recovery.search.centered_moments import CenteredMoments, centered
-from ptq_cli.recovery.search.least_squares import fit_least_squares, share_that_holds
-from ptq_cli.recovery.search.second_moments import second_moments
+from ptq_cli.recovery.second_moments import (
+    CenteredMoments,
+    centered,
+    fit_least_squares,
+    second_moments,
+    share_that_holds,
+)
 
 
 def moments(x: np.ndarray, y: np.ndarray, *, step: float = 1.0) -> CenteredMoments:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recovery.search.ordered_algebra import cholesky, products, solve
+from ptq_cli.recovery.second_moments import cholesky, products, solve
 from tests.each_case import each_case
 
 

@@ -11,7 +11,7 @@ from ptq_cli.report.analysis.causes import (
     layer_finding,
     weight_finding,
 )
-from ptq_cli.report.document.saturation import SaturatingLayer
+from ptq_cli.report.document.report_document import SaturatingLayer
 from tests.each_case import each_case
 
 GOOD = Use(sqnr_db=38.0, clip_share=0.1, clipped=0.0, used=0.9, imbalance=2.0, levels=256, readers=("fc",))

@@ -8,10 +8,10 @@ import pytest
 from ptq_cli.core.errors import AnalysisError
 from ptq_cli.pipeline.evaluation.run_compare import run_compare
 from ptq_cli.report.analysis.analysis_document import Analysis, analysis_to_json
-from ptq_cli.report.comparison.report_changes import compare_reports
+from ptq_cli.report.document.gate_result import Latency, Times
 from ptq_cli.report.document.report_document import Report, report_to_json
-from ptq_cli.report.document.times import Latency, Times
-from ptq_cli.report.text.compare_summary import latency_line, worse_line, worse_table
+from ptq_cli.report.report_changes import compare_reports
+from ptq_cli.report.text.summary import latency_line, worse_line, worse_table
 
 
 def with_ratios(analysis: Analysis, ratios: dict[str, float]) -> Analysis:

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.pair_grids import Grid
-from ptq_cli.report.analysis.constant_costs import overflowing, use_of
+from ptq_cli.report.analysis.analyzed_layers import overflowing, use_of
 
 
 def stored(

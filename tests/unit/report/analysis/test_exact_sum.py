@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.report.analysis.exact_sum import ExactSum, decibels
+from ptq_cli.report.analysis.judge import ExactSum, decibels
 
 NUMBERS = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
 

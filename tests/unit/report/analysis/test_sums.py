@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters, fake_quantize, parameters_from_range
-from ptq_cli.core.numbers.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
+from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.analysis.sums import NoiseSums, QuantizationSums, blocks, channel_imbalance, range_used
+from ptq_cli.report.analysis.judge import NoiseSums, QuantizationSums, blocks, channel_imbalance, range_used
 from tests.each_case import each_case
 
 FORMATS = st.sampled_from([INT8, UINT8, IntegerFormat(16, signed=False)])

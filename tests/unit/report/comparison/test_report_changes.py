@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.report.comparison.report_changes import Change, MetricChange, compare_reports
-from ptq_cli.report.document.hits import hits_to_text
-from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.report.document.measurement import Measurement, hits_to_text
 from ptq_cli.report.document.report_document import AmaxSummary, EvaluationSummary, LayerEntry, Report
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.score_interval import drop_interval
-from ptq_cli.report.text.compare_summary import change_table, difference_table, moved_table, size_line
+from ptq_cli.report.interval import Flips, drop_interval
+from ptq_cli.report.report_changes import Change, MetricChange, compare_reports
+from ptq_cli.report.text.summary import change_table, difference_table, moved_table, size_line
 
 
 def with_top1(report: Report, right: list[bool]) -> Report:

@@ -7,15 +7,15 @@ import pytest
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.report.analysis.analysis_document import Analysis
-from ptq_cli.report.comparison.layer_differences import layer_differences
-from ptq_cli.report.comparison.report_changes import compare_reports
-from ptq_cli.report.comparison.trade_offs import TradeOffs, trade_offs
+from ptq_cli.report.document.gate_result import Latency
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.document.times import Latency
-from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH
-from ptq_cli.report.html.charts.trade_off_chart import LETTER, RADIUS, trade_off_charts
-from ptq_cli.report.html.comparison_view import TwoRuns, comparison_page, render_comparison
-from ptq_cli.report.text.trade_off_table import trade_off_table
+from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, trade_off_charts
+from ptq_cli.report.html.charts.depth_chart import MODEL_LETTER as LETTER
+from ptq_cli.report.html.charts.depth_chart import MODEL_RADIUS as RADIUS
+from ptq_cli.report.html.page_view import TwoRuns, comparison_page, render_comparison
+from ptq_cli.report.report_changes import compare_reports
+from ptq_cli.report.text.tables import trade_off_table
+from ptq_cli.report.trade_offs import TradeOffs, layer_differences, trade_offs
 from tests.pages import Network
 
 NAMES = ("small", "good", "beaten", "unmeasured")

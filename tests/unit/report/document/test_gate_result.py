@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ptq_cli.report.document.gate_result import GateResult, Kind, verdict
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.interval import Interval
 from tests.each_case import each_case
 
 HELD = GateResult(metric="top1", kind="max_drop", limit=0.1, value=0.0)

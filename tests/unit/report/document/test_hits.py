@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.core.errors import ReportError
-from ptq_cli.report.document.hits import flips_between, hits_to_text, require_hits
-from ptq_cli.report.intervals.paired_scores import count_flips
+from ptq_cli.report.bootstrap import count_flips
+from ptq_cli.report.document.measurement import flips_between, hits_to_text, require_hits
 from tests.each_case import each_case
 
 

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import InputFileError, ReportError
-from ptq_cli.report.document.gate_result import GateResult
+from ptq_cli.report.document.gate_result import (
+    GateResult,
+    Latency,
+    LatencyCause,
+    OwnFileLatency,
+    ReportWarning,
+    Times,
+    current_time,
+)
 from ptq_cli.report.document.measurement import Channel, Measurement
 from ptq_cli.report.document.report_document import (
     LayerEntry,
@@ -18,9 +26,7 @@ from ptq_cli.report.document.report_document import (
     read_report,
     report_to_json,
 )
-from ptq_cli.report.document.report_warning import ReportWarning
-from ptq_cli.report.document.times import Latency, LatencyCause, OwnFileLatency, Times, current_time
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.interval import Interval
 from tests.each_case import each_case
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"

@@ -5,14 +5,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import LabelError, MetricError
-from ptq_cli.recipe.sections.evaluation_sections import MetricSettings
+from ptq_cli.recipe.sections import MetricSettings
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
-from ptq_cli.report.evaluation.evaluator import Evaluator
-from ptq_cli.report.evaluation.judged_metrics import judged_metrics
-from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
+from ptq_cli.report.evaluation.evaluator import Evaluator, judged_metrics
+from ptq_cli.report.evaluation.sample_axes import Runs, run_evaluator
 from ptq_cli.report.metrics.metric_registry import LABEL_METRICS
 from ptq_cli.report.metrics.spec import metric_specs
 from tests.each_case import each_case

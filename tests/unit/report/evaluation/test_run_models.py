@@ -6,16 +6,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
-from ptq_cli.core.work.progress import Progress
-from ptq_cli.report.document.hits import hits_to_text
-from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator
-from ptq_cli.report.evaluation.judged_metrics import judged_metrics
-from ptq_cli.report.evaluation.run_models import Runs, run_evaluator
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.score_interval import drop_interval
-from ptq_cli.report.intervals.share_interval import share_interval
+from ptq_cli.core.progress import Progress
+from ptq_cli.report.document.measurement import hits_to_text
+from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, judged_metrics
+from ptq_cli.report.evaluation.sample_axes import Runs, run_evaluator
+from ptq_cli.report.interval import Flips, drop_interval, share_interval
 from ptq_cli.report.metrics.spec import metric_specs
 from tests.each_case import each_case
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ptq_cli.core.errors import BaselineError, GateError
-from ptq_cli.recipe.sections.evaluation_sections import GateSettings
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.hits import hits_to_text
-from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.report import decide_gates as deciding
+from ptq_cli.report.document.gate_result import GateResult, Times
+from ptq_cli.report.document.measurement import Measurement, hits_to_text
 from ptq_cli.report.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
@@ -17,13 +17,10 @@ from ptq_cli.report.document.report_document import (
     ModelEntry,
     ModelSummary,
     Report,
+    SaturatingLayer,
+    Saturation,
 )
-from ptq_cli.report.document.saturation import SaturatingLayer, Saturation
-from ptq_cli.report.document.times import Times
-from ptq_cli.report.gate import decide_gates as deciding
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import ANYWHERE, Interval
-from ptq_cli.report.intervals.score_interval import drop_interval
+from ptq_cli.report.interval import ANYWHERE, Flips, Interval, drop_interval
 from tests.each_case import each_case
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from ptq_cli.core.errors import GateError
-from ptq_cli.recipe.sections.evaluation_sections import GateSettings
-from ptq_cli.report.gate.limits import (
+from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.report.limits import (
     BOUNDS,
     absolute_limit,
     bounds_of,

@@ -3,9 +3,8 @@
 import pytest
 
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.gate.resolution import samples_for_drop, samples_for_minimum
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.interval import Flips, Interval
+from ptq_cli.report.limits import samples_for_drop, samples_for_minimum
 
 TOP1 = Measurement(
     name="top1",

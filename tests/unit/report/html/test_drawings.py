@@ -10,7 +10,8 @@ import pytest
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.html import page_view
-from ptq_cli.report.html.charts.axis_scale import Scale, nice_values
+from ptq_cli.report.html.charts.axis_scale import HEIGHT as BARS_HEIGHT
+from ptq_cli.report.html.charts.axis_scale import Scale, nice_values, tensor_cards
 from ptq_cli.report.html.charts.depth_chart import (
     BOTTOM,
     CROWD,
@@ -22,10 +23,8 @@ from ptq_cli.report.html.charts.depth_chart import (
     sensitivity_chart,
 )
 from ptq_cli.report.html.charts.interval_charts import STRIP_WIDTH, gate_rows, metric_rows
-from ptq_cli.report.html.charts.tensor_charts import HEIGHT as BARS_HEIGHT
-from ptq_cli.report.html.charts.tensor_charts import tensor_cards
 from ptq_cli.report.html.evidence import MethodRange
-from ptq_cli.report.intervals.interval import Interval
+from ptq_cli.report.interval import Interval
 from tests.each_case import each_case
 from tests.pages import Network
 

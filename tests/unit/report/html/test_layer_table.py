@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ptq_cli.report.html.evidence import Evidence, Origin
-from ptq_cli.report.html.tables.layer_table import LAST, layer_table
+from ptq_cli.report.html.layer_table import LAST, layer_table
 from tests.pages import Network
 
 FOUND = Network(8).page_input()

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from ptq_cli.latency.machine_profile import NodeTimes
+from ptq_cli.report.html.change_table import MOST_TIMES as MOST_SHOWN
+from ptq_cli.report.html.change_table import time_table
 from ptq_cli.report.html.page_view import render_page
-from ptq_cli.report.html.tables.time_table import MOST_SHOWN, time_table
 from tests.pages import Network
 
 FOUND = Network(MOST_SHOWN + 6).page_input()

@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from ptq_cli.report.bootstrap import bootstrap_interval
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
-from ptq_cli.report.intervals.bootstrap import bootstrap_interval
 from ptq_cli.report.metrics.base import SampleSums
 
 

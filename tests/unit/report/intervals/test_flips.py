@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from ptq_cli.report.intervals.flips import Flips, mcnemar_p_value
+from ptq_cli.report.interval import Flips, mcnemar_p_value
 from tests.each_case import each_case
 
 

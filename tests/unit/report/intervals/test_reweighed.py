@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from ptq_cli.report.bootstrap import resamples_within, reweighed_intervals
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
-from ptq_cli.report.intervals.reweighed import resamples_within, reweighed_intervals
 from ptq_cli.report.metrics.base import Reweighed, SampleSums
 from ptq_cli.report.metrics.metric_registry import make_label_metric
 

@@ -4,9 +4,7 @@ import math
 
 import pytest
 
-from ptq_cli.report.intervals.flips import Flips
-from ptq_cli.report.intervals.interval import NORMAL_QUANTILE
-from ptq_cli.report.intervals.score_interval import drop_interval, samples_to_resolve, score_statistic
+from ptq_cli.report.interval import NORMAL_QUANTILE, Flips, drop_interval, samples_to_resolve, score_statistic
 from tests.each_case import each_case
 
 

@@ -4,8 +4,13 @@ import math
 
 import pytest
 
-from ptq_cli.report.intervals.interval import NORMAL_QUANTILE, Interval, samples_for_width
-from ptq_cli.report.intervals.share_interval import samples_to_resolve_share, share_interval
+from ptq_cli.report.interval import (
+    NORMAL_QUANTILE,
+    Interval,
+    samples_for_width,
+    samples_to_resolve_share,
+    share_interval,
+)
 from tests.each_case import each_case
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.report.intervals.student import mean_interval, student_quantile
+from ptq_cli.report.bootstrap import mean_interval, student_quantile
 from tests.each_case import each_case
 
 

@@ -23,7 +23,7 @@ from sklearn.metrics import (
 
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.report.metrics.base import LabelMetric, Reweighed, SampleSums
-from ptq_cli.report.metrics.classes.class_accuracy import ClassAccuracy
+from ptq_cli.report.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS, make_label_metric
 from tests.each_case import each_case
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.report.metrics.base import PairMetric
-from ptq_cli.report.metrics.classes.agreement import Top1Agreement
+from ptq_cli.report.metrics.class_accuracy import Top1Agreement
 from ptq_cli.report.metrics.metric_registry import PAIR_METRICS
-from ptq_cli.report.metrics.values.cosine import Cosine
-from ptq_cli.report.metrics.values.max_abs_error import MaxAbsError
-from ptq_cli.report.metrics.values.sqnr import Sqnr
+from ptq_cli.report.metrics.similarities import Cosine
+from ptq_cli.report.metrics.value_errors import MaxAbsError, Sqnr
 from tests.each_case import each_case
 
 SHAPES = [(40, 10), (40, 3, 5, 5)]

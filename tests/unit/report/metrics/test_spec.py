@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
-from ptq_cli.recipe.sections.evaluation_sections import MetricSettings
+from ptq_cli.recipe.sections import MetricSettings
 from ptq_cli.report.metrics.spec import MetricSpec, metric_specs, split_output
 from tests.each_case import each_case
 

@@ -7,11 +7,10 @@ import pytest
 
 from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
 from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
-from ptq_cli.report.proof.kernel_differences import compare_kernels
-from ptq_cli.report.proof.verification import Verification
+from ptq_cli.report.proof import Verification, compare_kernels
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 SOFTMAX = f"""{HEAD} g (float[n, 4] x) => (float[n, 4] y)

@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.intervals.interval import ANYWHERE, Interval
-from ptq_cli.report.text.gate_summary import doubt_lines, gate_table
+from ptq_cli.report.interval import ANYWHERE, Interval
+from ptq_cli.report.text.markdown import doubt_lines, gate_table
 from ptq_cli.report.text.summary import verdict_line
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import LayerEntry
-from ptq_cli.report.document.saturation import SaturatingLayer, Saturation
+from ptq_cli.report.document.report_document import LayerEntry, SaturatingLayer, Saturation
 from ptq_cli.report.text.result_warnings import result_warnings
 
 LAYERS = [

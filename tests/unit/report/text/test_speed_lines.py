@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.report.document.times import SWITCHED_OFF, Latency, OwnFileLatency, Times
-from ptq_cli.report.intervals.interval import Interval
-from ptq_cli.report.text.speed_lines import slower_warning, speed_lines
+from ptq_cli.report.document.gate_result import SWITCHED_OFF, Latency, OwnFileLatency, Times
+from ptq_cli.report.interval import Interval
+from ptq_cli.report.text.tables import slower_warning, speed_lines
 from tests.each_case import each_case
 
 CREATED = "2026-01-31T12:00:00Z"

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.core.short_numbers import format_bytes
+from ptq_cli.core.words import format_bytes
 from ptq_cli.report.document.gate_result import GateResult
 from ptq_cli.report.document.measurement import Unit
 from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.html.charts.interval_charts import metric_rows
-from ptq_cli.report.text.gate_summary import gate_table
-from ptq_cli.report.text.markdown import report_to_markdown
-from ptq_cli.report.text.several import several_tables
+from ptq_cli.report.text.markdown import gate_table, report_to_markdown
 from ptq_cli.report.text.summary import (
     comparison_table,
     format_drop,
@@ -21,6 +19,7 @@ from ptq_cli.report.text.summary import (
     origin_table,
     placement_line,
     placement_table,
+    several_tables,
     size_table,
     verdict_line,
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.runtime.engines.onnxruntime_kernels import Kernel, count_kernels, find_kernels
+from ptq_cli.runtime.engine_registry import Kernel, count_kernels, find_kernels
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, serialized
 

@@ -10,8 +10,8 @@ from ptq_cli.core.errors import MissingRuntimeError, RuntimeFailedError
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.engines.openvino_engine import MOST_SHAPES, OPEN_VINO, CompiledModel
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.engine import MOST_SHAPES, OPEN_VINO, CompiledModel
+from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build, quantized, sample, serialized
 
 NET = """(float[N,3,16,16] x) => (float[N,4,8,8] y)
@@ -127,7 +127,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_package_that_cannot_be_imported_is_named(monkeypatch):
-    from ptq_cli.runtime.engines import openvino_engine
+    from ptq_cli.runtime import engine as openvino_engine
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "openvino", None)

@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.runtime.engines.reopened import ReopenedModel
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.engine_registry import ReopenedModel
+from ptq_cli.runtime.session import Session
 from tests.large_models import write_large
 
 

@@ -4,14 +4,14 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.numbers.float_rounding import round_to_float
-from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+from ptq_cli.core.arithmetic import round_to_float
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph.fresh_names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer
-from ptq_cli.qdq.write.weights.two_level_blocks import dynamic_pair
-from ptq_cli.runtime.sessions.decoded_floats import decoded, has_four_bits
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.block_levels import decoded, has_four_bits
+from ptq_cli.runtime.session import Session
 
 SCALE = np.float32(3.0 / 6 / 448)
 

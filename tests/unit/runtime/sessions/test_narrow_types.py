@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.runtime.sessions.narrow_types import BIAS_QUANTIZATION, LeftOut, left_out
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.block_levels import BIAS_QUANTIZATION, LeftOut, left_out
+from ptq_cli.runtime.session import Session
 
 
 def model(dtype: int, scale_dtype: type, weight_dtype: int | None = None) -> bytes:

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import usable_cores
-from ptq_cli.runtime.sessions.session import NUMPY_DTYPES, Session
+from ptq_cli.runtime.session import NUMPY_DTYPES, Session
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.full((2, 3), 2, np.float32)
@@ -196,8 +196,8 @@ def test_what_is_said_outside_of_sessions_is_silenced_in_our_own_process_alone(
     script = f"""
 import onnxruntime
 from pathlib import Path
-from ptq_cli.core.work.own_process import claim_process
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.core.process import claim_process
+from ptq_cli.runtime.session import Session
 {claim}
 Session(Path({str(tmp_path / "m.onnx")!r}))
 options = onnxruntime.SessionOptions()

@@ -7,9 +7,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.pipeline.calibration.counting.pieces_ahead import pieces, work_ahead
+from ptq_cli.pipeline.counting.pieces_ahead import pieces, work_ahead
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 
 

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.runtime.sessions.session import Session
-from ptq_cli.runtime.tapping.sizes import measured_shapes
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.tapped import measured_shapes
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.runtime.device import Device
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.machine import Device
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.on_device import DeviceModel, as_array, as_tensors
 from ptq_cli.runtime.tapping.taps import tap
 from tests.devices import require_or_skip, use_the_host_as_cuda

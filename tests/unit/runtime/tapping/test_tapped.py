@@ -10,11 +10,10 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.dataset.batch import Batch
+from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.runtime.sessions.session import Session
-from ptq_cli.runtime.tapping.blocked import block_of, open_tapped, unblock
-from ptq_cli.runtime.tapping.tapped import TappedModel
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.tapped import TappedModel, block_of, open_tapped, unblock
 from ptq_cli.runtime.tapping.taps import tap
 
 RNG = np.random.default_rng(5)

@@ -4,7 +4,7 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

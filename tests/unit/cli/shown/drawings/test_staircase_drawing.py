@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ptq_cli.cli.shown.drawings.drawing_frame import MARGIN
-from ptq_cli.cli.shown.drawings.staircase_drawing import draw_staircase
+from ptq_cli.cli.shown.drawings import MARGIN, draw_staircase
 from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from tests.each_case import each_case

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ptq_cli.cli.shown.terminal.output import print_json, print_table, say, tell
+from ptq_cli.cli.terminal.output import print_json, print_table, say, tell
 from ptq_cli.report.text.summary import Table
 
 ROWS = (

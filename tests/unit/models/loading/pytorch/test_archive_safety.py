@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import ModelFormatError, PickleError
-from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.pytorch.archive_safety import require_safe_archive
-from ptq_cli.models.quiet import quiet_exporter
-from ptq_cli.recipe.sections.input_sections import ModelSettings
+from ptq_cli.models.loading.source import open_model
+from ptq_cli.models.loading.torch_checkpoint import require_safe_archive
+from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet, noise
 

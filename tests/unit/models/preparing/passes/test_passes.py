@@ -11,9 +11,9 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from ptq_cli.models.preparing.passes.pass_registry import PASSES
+from ptq_cli.models.preparing.passes.registry import PASSES
 from ptq_cli.models.preparing.prepare_graph import prepare_model
-from ptq_cli.models.preparing.rewriting.rewrite_pass import run_passes
+from ptq_cli.models.preparing.rewriting import run_passes
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import operators
 from tests.unit.models.preparing.passes.axes_cases import AXES

@@ -8,14 +8,13 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.calibdata.dataset.rebatch import cut
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
-from ptq_cli.core.work.progress import Progress
-from ptq_cli.pipeline.calibration.counting.collect import collect
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.core.progress import Progress
+from ptq_cli.pipeline.counting.collect import collect
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap

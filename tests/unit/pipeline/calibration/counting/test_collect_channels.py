@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.batch import Batch
-from ptq_cli.collectors.artifact.calibration_file import Calibration, Provenance, calibration_bytes
+from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS
-from ptq_cli.collectors.statistics.tensor_statistics import NonFinite
+from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
-from ptq_cli.pipeline.calibration.counting.collect import collect
+from ptq_cli.pipeline.counting.collect import collect
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from tests.each_case import each_case
 

@@ -8,10 +8,10 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.pipeline.exporting.placing.powers_of_two import prove_powers_of_two
 from ptq_cli.pipeline.exporting.run_export import run_export
+from ptq_cli.pipeline.placing.placement import prove_powers_of_two
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import ActivationSettings, WeightSettings
+from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from tests.placements import placed
 
 RECIPE = replace(

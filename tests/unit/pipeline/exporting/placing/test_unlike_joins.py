@@ -10,9 +10,9 @@ from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import run_export
 from ptq_cli.pipeline.inspection.run_inspect import run_inspect
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.views.explain_tensor import explain_tensor
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.views.calibration_view import explain_tensor
+from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build, serialized, sqnr_db
 
 DETECTOR = """(float[N,8,16,16] x) => (float[] y)
@@ -92,6 +92,6 @@ def test_a_join_of_like_ranges_stays_integer(calibrate, run):
 
 def test_a_join_whose_readers_are_the_work_stays_integer(calibrate, run, monkeypatch):
     request = calibrate("ort-cpu")
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.placing.unlike_joins.LARGEST_SHARE", 0.001)
+    monkeypatch.setattr("ptq_cli.pipeline.placing.unlike_joins.LARGEST_SHARE", 0.001)
     result = run_export(request, run)
     assert next(layer for layer in result.plan.layers if layer.name == "join").quantized

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters
-from ptq_cli.core.numbers.formats import UINT8
-from ptq_cli.pipeline.exporting.placing.weight_families import next_powers_of_two
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import UINT8
+from ptq_cli.pipeline.placing.weight_families import next_powers_of_two
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.quantizers.dorefa_export import encode_dorefa
-from ptq_cli.quantizers.fixed.auto_scale import AutoScale
-from ptq_cli.quantizers.fixed.fixed_point_integers import quantize_fixed_point
+from ptq_cli.quantizers.dorefa import encode_dorefa
+from ptq_cli.quantizers.fixed_point_format import AutoScale
+from ptq_cli.quantizers.fixed_point_integers import quantize_fixed_point
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections.quantization_sections import OverrideSettings, WeightSettings
+from ptq_cli.recipe.sections import OverrideSettings, WeightSettings
 from tests.each_case import each_case
 from tests.placements import placed
 from tests.quantized import quantize_model

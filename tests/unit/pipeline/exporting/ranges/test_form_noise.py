@@ -5,18 +5,17 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.core.numbers.arithmetic import QuantParameters, parameters_from_range
-from ptq_cli.core.numbers.formats import UINT8
+from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
+from ptq_cli.core.formats import UINT8
+from ptq_cli.core.progress import silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.core.work.progress import silent
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.ranges.form_noise import MOST_NOISE, added_noise
 from ptq_cli.pipeline.exporting.run_export import run_export
-from ptq_cli.pipeline.run.resolve import Request
-from ptq_cli.pipeline.run.run_directory import RunDirectory
-from ptq_cli.qdq.write.forms.integer_forms import clamped_sum, hard_swish
+from ptq_cli.pipeline.placing.ranges import MOST_NOISE, added_noise
+from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.qdq.write.integer_forms import clamped_sum, hard_swish
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, serialized
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
-from ptq_cli.collectors.artifact.calibration_file import load_calibration
+from ptq_cli.collectors.calibration_file import load_calibration
 
 
 def test_a_layer_behind_a_reshape_is_quantized_though_what_lies_before_it_is_excluded(

@@ -12,7 +12,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.write.forms.channel_padding import pad_channels
+from ptq_cli.qdq.write.channel_padding import pad_channels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text

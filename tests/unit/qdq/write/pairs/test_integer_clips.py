@@ -6,13 +6,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.numbers.formats import IntegerFormat
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.quantized_layers import stored_formats
+from ptq_cli.qdq.proof.operators import stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.runtime.engines.onnxruntime_kernels import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 

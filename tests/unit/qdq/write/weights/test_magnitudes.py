@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import AxisError
-from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
-from ptq_cli.qdq.write.weights import magnitudes
-from ptq_cli.qdq.write.weights.magnitudes import magnitudes_of
+from ptq_cli.core.formats import PerAxis, PerTensor
+from ptq_cli.qdq.write import weight_decisions as magnitudes
+from ptq_cli.qdq.write.weight_decisions import magnitudes_of
 from tests.each_case import each_case
 
 SHAPES = [(), (5,), (7, 3), (8, 4, 3, 3), (2, 6, 5), (0, 3), (3, 0)]

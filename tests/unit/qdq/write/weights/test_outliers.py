@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.core.numbers.arithmetic import QuantParameters, scale_from_amax
-from ptq_cli.core.numbers.formats import INT8_NARROW
-from ptq_cli.core.numbers.granularity import PerAxis, PerTensor
-from ptq_cli.qdq.write.weights.magnitudes import magnitudes_of
-from ptq_cli.qdq.write.weights.outliers import LargeChannel, Outlier, find_outlier
+from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
+from ptq_cli.core.formats import INT8_NARROW, PerAxis, PerTensor
+from ptq_cli.qdq.write.weight_decisions import LargeChannel, Outlier, find_outlier, magnitudes_of
 from tests.each_case import each_case
 
 

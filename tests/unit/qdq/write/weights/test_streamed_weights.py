@@ -7,10 +7,10 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import OutputFileError
-from ptq_cli.models.files.constants_file import ConstantsFile
-from ptq_cli.qdq.write.weights import streamed_weights
-from ptq_cli.qdq.write.weights.streamed_weights import StreamedWeights
-from ptq_cli.qdq.write.weights.weight_quantizer import StoredWeight
+from ptq_cli.models.files.mapped_constants import ConstantsFile
+from ptq_cli.qdq.write import integer_storage as streamed_weights
+from ptq_cli.qdq.write.integer_storage import StreamedWeights
+from ptq_cli.qdq.write.weight_quantizer import StoredWeight
 from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(0)

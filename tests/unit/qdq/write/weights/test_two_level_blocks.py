@@ -4,15 +4,15 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.numbers.arithmetic import dequantize
-from ptq_cli.core.numbers.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
+from ptq_cli.core.arithmetic import dequantize
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph.fresh_names import FreshNames
-from ptq_cli.models.operators.two_levels import four_bit_source
+from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.pair_operators import four_bit_source
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.weights.two_level_blocks import TwoLevelQuantizer, add_two_levels, two_level_scales
-from ptq_cli.recipe.sections.calibration_sections import AmaxSettings
-from ptq_cli.runtime.sessions.session import Session
+from ptq_cli.qdq.write.block_weights import TwoLevelQuantizer, add_two_levels, two_level_scales
+from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.runtime.session import Session
 
 
 def weight(axis: int) -> np.ndarray:

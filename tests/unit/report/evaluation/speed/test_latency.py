@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.report.evaluation.speed import latency
-from ptq_cli.report.evaluation.speed.latency import latency_ratio, measure_latency
-from ptq_cli.runtime.engines.onnxruntime_engine import OnnxRuntime
+from ptq_cli.report.evaluation import latency
+from ptq_cli.report.evaluation.latency import latency_ratio, measure_latency
+from ptq_cli.runtime.engine_registry import OnnxRuntime
 from ptq_cli.runtime.turns import Turns
 from tests.each_case import each_case
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.report.evaluation.speed import latency_turns as module
-from ptq_cli.report.evaluation.speed.latency_turns import LatencyTurns
+from ptq_cli.report.evaluation import latency as module
+from ptq_cli.report.evaluation.latency import LatencyTurns
 from ptq_cli.runtime.turns import Turns
 
 CLOCK = (((1.0,), (1.0,)), ((3.0,), (3.0,)), ((6.0,), (6.0,)))

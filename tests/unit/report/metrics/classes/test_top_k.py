@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import MetricError
-from ptq_cli.report.metrics.classes.top_k import TopK
+from ptq_cli.report.metrics.class_accuracy import TopK
 from tests.each_case import each_case
 
 

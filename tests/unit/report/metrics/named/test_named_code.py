@@ -8,7 +8,7 @@ import pytest
 
 from ptq_cli.core.errors import EntryPointError, MetricError
 from ptq_cli.report.metrics.base import SampleSums
-from ptq_cli.report.metrics.named.named_code import metric_maker
+from ptq_cli.report.metrics.named_code import metric_maker
 from ptq_cli.report.metrics.spec import MetricSpec
 
 CODE = """\

@@ -10,7 +10,7 @@ from ptq_cli.core.errors import EntryPointError, MetricError
 from ptq_cli.report.document.measurement import Measurement
 from ptq_cli.report.evaluation.uncertainty import with_paired_intervals
 from ptq_cli.report.metrics.base import LabelMetric, SampleSums
-from ptq_cli.report.metrics.named.named_code import metric_maker
+from ptq_cli.report.metrics.named_code import metric_maker
 from ptq_cli.report.metrics.spec import MetricSpec
 from tests.each_case import each_case
 

@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.report.document.measurement import Channel, Measurement
 from ptq_cli.report.evaluation.uncertainty import with_interval
-from ptq_cli.report.metrics.values import worst_channel
-from ptq_cli.report.metrics.values.worst_channel import WorstChannelSqnr
+from ptq_cli.report.metrics import value_errors as worst_channel
+from ptq_cli.report.metrics.value_errors import WorstChannelSqnr
 from tests.each_case import each_case
 
 

@@ -1,0 +1,217 @@
+"""amax by entropy: the range whose quantized histogram diverges least from the histogram itself.
+
+A candidate keeps the bins of a window. P is the histogram with what lies outside added to the window's end
+bins. Q is the window's own counts, quantized: its bins are shared out to as many groups as there are levels,
+and each occupied bin of a group gets the group's mean. The divergence of Q from P is
+
+    sum(p * log(p / q) - p + q)
+
+over counts divided by the tensor's total: the Kullback-Leibler divergence of measures that need not have the
+same sum (Csiszár's I-divergence). NVIDIA normalizes Q by itself instead. The two differ by
+``-log(1 - t) - t`` where ``t`` is the clipped share, some ``t^2 / 2``: nothing where a candidate makes
+sense, and infinitely much where it clips everything, which is where NVIDIA's is at fault (docs/amax.md).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.amax.choice import Choice, symmetric_choice
+from ptq_cli.amax.linear_histogram import START_BIN, STRIDE, Counts, LinearHistogram, side_candidates
+from ptq_cli.collectors.host_kernels import compiled
+
+SAME = 1e-12
+"""Divergences that differ by less are equal: their sums were rounded."""
+MOST_TURNS = 16
+"""Of the search over both ends. It comes to rest after three or four; two candidates may tie for ever."""
+
+Indices = npt.NDArray[np.int64]
+Divergences = npt.NDArray[np.float64]
+
+
+def entropy_amax(
+    histogram: LinearHistogram, levels: int, *, start_bin: int = START_BIN, stride: int = STRIDE
+) -> Choice:
+    """Return the symmetric range that keeps the magnitudes' distribution best.
+
+    Args:
+        histogram: of the tensor.
+        levels: that share the magnitudes: ``2^(bits - 1)`` for a signed format, ``2^bits`` for an unsigned.
+        start_bin: how many bins the first candidate keeps.
+        stride: how many more each following one keeps.
+
+    Units:
+        As the tensor's values: the upper edge of the last bin that is kept, at most the largest magnitude.
+
+    Edge case:
+        Of equal divergences the largest range wins. A candidate that ends in an empty bin diverges
+        infinitely, unless it clips nothing. With as many levels as bins no candidate loses anything but what
+        it clips, so the whole range is the only one. No value, or only zeros: 0.
+
+    Source:
+        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("entropy"); Migacz 2017, "8-bit
+        inference with TensorRT"; Csiszár 1991, "Why least squares and maximum entropy?".
+
+    Example:
+        >>> from ptq_cli.amax.linear_histogram import histogram_of_values
+        >>> values = np.concatenate([np.linspace(-1, 1, 8001), [3.0]])
+        >>> round(entropy_amax(histogram_of_values(values), levels=128).amax, 3)
+        1.0
+    """
+    counts, start_bin = without_spike(histogram.magnitudes), min(start_bin, histogram.bins)
+    stops = np.arange(start_bin, histogram.bins + 1, stride)
+    if not histogram.top or not counts.any() or levels >= histogram.bins:
+        return symmetric_choice(histogram.full_amax, 1)
+    divergences = window_divergences(counts, np.zeros_like(stops), stops, levels)
+    found = _last_least(divergences)
+    if found is None:
+        return symmetric_choice(histogram.full_amax, 1)
+    amax = min(float(stops[found]) * histogram.width, histogram.full_amax)
+    return symmetric_choice(amax, int(np.isfinite(divergences).sum()))
+
+
+def entropy_range(
+    histogram: LinearHistogram, levels: int, *, start_bin: int = START_BIN, stride: int = STRIDE
+) -> Choice:
+    """Return the range, not symmetric, that keeps the values' distribution best.
+
+    The two ends are searched in turn, each for the best of the other, until neither moves; docs/amax.md says
+    what clipping both at one magnitude loses. Where one side is empty, this is ``entropy_amax`` of an
+    unsigned format.
+
+    Args:
+        histogram: of the tensor.
+        levels: that share the whole range: ``2^bits``.
+        start_bin: how many bins on a side the first candidate keeps; a side with fewer is never clipped.
+        stride: how many more each following one keeps.
+
+    Edge case:
+        As ``entropy_amax``.
+
+    Example:
+        >>> from ptq_cli.amax.linear_histogram import histogram_of_values
+        >>> values = np.concatenate([np.linspace(-1, 2, 8001), [9.0]])
+        >>> choice = entropy_range(histogram_of_values(values), levels=256)
+        >>> choice.low, round(choice.high, 2)
+        (-1.0, 2.0)
+    """
+    whole = Choice(histogram.low, histogram.high, 1)
+    candidates = [
+        side_candidates(counts, start_bin, stride) for counts in (histogram.negative, histogram.positive)
+    ]
+    sides = [int(ends[-1]) for ends in candidates]
+    if not histogram.top or levels >= sum(sides):
+        return whole
+    negative, positive = histogram.negative[: sides[0]], histogram.positive[: sides[1]]
+    counts = np.concatenate([without_spike(negative)[::-1], without_spike(positive)])
+    if not counts.any():
+        return whole
+    kept, choices = list(sides), [1, 1]
+    for turn in range(MOST_TURNS):
+        side = (turn + 1) % 2
+        ends, before = candidates[side], kept[side]
+        other = np.full_like(ends, kept[1 - side])
+        left, right = (ends, other) if side == 0 else (other, ends)
+        divergences = window_divergences(counts, sides[0] - left, sides[0] + right, levels)
+        found = _last_least(divergences)
+        if found is not None:
+            kept[side] = int(ends[found])
+            choices[side] = int(np.isfinite(divergences).sum())
+        if turn > 0 and kept[side] == before:
+            break
+    low = max(histogram.low, -kept[0] * histogram.width)
+    high = min(histogram.high, kept[1] * histogram.width)
+    return Choice(low, high, choices[0] * choices[1])
+
+
+def without_spike(counts: Counts) -> Counts:
+    """Return counts with those of the first bin replaced by the second one's, as NVIDIA does.
+
+    Every candidate maps the values next to 0 to 0, however many there are (half of a ReLU's, nearly all of a
+    softmax's). Left as they are, they outweigh the distribution that the choice is about.
+
+    Shapes:
+        counts: (N,); the result has the same, and is a copy.
+
+    Example:
+        >>> without_spike(np.array([900, 5, 3])).tolist()
+        [5, 5, 3]
+    """
+    copy = counts.copy()
+    if copy.size > 1:
+        copy[0] = copy[1]
+    return copy
+
+
+def _last_least(divergences: Divergences) -> int | None:
+    """Return the last index of the smallest divergence, or None if all are infinite."""
+    least = float(divergences.min())
+    if not np.isfinite(least):
+        return None
+    return int(np.flatnonzero(divergences <= least + SAME)[-1])
+
+
+@compiled
+def window_divergences(
+    counts: Counts, starts: Indices, stops: Indices, levels: int
+) -> Divergences:  # pragma: no cover - compiled
+    """Return the divergence of each window's quantized counts from the histogram.
+
+    With prefix sums a window costs its levels, not its bins: within a group ``sum(p log q)`` is the group's
+    sum times one logarithm, and ``sum(p log p)`` is a difference of prefix sums but for the end bins.
+
+    Shapes:
+        counts: (N,). starts, stops: (M,), in bins, the stop excluded. Result: (M,).
+    """
+    bins = counts.size
+    below = np.zeros(bins + 1)
+    occupied = np.zeros(bins + 1, np.int64)
+    p_log_p = np.zeros(bins + 1)
+    for index in range(bins):
+        count = float(counts[index])
+        below[index + 1] = below[index] + count
+        occupied[index + 1] = occupied[index] + (counts[index] > 0)
+        p_log_p[index + 1] = p_log_p[index] + (count * np.log(count) if count > 0 else 0.0)
+    total = below[bins]
+    result = np.full(starts.size, np.inf)
+    for window in range(starts.size):
+        start, stop = starts[window], stops[window]
+        size = stop - start
+        left, right = below[start], total - below[stop]
+        if size < 1 or below[stop] - below[start] == 0.0:
+            continue
+        if (left > 0 and counts[start] == 0) or (right > 0 and counts[stop - 1] == 0):
+            continue
+        # What is clipped joins the end bins; a window of one bin has one end bin.
+        first, last = counts[start] + left, counts[stop - 1] + right
+        inner = p_log_p[stop - 1] - p_log_p[start + 1]
+        if size == 1:
+            first, inner = first + right, 0.0
+            last = 0.0
+        log_p = inner
+        if first > 0:
+            log_p += first * np.log(first)
+        if last > 0:
+            log_p += last * np.log(last)
+        log_q = 0.0
+        groups = min(levels, size)
+        # Bin j's group is floor(j * groups / size), so a group g ends at ceil((g + 1) * size / groups); that
+        # is counted up here, because a division a group would take most of the time.
+        whole, rest, over = size // groups, size % groups, 0
+        begin = end = start
+        for _ in range(groups):
+            end += whole
+            over += rest
+            if over > 0:
+                end += 1
+                over -= groups
+            inside = below[end] - below[begin]
+            if inside > 0:
+                mass = inside
+                if begin == start:
+                    mass += left
+                if end == stop:
+                    mass += right
+                log_q += mass * np.log(inside / (occupied[end] - occupied[begin]))
+            begin = end
+        result[window] = (log_p - log_q - left - right) / total
+    return result

@@ -1,0 +1,421 @@
+"""The effect of the image settings on sizes and channels, checked before any image is decoded."""
+
+import hashlib
+import itertools
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.calibdata.dataset.selection import SUFFIXES, escaped_name, is_image
+from ptq_cli.core.errors import (
+    DamagedSampleError,
+    DataFormatError,
+    DataShapeError,
+    EmptyDataError,
+    InputFileError,
+    RecipeValueError,
+)
+from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.recipe.sections import ImageSettings
+
+CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
+LAYOUTS = ("NCHW", "NHWC")
+
+MAX_PIXELS = 89_478_485
+"""Pillow's own limit against decompression bombs: 256 MiB of RGB."""
+
+MAX_IMAGE_BYTES = 3 * MAX_PIXELS + (1 << 20)
+"""Limit for the bytes of an encoded image: the largest decoded image takes as much without compression."""
+
+
+def check_image_settings(settings: ImageSettings) -> None:
+    """Check everything about the settings that can be checked without an image.
+
+    Raises:
+        RecipeValueError: an unknown mode or layout; mean or std with neither one value nor one per channel;
+            a std of 0; resize or crop of a wrong length or not positive, or a crop larger than the resize.
+
+    Example:
+        >>> check_image_settings(ImageSettings(mode="RGB", mean=[0.5, 0.5]))
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: image.mean has 2 values, expected 1 or 3
+        hint: mode RGB has 3 channels
+    """
+    _require_known("mode", settings.mode, list(CHANNELS))
+    _require_known("layout", settings.layout, list(LAYOUTS))
+    _require_size("resize", settings.resize, (0, 1, 2))
+    _require_size("crop", settings.crop, (0, 2))
+    if not math.isfinite(settings.scale) or settings.scale == 0:
+        raise RecipeValueError(
+            f"image.scale must be finite and not 0, got {settings.scale}", hint="1/255 maps to 0…1"
+        )
+    _require_a_value_a_channel("mean", settings.mean, settings.mode)
+    _require_a_value_a_channel("std", settings.std, settings.mode)
+    if 0 in settings.std:
+        raise RecipeValueError(
+            f"image.std holds 0: {settings.std}", hint="pixels are divided by std; 1 changes nothing"
+        )
+    if settings.resize and settings.crop:
+        _require_crop_in_resize(settings)
+
+
+def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
+    """Height and width of every prepared image, or None where they depend on the image.
+
+    Example:
+        >>> fixed_size(ImageSettings(resize=[256], crop=[224, 224]))
+        (224, 224)
+        >>> fixed_size(ImageSettings(resize=[256])) is None
+        True
+    """
+    for sizes in (settings.crop, settings.resize):
+        if len(sizes) == 2:
+            return sizes[0], sizes[1]
+    return None
+
+
+def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSettings) -> TensorSpec:
+    """Return the tensor specification of a batch of images of one size.
+
+    Shapes:
+        size: height and width, None where they depend on the image.
+
+    Example:
+        >>> str(image_spec("x", (32, 24), ImageSettings(mode="L", layout="NHWC")))
+        'x: float32[?, 32, 24, 1]'
+    """
+    height, width = size
+    channels = CHANNELS[settings.mode]
+    shape = (None, channels, height, width) if settings.layout == "NCHW" else (None, height, width, channels)
+    return TensorSpec(name, np.dtype(np.float32), shape)
+
+
+def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, int]:
+    """Height and width after ``resize``.
+
+    Args:
+        size: height and width of the image.
+        resize: [height, width], or [n] for the shorter side; the longer side is then rounded down.
+        name: how messages call the image.
+
+    Raises:
+        DamagedSampleError: the longer side would make the result larger than any sensible image.
+
+    Source:
+        torchvision.transforms.Resize.
+
+    Example:
+        >>> resized((100, 201), [50], "a.jpg"), resized((100, 201), [8, 9], "a.jpg")
+        ((50, 100), (8, 9))
+    """
+    if not resize:
+        return size
+    if len(resize) == 2:
+        return resize[0], resize[1]
+    height, width = size
+    short, long = min(size), max(size)
+    longer = int(resize[0] * long / short)
+    if resize[0] * longer > MAX_PIXELS:
+        raise DamagedSampleError(
+            f"{name} of size [{height}, {width}] would become {resize[0]} by {longer} pixels",
+            hint="set image.resize to [height, width], or remove the image",
+        )
+    return (resize[0], longer) if height <= width else (longer, resize[0])
+
+
+def crop_box(size: tuple[int, int], crop: list[int], name: str) -> tuple[int, int, int, int] | None:
+    """Left, top, right and bottom of the crop from the center, or None without a crop.
+
+    Raises:
+        RecipeValueError: the crop is larger than the image.
+
+    Source:
+        torchvision.transforms.CenterCrop.
+
+    Example:
+        >>> crop_box((10, 8), [4, 4], "a.jpg")
+        (2, 3, 6, 7)
+    """
+    if not crop or tuple(crop) == size:
+        return None
+    (height, width), (rows, columns) = size, crop
+    if rows > height or columns > width:
+        raise RecipeValueError(
+            f"image.crop {crop} is larger than {name} of size [{height}, {width}]",
+            hint="set image.resize to at least the crop",
+        )
+    top, left = round((height - rows) / 2), round((width - columns) / 2)
+    return left, top, left + columns, top + rows
+
+
+def _require_known(key: str, value: str, known: list[str]) -> None:
+    if value not in known:
+        raise RecipeValueError(
+            f"image.{key} '{value}' is unknown{did_you_mean(value.upper(), known)}",
+            hint=f"known: {', '.join(known)}",
+        )
+
+
+def _require_size(key: str, value: list[int], lengths: tuple[int, ...]) -> None:
+    wanted = "[height, width] or [n]" if 1 in lengths else "[height, width]"
+    if len(value) not in lengths:
+        raise RecipeValueError(
+            f"image.{key} has {len(value)} values, expected {wanted}: {value}",
+            hint="pass one number, or one for each channel",
+        )
+    if any(size < 1 for size in value):
+        raise RecipeValueError(f"image.{key} must be positive, got {value}", hint=f"write it as {wanted}")
+
+
+def _require_a_value_a_channel(key: str, values: list[float], mode: str) -> None:
+    channels = CHANNELS[mode]
+    if len(values) not in (1, channels):
+        wanted = "1" if channels == 1 else f"1 or {channels}"
+        raise RecipeValueError(
+            f"image.{key} has {len(values)} values, expected {wanted}",
+            hint=f"mode {mode} has {channels} channel{'s' if channels > 1 else ''}",
+        )
+    if not all(math.isfinite(value) for value in values):
+        raise RecipeValueError(f"image.{key} must be finite, got {values}", hint="pass numbers such as 0.5")
+
+
+def _require_crop_in_resize(settings: ImageSettings) -> None:
+    crop, resize = settings.crop, settings.resize
+    # With [n] only the shorter side is known, whichever it is; the crop's shorter side must fit into it.
+    fits = crop[0] <= resize[0] and crop[1] <= resize[1] if len(resize) == 2 else min(crop) <= resize[0]
+    if not fits:
+        raise RecipeValueError(
+            f"image.crop {crop} is larger than image.resize {resize}", hint="resize to at least the crop"
+        )
+
+
+# Turn a batch of pixels into the model's input: scale, mean, std and layout, for the whole batch at once.
+
+
+def normalize(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDArray[np.float32]:
+    """Return ``(pixels * scale - mean) / std`` in the layout of the settings, contiguous.
+
+    Shapes:
+        pixels: ``(N, H, W, C)``, RGB where the mode is BGR.
+        result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
+
+    Units:
+        pixels: 0 to 255. mean, std: in units of the scaled values, in the order of the mode's channels.
+
+    Example:
+        >>> pixels = np.array([[[[255, 0, 0]]]], np.uint8)
+        >>> normalize(pixels, ImageSettings(mode="BGR", mean=[0.5], std=[0.5])).ravel().tolist()
+        [-1.0, -1.0, 1.0]
+    """
+    if settings.mode == "BGR":
+        pixels = pixels[..., ::-1]
+    channel_shape: tuple[int, ...] = (-1,)
+    if settings.layout == "NCHW":
+        pixels, channel_shape = pixels.transpose(0, 3, 1, 2), (-1, 1, 1)
+    # Each step works in place, so that the only array besides the pixels is the result. The steps are not
+    # folded into one factor, so that the values are the same as in training.
+    result = np.empty(pixels.shape, np.float32)
+    np.multiply(pixels, np.float32(settings.scale), out=result, dtype=np.float32)
+    if any(settings.mean):
+        result -= np.array(settings.mean, np.float32).reshape(channel_shape)
+    if any(value != 1 for value in settings.std):
+        result /= np.array(settings.std, np.float32).reshape(channel_shape)
+    return result
+
+
+def normalize_images(
+    images: Sequence[npt.NDArray[np.uint8]], names: Sequence[str], settings: ImageSettings, source: str
+) -> npt.NDArray[np.float32]:
+    """Return decoded images as one normalized batch.
+
+    Args:
+        images: as ``decode_bytes`` returns them.
+        names: how messages call each image.
+        settings: the image settings, already checked.
+        source: the data that the user named, for messages.
+
+    Shapes:
+        result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
+
+    Raises:
+        DataShapeError: two images differ in size.
+
+    Example:
+        >>> pixels = np.zeros((2, 3, 3), np.uint8)
+        >>> normalize_images([pixels, pixels], ["a", "b"], ImageSettings(), "it").shape
+        (2, 3, 2, 3)
+    """
+    for image, name in zip(images, names, strict=True):
+        require_size_of_first(image.shape, images[0].shape, name, names[0], source)
+    pixels = np.stack(images)
+    return normalize(pixels.reshape(*pixels.shape[:3], CHANNELS[settings.mode]), settings)
+
+
+def require_size_of_first(
+    found: tuple[int, ...], first: tuple[int, ...], name: str, first_name: str, source: str
+) -> None:
+    """Check that an image has the same size as the first one of its batch.
+
+    Shapes:
+        found, first: begin with height and width.
+
+    Raises:
+        DataShapeError: they differ in size.
+    """
+    if found[:2] != first[:2]:
+        raise DataShapeError(
+            f"images of '{source}' differ in size: '{first_name}' is {list(first[:2])}, "
+            f"'{name}' is {list(found[:2])}",
+            hint="set image.resize, or image.crop after it, to [height, width]",
+        )
+
+
+# Which images a folder holds, in which order. Only folders are listed; no file is opened.
+
+
+_NO_CLASSES = ("__MACOSX",)
+"""Folders that archivers leave behind; taken for classes, they would shift every label."""
+
+
+@dataclass(frozen=True)
+class ImageListing:
+    """The images of a folder.
+
+    Attributes:
+        names: paths relative to the folder, with forward slashes.
+        labels: index of each image's class; empty without class folders.
+        class_names: sorted names of the class folders; empty without class folders.
+    """
+
+    names: list[str]
+    labels: list[int]
+    class_names: tuple[str, ...]
+
+
+def list_images(root: str) -> ImageListing:
+    """List the images of a folder.
+
+    If the images lie in subfolders, each subfolder is a class, even an empty one, so that the labels do not
+    depend on which images were picked. Images deeper inside a class folder belong to that class.
+    The order is the first image of each class, then the second of each, and so on, each class sorted by
+    name, so that the first N samples are spread over the classes. Without subfolders the order is by name.
+
+    Hidden files and files with other suffixes are ignored. A link to an image inside the folder is followed;
+    a link that leaves the folder, and any link to a folder, is refused.
+
+    Raises:
+        EmptyDataError: there are no images.
+        DataFormatError: images lie both beside and in subfolders, or a link is refused.
+        InputFileError: a folder cannot be listed.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+        ...     (root / name).parent.mkdir(exist_ok=True)
+        ...     (root / name).touch()
+        >>> listing = list_images(str(root))
+        >>> listing.names, listing.labels, listing.class_names
+        (['cat/1.jpg', 'dog/1.jpg', 'cat/2.jpg'], [0, 1, 0], ('cat', 'dog'))
+    """
+    real_root = os.path.realpath(root)
+    top, folders = _scan(root, "", real_root)
+    classes = sorted(name for name in folders if name not in _NO_CLASSES)
+    members = [sorted(_walk(root, name, real_root)) for name in classes]
+    nested = next((names[0] for names in members if names), None)
+    if top and nested is not None:
+        raise DataFormatError(
+            f"folder '{root}' has images both beside and in subfolders: '{min(top)}' and '{nested}'",
+            hint="put every image into a class folder, or all images into one folder",
+        )
+    if top:
+        return ImageListing(sorted(top), [], ())
+    if nested is None:
+        raise EmptyDataError(
+            f"folder '{root}' holds no images, .npz files, tar shards or Parquet files",
+            hint=f"suffixes of images: {' '.join(SUFFIXES)}",
+        )
+    turns = itertools.zip_longest(*members)
+    order = [(name, label) for turn in turns for label, name in enumerate(turn) if name is not None]
+    return ImageListing([name for name, _ in order], [label for _, label in order], tuple(classes))
+
+
+def digest_listing(root: str, names: list[str]) -> str:
+    """SHA-256 of the images' names and sizes, in hexadecimal; no file is opened.
+
+    Edge case:
+        If a file's content changed but not its size or name, the digest stays the same: reading every image
+        of a large folder to compute it would take as long as calibrating.
+
+    Raises:
+        InputFileError: a file is gone.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(names):
+        try:
+            size = os.stat(f"{root}/{name}").st_size  # noqa: PTH116 - a Path for each of a million files is slow
+        except OSError as error:
+            raise InputFileError(
+                f"image '{escaped_name(name)}' cannot be read: {error.strerror}",
+                hint="check the file and its permissions",
+            ) from error
+        # The length of the name comes first, so that two different listings never give the same bytes.
+        encoded = os.fsencode(name)
+        digest.update(b"%d:%s:%d\n" % (len(encoded), encoded, size))
+    return digest.hexdigest()
+
+
+def _walk(root: str, folder: str, real_root: str) -> Iterator[str]:
+    pending = [folder]
+    while pending:
+        folder = pending.pop()
+        names, folders = _scan(root, folder, real_root)
+        yield from names
+        pending += folders
+
+
+def _scan(root: str, folder: str, real_root: str) -> tuple[list[str], list[str]]:
+    names, folders = [], []
+    prefix = f"{folder}/" if folder else ""
+    try:
+        with os.scandir(f"{root}/{folder}") as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                name = prefix + entry.name
+                if entry.is_symlink():
+                    if _is_allowed_link(entry, name, root, real_root):
+                        names.append(name)
+                elif entry.is_dir():
+                    folders.append(name)
+                elif is_image(entry.name):
+                    names.append(name)
+    except OSError as error:
+        raise InputFileError(
+            f"folder '{escaped_name(prefix or root)}' cannot be listed: {error.strerror}",
+            hint="check its permissions",
+        ) from error
+    return names, folders
+
+
+def _is_allowed_link(entry: os.DirEntry[str], name: str, root: str, real_root: str) -> bool:
+    if entry.is_dir():
+        raise DataFormatError(
+            f"'{escaped_name(name)}' of '{root}' is a link to a folder, which is not followed",
+            hint="links to folders can form cycles; move or copy the folder there",
+        )
+    if not is_image(entry.name):
+        return False
+    target = os.path.realpath(entry.path)
+    if not target.startswith(os.path.join(real_root, "")):  # noqa: PTH118 - adds the separator only where missing
+        raise DataFormatError(
+            f"'{escaped_name(name)}' of '{root}' is a link that leaves the folder",
+            hint="copy the image into the folder",
+        )
+    return True

@@ -1,4 +1,0 @@
-"""Folders of images, and encoded images from any source.
-
-What may enter: listing, decoding and normalizing images.
-"""

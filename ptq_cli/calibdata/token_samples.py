@@ -1,0 +1,307 @@
+"""Tokens cut into samples of one length: windows of a stream, or one text each."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.calibdata.text_rows import TextRow
+from ptq_cli.core.errors import EmptyDataError, SequenceLengthError, TokenizerError, first_line
+from ptq_cli.core.read_files import require_file
+
+# A tokenizer.json as a function from texts to tokens. It is data: nothing in it is run.
+
+
+Ids = npt.NDArray[np.int64]
+FILE = "tokenizer.json"
+_MOST_BYTES = 1 << 28
+_PADS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>")
+_MASKS = ("[MASK]", "<mask>")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The tokens of one text or pair.
+
+    Attributes:
+        ids: the tokens.
+        types: 0 for the first text, 1 for the second.
+        special: which tokens the tokenizer added.
+        is_cut: whether the text was longer than allowed.
+    """
+
+    ids: Ids
+    types: Ids
+    special: npt.NDArray[np.bool_]
+    is_cut: bool = False
+
+
+class TextTokenizer:
+    """A tokenizer of the ``tokenizers`` library.
+
+    Args:
+        path: a ``tokenizer.json``, or a folder that holds one.
+
+    Raises:
+        InputFileError: there is no such file.
+        TokenizerError: it is not a tokenizer, or larger than 256 MiB.
+    """
+
+    def __init__(self, path: str) -> None:
+        file = Path(path)
+        file = require_file(file / FILE if file.is_dir() else file, "tokenizer")
+        if file.stat().st_size > _MOST_BYTES:
+            raise TokenizerError(f"tokenizer '{path}' is larger than 256 MiB", hint=_HINT)
+        self.content = file.read_bytes()
+        self._tokenizer = _parsed(self.content, path)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.name = file.name
+
+    @property
+    def pad(self) -> int:
+        """The token that fills a sequence up; 0 if the tokenizer has none, since it is masked."""
+        return next((found for found in map(self._tokenizer.token_to_id, _PADS) if found is not None), 0)
+
+    @property
+    def mask(self) -> int | None:
+        """The token that stands for a hidden one, or None."""
+        return next((found for found in map(self._tokenizer.token_to_id, _MASKS) if found is not None), None)
+
+    @property
+    def frames(self) -> bool:
+        """Whether it adds tokens at both ends of a text, as those of encoders do."""
+        return bool(self._tokenizer.num_special_tokens_to_add(False) >= 2)
+
+    def encode(self, texts: Sequence[str], longest: int) -> Encoded:
+        """Return the tokens of a text or a pair, with the special tokens, cut to ``longest``."""
+        self._tokenizer.enable_truncation(longest)
+        found = self._tokenizer.encode(*texts)
+        self._tokenizer.no_truncation()
+        return Encoded(
+            ids=np.array(found.ids, np.int64),
+            types=np.array(found.type_ids, np.int64),
+            special=np.array(found.special_tokens_mask, np.bool_),
+            is_cut=bool(found.overflowing),
+        )
+
+    def stream(self, pieces: Iterator[str]) -> Iterator[Ids]:
+        """Yield the tokens of pieces of a text, without special tokens."""
+        for piece in pieces:
+            yield np.array(self._tokenizer.encode(piece, add_special_tokens=False).ids, np.int64)
+
+
+_HINT = "pass the tokenizer.json of the model; the tokenizers library writes it, as does save_pretrained"
+
+
+def _parsed(content: bytes, path: str) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(content.decode("utf-8-sig"))
+    except Exception as error:  # the library raises bare Exceptions
+        raise TokenizerError(f"'{path}' is not a tokenizer: {first_line(error)[:120]}", hint=_HINT) from error
+
+
+IGNORED = -100
+"""The label of a position that does not count."""
+MOST_TOKENS = 1 << 26
+"""Tokens in memory: 256 MiB."""
+_PIECE = 1 << 16
+"""Characters of a stream that are tokenized at a time, up to the end of their line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenSample:
+    """One sequence, not yet filled up to the length of the others.
+
+    Attributes:
+        ids: the tokens.
+        types: which of the two texts each belongs to.
+        targets: the token that each position should give, or -100.
+        label: of the text, or None.
+        name: what messages call it.
+        is_cut: whether the text was longer.
+    """
+
+    ids: npt.NDArray[np.int32]
+    types: npt.NDArray[np.int8]
+    targets: npt.NDArray[np.int32]
+    label: float | int | None
+    name: str
+    is_cut: bool = False
+
+
+def pieces_of(rows: Iterable[TextRow], joint: str) -> Iterator[str]:
+    """Yield texts joined into pieces of about 64 KiB, each of which ends where a text does.
+
+    Example:
+        >>> list(pieces_of([TextRow(("a",), None, ""), TextRow(("b",), None, "")], " "))
+        ['a b ']
+    """
+    held: list[str] = []
+    size = 0
+    for row in rows:
+        held.append(row.texts[0] + joint)
+        size += len(held[-1])
+        if size >= _PIECE:
+            yield "".join(held)
+            held, size = [], 0
+    if held:
+        yield "".join(held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """How a stream is cut.
+
+    Attributes:
+        length: tokens of a window.
+        stride: tokens from the start of one to that of the next.
+        pad: whether the rest of the stream is a window, too.
+        most: how many windows, or None for all.
+    """
+
+    length: int
+    stride: int
+    pad: bool
+    most: int | None
+
+
+def windows_of(stream: Iterable[Ids], windows: Windows, source: str) -> list[TokenSample]:
+    """Return the windows of a stream of tokens; each token is the target of one window alone.
+
+    Raises:
+        EmptyDataError: there is no token.
+        SequenceLengthError: there are fewer tokens than a window has, or too many for memory.
+    """
+    length, stride = windows.length, windows.stride
+    enough = None if windows.most is None else (windows.most - 1) * stride + length
+    tokens = _collected(stream, enough, source)
+    if not len(tokens):
+        raise EmptyDataError(f"data '{source}' holds no text", hint="pass a file with text")
+    last = len(tokens) if windows.pad else len(tokens) - length + 1
+    starts = list(range(0, max(last, 0), stride))
+    if windows.pad:
+        # A window that adds nothing new is none.
+        starts = [start for start in starts if start == 0 or start + length - stride < len(tokens)]
+    if not starts:
+        raise SequenceLengthError(
+            f"data '{source}' has {len(tokens):,} tokens, fewer than one window of {length:,}",
+            hint=f"pass more text, --window {len(tokens)} or shorter, or --tail pad",
+        )
+    return [_window(tokens, start, windows, source) for start in starts[: windows.most]]
+
+
+def _window(tokens: npt.NDArray[np.int32], start: int, windows: Windows, source: str) -> TokenSample:
+    ids = tokens[start : start + windows.length]
+    targets = np.full(len(ids), IGNORED, np.int32)
+    targets[:-1] = ids[1:]
+    # What an earlier window has predicted is only read again.
+    targets[: max(windows.length - windows.stride - 1, 0) if start else 0] = IGNORED
+    return TokenSample(
+        ids=ids, types=np.zeros(len(ids), np.int8), targets=targets, label=None, name=f"{source}[{start}]"
+    )
+
+
+def _collected(stream: Iterable[Ids], enough: int | None, source: str) -> npt.NDArray[np.int32]:
+    parts: list[npt.NDArray[np.int32]] = []
+    count = 0
+    for part in stream:
+        parts.append(part.astype(np.int32))
+        count += len(part)
+        if enough is not None and count >= enough:
+            break
+        _require_room(count, source)
+    return np.concatenate(parts)[:enough] if parts else np.empty(0, np.int32)
+
+
+def _require_room(count: int, source: str) -> None:
+    if count > MOST_TOKENS:
+        raise SequenceLengthError(
+            f"data '{source}' has more than {MOST_TOKENS:,} tokens",
+            hint="take the first of them with --samples N (--eval-samples N), or divide the file",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowRules:
+    """How texts become samples.
+
+    Attributes:
+        longest: tokens of a sample; longer texts are cut.
+        apart: whether the two texts of a pair are two samples.
+        masked: share of the tokens that the tokenizer's mask token replaces.
+        most: how many samples, or None for all.
+    """
+
+    longest: int
+    apart: bool
+    masked: float
+    most: int | None
+
+
+def rows_of(
+    rows: Iterable[TextRow], tokenizer: TextTokenizer, rules: RowRules, source: str
+) -> list[TokenSample]:
+    """Return a sample for each text, or for each text of a pair.
+
+    Raises:
+        EmptyDataError: there is no text, or one is empty.
+        TokenizerError: tokens are to be masked, and the tokenizer has no mask token.
+        SequenceLengthError: there are too many tokens for memory.
+    """
+    found: list[TokenSample] = []
+    count = 0
+    for row, texts in _each_text(rows, apart=rules.apart):
+        if rules.most is not None and len(found) >= rules.most:
+            break
+        encoded = tokenizer.encode(texts, rules.longest)
+        if encoded.special.all():
+            raise EmptyDataError(f"the text of {row.name} is empty", hint="remove the row")
+        sample = TokenSample(
+            ids=encoded.ids.astype(np.int32),
+            types=encoded.types.astype(np.int8),
+            targets=_shifted(encoded.ids),
+            label=row.label,
+            name=row.name,
+            is_cut=encoded.is_cut,
+        )
+        if rules.masked:
+            sample = _masked(sample, encoded, tokenizer, rules.masked, len(found))
+        found.append(sample)
+        count += len(sample.ids)
+        _require_room(count, source)
+    if not found:
+        raise EmptyDataError(f"data '{source}' holds no text", hint="pass a file with text")
+    return found
+
+
+def _each_text(rows: Iterable[TextRow], *, apart: bool) -> Iterator[tuple[TextRow, tuple[str, ...]]]:
+    for row in rows:
+        for texts in ((text,) for text in row.texts) if apart else (row.texts,):
+            yield row, texts
+
+
+def _shifted(ids: Ids) -> npt.NDArray[np.int32]:
+    return np.append(ids[1:], IGNORED).astype(np.int32)
+
+
+def _masked(
+    sample: TokenSample, encoded: Encoded, tokenizer: TextTokenizer, share: float, number: int
+) -> TokenSample:
+    """Return the sample with tokens hidden, at places that depend on its number alone; at least one is."""
+    if tokenizer.mask is None:
+        raise TokenizerError(
+            f"'{tokenizer.name}' has no mask token, and --mask-share hides tokens behind it",
+            hint="leave --mask-share out: language models that read from left to right have perplexity",
+        )
+    places = np.flatnonzero(~encoded.special)
+    chosen = np.random.default_rng(number).random(len(places))
+    hidden = places[chosen <= max(share, float(chosen.min()))]
+    ids, targets = sample.ids.copy(), np.full(len(sample.ids), IGNORED, np.int32)
+    targets[hidden], ids[hidden] = ids[hidden], tokenizer.mask
+    return replace(sample, ids=ids, targets=targets)

@@ -1,4 +1,0 @@
-"""Drawings made of characters.
-
-What may enter: from numbers to lines of text.
-"""

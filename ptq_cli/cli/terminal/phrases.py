@@ -1,0 +1,148 @@
+"""What lines about any result are made of: counts, paths, and the next command."""
+
+import os
+import re
+import shlex
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.run_directory import RunDirectory
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number and its noun.
+
+    Example:
+        >>> counted(1, "tensor"), counted(2, "tensor")
+        ('1 tensor', '2 tensors')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def closeness(difference: float) -> str:
+    """Write how far two outputs are apart, as a share of the largest output.
+
+    Example:
+        >>> closeness(2.4e-7), closeness(0.0)
+        ('within 2e-07 of its largest output', 'exactly')
+    """
+    return f"within {difference:.1g} of its largest output" if difference else "exactly"
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a user would type it: relative if it is below the current folder."""
+    absolute, here = path.absolute(), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(path)
+
+
+def next_step(command: str, run: "RunDirectory", model: Path | None = None) -> str:
+    """Return the next command; it names the run directory and the model where they are not the default.
+
+    Example:
+        >>> from ptq_cli.pipeline.run_directory import RunDirectory
+        >>> next_step("ptq evaluate", RunDirectory(Path("b")), Path("w2.onnx"))
+        'next: ptq evaluate w2.onnx --run b'
+    """
+    from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+
+    words = [command]
+    if model is not None and os.path.realpath(model) != os.path.realpath(run.quantized_model):
+        # A name that begins with a hyphen would be read as an option.
+        words.append(shlex.quote(str(model) if not str(model).startswith("-") else f"./{model}"))
+    if run.path != DEFAULT_RUN:
+        words.append(f"--run {shlex.quote(str(run.path))}")
+    return f"next: {' '.join(words)}"
+
+
+# Text from models and files, made safe for the terminal.
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with every control character but the newline replaced.
+
+    Names from a model or a file may contain escape sequences; the terminal must not execute them.
+
+    Example:
+        >>> printable("conv\x1b[2J")
+        'conv?[2J'
+    """
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
+def as_typed(text: str, folder: Path) -> str:
+    """Return ``text`` with paths below ``folder`` made relative to it, as the user typed them.
+
+    Recipes hold absolute paths, because their layers come from different folders; in a message a long path
+    hides the file's name.
+
+    Example:
+        >>> as_typed("data '/home/ann/calib.npz' does not exist", Path("/home/ann"))
+        "data 'calib.npz' does not exist"
+        >>> as_typed("data '/other/home/ann/calib.npz'", Path("/home/ann"))
+        "data '/other/home/ann/calib.npz'"
+    """
+    prefix = os.path.join(folder, "")  # noqa: PTH118 - adds the separator only where missing
+    if prefix == os.sep:
+        return text
+    return re.sub(rf"(?<![\w./~-]){re.escape(prefix)}", "", text)
+
+
+# Lines that end between words: no name, number or unit is split.
+
+
+TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d (?:%|dB|[kMGT]?i?B|[nµm]?s|[kMGT])(?!\w)")
+"""What stays on one line although it has a space."""
+GLUE = "\ue000"
+"""Stands for such a space. It is of Unicode's private use, and no line breaker takes it for a space."""
+
+
+def glue(text: str) -> str:
+    r"""Replace each space that a line must not end at.
+
+    Example:
+        >>> glue("41.5 MB of 2 GB").split()
+        ['41.5\ue000MB', 'of', '2\ue000GB']
+    """
+    return TOGETHER.sub(lambda match: match[0].replace(" ", GLUE), text)
+
+
+def unglue(text: str) -> str:
+    """Put the spaces back."""
+    return text.replace(GLUE, " ")
+
+
+def longest_word(text: str) -> int:
+    """Return how many columns the longest word has.
+
+    Example:
+        >>> longest_word("41.5 MB of data")
+        7
+    """
+    return max(map(len, glue(text).split()), default=0)
+
+
+def fill(text: str, width: int, first: str = "", *, rest: str | None = None, fold: bool = False) -> str:
+    r"""Wrap a paragraph between its words.
+
+    Args:
+        text: the paragraph, without line breaks.
+        width: columns of a line.
+        first: begins the first line.
+        rest: begins the other lines; None if it is like the first.
+        fold: split a word that is longer than a line; otherwise it stays whole, and its line is longer.
+
+    Example:
+        >>> fill("see ptq-cli[plot] or --no-evaluate", 20, "  ")
+        '  see ptq-cli[plot]\n  or --no-evaluate'
+    """
+    lines = textwrap.fill(
+        glue(text),
+        max(width, len(first) + 1),
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_long_words=fold,
+        break_on_hyphens=False,
+    )
+    return unglue(lines)

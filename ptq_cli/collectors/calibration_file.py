@@ -1,0 +1,377 @@
+"""``calibration.safetensors``: the statistics, and what they were made from.
+
+Flat arrays hold the statistics (``statistics_codec``); a JSON header says where each tensor's lie, and
+carries a checksum of itself and of the arrays, so that a damaged file is an error and never a wrong number.
+Only the statistics are kept: every amax method decides from them later.
+"""
+
+import hashlib
+import json
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, deserialize
+from safetensors.numpy import save
+
+from ptq_cli.collectors.share import Arrays, Share, flatten, share_to_table, table_to_share, unflatten
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import (
+    CalibrationFileError,
+    IncompleteCalibrationError,
+    MergeError,
+    OverlappingShardsError,
+    first_line,
+)
+from ptq_cli.core.files import atomic_write
+from ptq_cli.core.read_files import read_file
+
+FORMAT = "ptq.calibration"
+FORMAT_VERSION = 3
+HEADER_KEY = "ptq"
+SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """What a calibration was made from; it is refused where model, source or settings have changed.
+
+    Attributes:
+        model: SHA-256 of ``model.float.onnx``.
+        source: SHA-256 of the model's file that the user named.
+        data: digest of the calibration set; reported, and not checked again: export needs no data.
+        settings: the recipe's settings that the statistics depend on, as text by name; and the hash of each
+            file that the model was made from (its weights, its architecture).
+        flags: which of those settings the command line set, so that a later stage can tell them from an
+            edited recipe.
+        method: the collector.
+        samples: how many samples were seen.
+        share: which part of the calibration set was seen; None for all of it.
+    """
+
+    model: str
+    source: str
+    data: str
+    settings: dict[str, str]
+    flags: dict[str, Any]
+    method: str
+    samples: int
+    share: Share | None = None
+
+
+class Mergeable(Protocol):
+    """What was counted of some values, and can be added up."""
+
+    def merge(self, other: Self, /) -> Self:
+        """Return what both have counted; raises ValueError if they do not fit each other."""
+
+
+Item = TypeVar("Item", bound=Mergeable)
+
+
+@dataclass(frozen=True)
+class Counted(Generic[Item]):
+    """What was counted of each tensor, by its name, with where it comes from."""
+
+    provenance: Provenance
+    statistics: dict[str, Item]
+
+
+Calibration = Counted[TensorStatistics]
+"""Statistics by tensor name, with their provenance."""
+
+
+def save_calibration(calibration: Calibration, path: Path) -> None:
+    """Write a calibration, atomically.
+
+    Raises:
+        OutputFileError: it cannot be written.
+    """
+    with atomic_write(path) as partial:
+        partial.write_bytes(calibration_bytes(calibration))
+
+
+def calibration_bytes(calibration: Calibration) -> bytes:
+    """Return the artifact's content; the same statistics give the same bytes."""
+    arrays, entries = flatten(calibration.statistics)
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "provenance": asdict(calibration.provenance)
+        | {"share": share_to_table(calibration.provenance.share)},
+        "tensors": entries,
+    }
+    header["checksum"] = _checksum(header, arrays)
+    return save(arrays, metadata={HEADER_KEY: json.dumps(header, sort_keys=True)})
+
+
+def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
+    """Return the SHA-256 of the statistics alone, whatever they were made from.
+
+    Example:
+        >>> statistics_digest({})[:8]
+        '6fc79f81'
+    """
+    arrays, entries = flatten(statistics)
+    return _checksum({"tensors": entries}, arrays)
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read a calibration.
+
+    Raises:
+        InputFileError: the file is missing or unreadable.
+        CalibrationFileError: it is damaged, no calibration, or of another format version.
+    """
+    return parse_calibration(read_file(path, "calibration"), str(path))
+
+
+def parse_calibration(content: bytes, name: str) -> Calibration:
+    """Return the calibration of the content of a file.
+
+    Args:
+        content: of a file, or whatever stands in its place.
+        name: of the file, for messages.
+
+    Raises:
+        CalibrationFileError: it is damaged, no calibration, or of another format version.
+    """
+    try:
+        return _parse(content, name)
+    # A deep JSON raises RecursionError; safetensors, numpy and the checks raise the others.
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise CalibrationFileError(
+            f"'{name}' is damaged: {first_line(error)}", hint="calibrate again"
+        ) from error
+
+
+def _parse(content: bytes, name: str) -> Calibration:
+    # safetensors checks offsets and lengths, but its Python layer hands out no metadata of bytes in memory.
+    items = deserialize(content)  # type: ignore[no-untyped-call]
+    length = int.from_bytes(content[:8], "little")
+    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+    header = _checked_header(json.loads(metadata.get(HEADER_KEY, "{}")), name)
+    arrays = {key: _array(item) for key, item in items}
+    if header.pop("checksum", None) != _checksum(header, arrays):
+        raise ValueError("its checksum is wrong")
+    return Calibration(
+        table_to_provenance(header.get("provenance")), unflatten(header.get("tensors"), arrays)
+    )
+
+
+def _checked_header(header: Any, name: str) -> dict[str, Any]:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CalibrationFileError(
+            f"'{name}' is not a calibration", hint="`ptq calibrate` writes one: calibration.safetensors"
+        )
+    version = header.get("format_version")
+    if version != FORMAT_VERSION:
+        raise CalibrationFileError(
+            f"'{name}' has format version {str(version)[:40]}, this version of ptq reads {FORMAT_VERSION}",
+            hint="calibrate again, or use the version of ptq that wrote it",
+        )
+    return header
+
+
+def _array(item: dict[str, Any]) -> npt.NDArray[Any]:
+    dtype, shape = item["dtype"], item["shape"]
+    if dtype not in SAFETENSORS_DTYPES or len(shape) != 1:
+        raise ValueError(f"an array is {dtype}{shape}")
+    return np.frombuffer(item["data"], SAFETENSORS_DTYPES[dtype])
+
+
+def table_to_provenance(table: Any) -> Provenance:
+    """Return the provenance that the header of a file holds.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    hints = typing.get_type_hints(Provenance)
+    if not isinstance(table, dict) or set(table) != set(hints):
+        raise ValueError("it does not say what it was made from")
+    share = table_to_share(table.pop("share"))
+    for name, value in table.items():
+        if type(value) is not (typing.get_origin(hints[name]) or hints[name]):
+            raise ValueError(f"its '{name}' is {str(value)[:40]}")
+    if not all(isinstance(text, str) for text in table["settings"].values()) or table["samples"] < 0:
+        raise ValueError("its settings are not text, or its samples are negative")
+    return Provenance(**table, share=share)
+
+
+def _checksum(header: dict[str, Any], arrays: Arrays) -> str:
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+# Calibrations of several shards become one: refused unless they are shards of the same calibration.
+
+
+SHOWN_LENGTH = 60
+Named = tuple[str, Provenance, Share]
+"""A part without its statistics."""
+
+
+@dataclass(frozen=True)
+class Part(Generic[Item]):
+    """A calibration or moments, and what to call it in a message."""
+
+    name: str
+    calibration: Counted[Item]
+
+    @property
+    def share(self) -> Share:
+        """What it has seen; all of the set is one shard of one."""
+        return self.calibration.provenance.share or Share(1, {1: 0}, 0)
+
+
+def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) -> Counted[Item]:
+    """Return what one calibration of all the shards would have given.
+
+    The statistics merge exactly, in whatever order and grouping; so the result has the same bytes as the
+    calibration of the whole set.
+
+    Args:
+        parts: at least one, in any order; each holds one shard or several. One at a time is held.
+        partial: allow shards to be missing; the result is then a part as well.
+
+    Raises:
+        MergeError: they differ in the model, the data, a setting, or in how the batches were dealt.
+        OverlappingShardsError: two hold the same shard.
+        IncompleteCalibrationError: one is a checkpoint; or shards are missing, and ``partial`` is not set.
+        ValueError: there is no part.
+    """
+    merged: _Merged[Item] | None = None
+    for part in parts:
+        if not part.share.finished:
+            raise IncompleteCalibrationError(
+                f"{part.name} holds a checkpoint of {part.share.describe()}, which is not finished",
+                hint="run `ptq calibrate` for it again; it continues where it stopped",
+            )
+        if merged is None:
+            merged = _Merged(part)
+        else:
+            merged.add(part)
+    if merged is None:
+        raise ValueError("there is nothing to merge")
+    return merged.finish(partial=partial)
+
+
+class _Merged(Generic[Item]):
+    """The parts so far, as one."""
+
+    def __init__(self, first: Part[Item]) -> None:
+        self._name = first.name
+        self._provenance = first.calibration.provenance
+        self._statistics = first.calibration.statistics
+        self._share = first.share
+        self._batches = dict(first.share.batches)
+        self._holders = dict.fromkeys(first.share.batches, first.name)
+
+    def add(self, part: Part[Item]) -> None:
+        found = part.calibration.provenance
+        _require_same((self._name, self._provenance, self._share), (part.name, found, part.share))
+        for number, batches in part.share.batches.items():
+            if number in self._holders:
+                raise OverlappingShardsError(
+                    f"{self._holders[number]} and {part.name} both hold shard {number} of {part.share.count}",
+                    hint="name each shard once",
+                )
+            self._holders[number], self._batches[number] = part.name, batches
+        self._statistics = _merge_statistics(self._statistics, part)
+        self._provenance = replace(self._provenance, samples=self._provenance.samples + found.samples)
+
+    def finish(self, *, partial: bool) -> Counted[Item]:
+        share = replace(self._share, batches=self._batches)
+        if share.is_whole:
+            require_dealt(share)
+            return Counted(replace(self._provenance, share=None), self._statistics)
+        if not partial:
+            raise IncompleteCalibrationError(
+                f"not among the runs: {share.describe_missing()}",
+                hint="calibrate the missing shards, or pass --partial to merge an incomplete calibration",
+            )
+        return Counted(replace(self._provenance, share=share), self._statistics)
+
+
+def _require_same(first: Named, other: Named) -> None:
+    one, two = first[1], other[1]
+    # The settings first: where they differ, they are why the hashes do.
+    for key in sorted(one.settings.keys() | two.settings.keys()):
+        if one.settings.get(key) != two.settings.get(key):
+            raise different(first[0], other[0], f"'{key}'", one.settings.get(key), two.settings.get(key))
+    for what, field in (("the float model", "model"), ("the model's file", "source"), ("the data", "data")):
+        if getattr(one, field) != getattr(two, field):
+            digests = (f"sha256 {getattr(item, field)[:12]}…" for item in (one, two))
+            raise different(first[0], other[0], what, *digests)
+    if one.flags != two.flags:
+        raise different(first[0], other[0], "the flags that were given", one.flags, two.flags)
+    for what, field in (("number of shards", "count"), ("batch size", "batch_size")):
+        values = getattr(first[2], field), getattr(other[2], field)
+        if values[0] != values[1]:
+            raise different(first[0], other[0], f"the {what}", *values)
+
+
+def different(first: str, other: str, what: str, one: Any, two: Any) -> MergeError:
+    """Return the error that says in what two runs differ.
+
+    Example:
+        >>> different("'a'", "'b'", "'image.mode'", "'RGB'", "'BGR'").message
+        "'a' and 'b' are not shards of the same calibration: 'image.mode' is 'RGB' in the first and 'BGR' in \
+the second"
+    """
+    found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
+    return MergeError(
+        f"{first} and {other} are not shards of the same calibration: {found}",
+        hint="calibrate every shard with the same model, data, settings and batch size",
+    )
+
+
+def _short(value: Any) -> str:
+    text = "not set" if value in (None, "None") else str(value)
+    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"
+
+
+def require_dealt(share: Share) -> None:
+    """Refuse shards of data that gave another number of batches each time.
+
+    Raises:
+        MergeError: a shard has not seen the batches that are its own.
+
+    Example:
+        >>> require_dealt(Share(2, {1: 3, 2: 2}, 32))
+    """
+    # Dealt out in turn, a later shard never has more batches, and never two fewer, than an earlier one.
+    total = sum(share.batches.values())
+    for number, seen in share.batches.items():
+        expected = (total - number) // share.count + 1
+        if seen != expected:
+            raise MergeError(
+                f"shard {number} of {share.count} has seen {seen} of {total} batches, {expected} are its own",
+                hint="the data must give the same batches each time it is read",
+            )
+
+
+def _merge_statistics(statistics: dict[str, Item], part: Part[Item]) -> dict[str, Item]:
+    others = part.calibration.statistics
+    if statistics.keys() != others.keys():
+        name = min(statistics.keys() ^ others.keys())
+        raise MergeError(
+            f"{part.name} and the others did not measure the same tensors: '{name}' is not in all of them",
+            hint="calibrate every shard with the same version of ptq",
+        )
+    merged = {}
+    for name, item in statistics.items():
+        try:
+            merged[name] = item.merge(others[name])
+        except ValueError as error:
+            raise MergeError(
+                f"tensor '{name}' of {part.name} does not fit the others: {error}",
+                hint="calibrate every shard with the same version of ptq, on the same data",
+            ) from error
+    return merged

@@ -1,0 +1,153 @@
+"""What is kept of one tensor: a commutative monoid under ``merge``."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.collectors.bit_histogram import BitHistogram, ChannelStatistics
+
+Range = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class NonFinite:
+    """How many values were not finite.
+
+    Attributes:
+        nan: NaN.
+        positive, negative: infinities of each sign.
+
+    Example:
+        >>> NonFinite(nan=1).merge(NonFinite(negative=2)).total
+        3
+    """
+
+    nan: int = 0
+    positive: int = 0
+    negative: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.nan + self.positive + self.negative
+
+    def merge(self, other: "NonFinite") -> "NonFinite":
+        """Return the counts of both sets of values."""
+        return NonFinite(self.nan + other.nan, self.positive + other.positive, self.negative + other.negative)
+
+
+NONE = NonFinite()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorStatistics:
+    """Statistics of all the values that a tensor took.
+
+    Attributes:
+        count: how many finite values.
+        zeros: how many of them were 0; only counted with a histogram, otherwise 0.
+        minimum, maximum: smallest and largest finite value.
+        channels: the same of each index along an axis, or None if that was not asked for.
+        histogram: the bit-keyed histogram of the finite values, or None if none was kept.
+        nonfinite: how many values were NaN or infinite; none unless that was allowed.
+
+    Shapes:
+        minimum, maximum: ().
+
+    Edge case:
+        Without any finite value the minimum is +inf and the maximum -inf. Without any value at all, such
+        statistics are the neutral element of ``merge``.
+    """
+
+    count: int
+    zeros: int
+    minimum: Range
+    maximum: Range
+    channels: ChannelStatistics | None = None
+    histogram: BitHistogram | None = None
+    nonfinite: NonFinite = field(default=NONE)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorStatistics):
+            return NotImplemented
+        return (
+            (self.count, self.zeros, self.nonfinite) == (other.count, other.zeros, other.nonfinite)
+            and np.array_equal(self.minimum, other.minimum)
+            and np.array_equal(self.maximum, other.maximum)
+            and self.channels == other.channels
+            and self.histogram == other.histogram
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def low(self) -> float:
+        """The smallest finite value; 0 if there was none."""
+        return float(self.minimum) if self.count else 0.0
+
+    @property
+    def high(self) -> float:
+        """The largest finite value; 0 if there was none."""
+        return float(self.maximum) if self.count else 0.0
+
+    @property
+    def dead(self) -> bool:
+        """Whether it had values, and all of them were 0."""
+        return self.count > 0 and self.low == self.high == 0.0 and not self.nonfinite.total
+
+    @property
+    def rangeless(self) -> bool:
+        """Whether it had values, and none of them was finite."""
+        return not self.count and self.nonfinite.total > 0
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it had no values at all, as in a branch that was never taken."""
+        return not self.count and not self.nonfinite.total
+
+    def merge(self, other: "TensorStatistics") -> "TensorStatistics":
+        """Return the statistics of both sets of values: exact, commutative, associative.
+
+        Raises:
+            ValueError: the two were not kept in the same way, or have different numbers of channels.
+        """
+        kept, others = ((item.histogram is None, item.channels is None) for item in (self, other))
+        if kept != others:
+            raise ValueError("statistics that were kept differently do not merge")
+        return TensorStatistics(
+            count=self.count + other.count,
+            zeros=self.zeros + other.zeros,
+            minimum=np.asarray(np.minimum(self.minimum, other.minimum)),
+            maximum=np.asarray(np.maximum(self.maximum, other.maximum)),
+            channels=self.channels.merge(other.channels)
+            if self.channels and other.channels
+            else self.channels,
+            histogram=self.histogram.merge(other.histogram) if self.histogram and other.histogram else None,
+            nonfinite=self.nonfinite.merge(other.nonfinite),
+        )
+
+
+def each_channel(channels: ChannelStatistics) -> list[TensorStatistics]:
+    """Return the statistics of each channel, as of a tensor that has no others.
+
+    Example:
+        >>> from ptq_cli.collectors.collector_registry import ChannelCollector
+        >>> collector = ChannelCollector(1)
+        >>> collector.update(np.float32([[1.0, -2.0], [3.0, 0.0]]))
+        >>> [(item.low, item.high, item.zeros) for item in each_channel(collector.statistics())]
+        [(1.0, 3.0, 0), (-2.0, 0.0, 1)]
+    """
+    histograms = channels.histograms.each() if channels.histograms else [None] * channels.size
+    kept = zip(channels.count, channels.zeros, channels.minimum, channels.maximum, histograms, strict=True)
+    return [
+        TensorStatistics(
+            count=int(count),
+            zeros=int(zeros),
+            minimum=np.asarray(low),
+            maximum=np.asarray(high),
+            channels=None,
+            histogram=histogram,
+        )
+        for count, zeros, low, high, histogram in kept
+    ]

@@ -1,0 +1,86 @@
+"""Counts and sizes as people read them: three digits, and the unit that they are in."""
+
+import re
+
+PREFIXES = "kMGT"
+
+
+def format_count(count: float) -> str:
+    """Write a count, or a value of a chart's axis, with three digits and a unit of thousands.
+
+    Example:
+        >>> format_count(0), format_count(950), format_count(12_345), format_count(4_100_000_000)
+        ('0', '950', '12.3 k', '4.1 G')
+        >>> format_count(0.1 + 0.2), format_count(5e-7), format_count(-1500.0), format_count(-0.0)
+        ('0.3', '5e-07', '-1.5 k', '0')
+    """
+    digits, prefix = _scaled(count)
+    return f"{digits} {prefix}" if prefix else digits
+
+
+def format_bytes(size: int) -> str:
+    """Write a size in decimal units, as disks and package registries count.
+
+    Example:
+        >>> format_bytes(1), format_bytes(999), format_bytes(1_234_567), format_bytes(20 * 10**9)
+        ('1 byte', '999 bytes', '1.23 MB', '20 GB')
+    """
+    digits, prefix = _scaled(size)
+    return f"{digits} {prefix}B" if prefix else f"{digits} byte{'' if size == 1 else 's'}"
+
+
+def _scaled(value: float) -> tuple[str, str]:
+    """Return a number's first three digits, and the unit of thousands that they count."""
+    prefixes, prefix = iter(PREFIXES), ""
+    # From 999.5 on, three digits would read 1e+03.
+    while abs(value) >= 999.5 and prefix != PREFIXES[-1]:
+        value, prefix = value / 1000, next(prefixes)
+    return (f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}") if value else "0", prefix
+
+
+# When a measured time says something about a model: it is long enough, and the machine was idle enough.
+
+
+SHORTEST_RUN = 20e-6
+"""Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, so that shorter runs do not tell models apart."""
+MOST_SPREAD = 2.0
+"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
+
+
+def too_spread(spread: float) -> str:
+    """Return that the machine is too busy, with what to do; nothing if it is not.
+
+    Args:
+        spread: the median run's time over a fast run's.
+
+    Example:
+        >>> too_spread(1.4), too_spread(3.0)[:46]
+        ('', 'the machine is busy: the median run takes 3.0 ')
+    """
+    if spread <= MOST_SPREAD:
+        return ""
+    return (
+        f"the machine is busy: the median run takes {spread:.1f} times as long as a fast one; "
+        "try again when it is idle"
+    )
+
+
+# Lengths of time as they are written: ``90s``, ``10m``, ``1h``.
+
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(s|min|m|h)?")
+_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float | None:
+    """Return how many seconds a text means; None if it is not a length of time, or 0.
+
+    Units:
+        ``s``, ``m`` or ``min``, ``h``; a number alone is seconds.
+
+    Example:
+        >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("soon")
+        (600.0, 5400.0, None)
+    """
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2]] or None if found else None

@@ -1,0 +1,211 @@
+"""What is asked about single values and nodes of a graph, by whoever prepares or places it."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from typing import Self
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common as passes
+
+from ptq_cli.core.tensors import TensorSpec
+
+
+def input_at(node: ir.Node, index: int | None) -> ir.Value | None:
+    """Return an input of a node, or None where it has no such input or it is left out."""
+    return node.inputs[index] if index is not None and index < len(node.inputs) else None
+
+
+def rank_of(value: ir.Value | None) -> int | None:
+    """Return how many axes a value has, or None where that is not known."""
+    return len(value.shape) if value is not None and value.shape is not None else None
+
+
+def value_spec(value: ir.Value) -> TensorSpec:
+    """Return name, dtype and shape of a graph value; a symbolic or unknown size is None."""
+    dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
+    sizes = value.shape if value.shape is not None else ()
+    return TensorSpec(
+        value.name or "", dtype, tuple(size if isinstance(size, int) else None for size in sizes)
+    )
+
+
+def sole_reader(value: ir.Value) -> ir.Node | None:
+    """Return the node that alone reads a value, or None where several do or it is an output of the graph.
+
+    Edge case:
+        A node of a graph nested in the value's is not one to merge anything with: it runs as often as its
+        graph does, and a runtime fuses within one graph only.
+    """
+    uses = list(value.uses())
+    is_sole = len(uses) == 1 and not value.is_graph_output() and uses[0].node.graph is value.graph
+    return uses[0].node if is_sole else None
+
+
+def nested_graphs(node: ir.Node) -> list[ir.Graph]:
+    """Return the graphs inside a node, as an If has; not those inside their nodes."""
+    return list(labeled_graphs(node).values())
+
+
+def labeled_graphs(node: ir.Node) -> dict[str, ir.Graph]:
+    """Return the graphs inside a node by what the node calls them, such as ``then_branch``."""
+    graphs: dict[str, ir.Graph] = {}
+    for name, attribute in node.attributes.items():
+        if attribute.type == ir.AttributeType.GRAPH:
+            graphs[name] = attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            graphs |= {f"{name}.{index}": graph for index, graph in enumerate(attribute.as_graphs())}
+    return graphs
+
+
+def every_value(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Yield each value that is fed or computed, in nested graphs too, after what it is computed from."""
+    yield from graph.inputs
+    for node in graph:
+        for inner in nested_graphs(node):
+            yield from every_value(inner)
+        yield from node.outputs
+
+
+def nested_values(graph: ir.Graph) -> frozenset[str]:
+    """Return the names of the values that nested graphs compute or are fed with."""
+    return frozenset(value.name or "" for value in every_value(graph) if value.graph is not graph)
+
+
+def is_nested(value: ir.Value) -> bool:
+    """Return whether a value is one of a nested graph: only a model's main graph names the opsets."""
+    return isinstance(value.graph, ir.Graph) and not value.graph.opset_imports
+
+
+def names_around(graph: ir.Graph) -> Mapping[str, tuple[str, ...]]:
+    """Return the names of the nodes that each node of a nested graph is inside of, by the node's name."""
+    around: dict[str, tuple[str, ...]] = {}
+    for node in graph.all_nodes():
+        for inner in nested_graphs(node):
+            found = (*around.get(node.name or "", ()), node.name or "")
+            around.update((item.name or "", found) for item in inner)
+    return around
+
+
+# Names that nothing else in a graph has.
+
+
+RESULT = ".output"
+"""What a node's result is called behind the node's name."""
+
+
+LONGEST = 48
+"""Of a name that others are made of. Exporters write names of several hundred characters."""
+DIGEST = 8
+
+
+def short_name(name: str) -> str:
+    """Return a name, or its beginning with a digest if it is very long.
+
+    A pair of QuantizeLinear and DequantizeLinear repeats the name of its tensor a dozen times.
+
+    Example:
+        >>> short_name("conv1"), len(short_name("model/block/" * 40))
+        ('conv1', 48)
+    """
+    if len(name) <= LONGEST:
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
+    return f"{name[: LONGEST - DIGEST - 1]}~{digest}"
+
+
+class FreshNames:
+    """Hands out names that no value of a model has.
+
+    A layer may well have a parameter called ``scale``: a constant that took its name would take its place.
+
+    Example:
+        >>> names = FreshNames({"fc.scale"})
+        >>> names.claim("fc.scale"), names.claim("fc.zero_point")
+        ('fc.scale_2', 'fc.zero_point')
+        >>> FreshNames({"x/QuantizeLinear.output"}).claim("x/QuantizeLinear")
+        'x/QuantizeLinear_2'
+    """
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = set(taken)
+
+    @classmethod
+    def of(cls, graph: ir.Graph) -> Self:
+        """Return names that are free in a graph and in the graphs nested in it."""
+        nodes = list(graph.all_nodes())
+        values = [value for node in nodes for value in (*node.outputs, *node.inputs) if value is not None]
+        values += [*graph.inputs, *graph.initializers.values()]
+        values += [value for inner in graph.subgraphs() for value in inner.inputs]
+        return cls({value.name or "" for value in values} | {node.name or "" for node in nodes})
+
+    def claim(self, wanted: str) -> str:
+        """Return ``wanted``, or with a number behind it where that is taken, or a node's result would be."""
+        name, count = wanted, 1
+        while name in self._taken or f"{name}{RESULT}" in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken.add(name)
+        return name
+
+
+def tell_apart(graph: ir.Graph) -> None:
+    """Give nodes and values of nested graphs names of their own where two branches use the same ones.
+
+    Ensures: names of the main graph, and those that are there once, are as they were.
+
+    Example:
+        >>> import onnx
+        >>> text = '''<ir_version: 10, opset_import: ["": 17]> g (float[n] x, bool c) => (float[n] y) {
+        ...     [gate] y = If(c) <then_branch = t () => (float[n] r) { [act] r = Neg(x) },
+        ...                       else_branch = e () => (float[n] r) { [act] r = Abs(x) }> }'''
+        >>> model = ir.from_proto(onnx.parser.parse_model(text))
+        >>> tell_apart(model.graph)
+        >>> [(node.name, node.outputs[0].name) for node in model.graph.all_nodes()][1:]
+        [('gate/then_branch/act', 'gate/then_branch/r'), ('gate/else_branch/act', 'gate/else_branch/r')]
+    """
+    nodes = Counter(node.name for node in graph.all_nodes())
+    values = Counter(value.name for value in every_value(graph))
+    repeated = {name for name, count in [*nodes.items(), *values.items()] if name and count > 1}
+    if repeated:
+        _tell_apart(graph, repeated, FreshNames.of(graph))
+
+
+def _tell_apart(graph: ir.Graph, repeated: Container[str], names: FreshNames) -> None:
+    for owner in graph:
+        for label, inner in labeled_graphs(owner).items():
+            path = f"{owner.name}/{label}/"
+            for node in inner:
+                if node.name in repeated:
+                    node.name = names.claim(f"{path}{node.name}")
+            for value in [*inner.inputs, *(value for node in inner for value in node.outputs)]:
+                if value.name in repeated:
+                    value.name = names.claim(f"{path}{value.name}")
+            _tell_apart(inner, repeated, names)
+
+
+# An If, Loop or Scan that was removed leaves nothing that reads values around it.
+
+
+def remove_unused(model: ir.Model) -> None:
+    """Remove the nodes whose results nobody reads.
+
+    onnx_ir removes a node with the graphs inside it, and the nodes of those still count as readers: what only
+    they read would stay, and what they read beside one other node would have two readers.
+
+    Args:
+        model: is changed in place.
+    """
+    passes.RemoveUnusedNodesPass()(model)
+    while _forget_removed(model):
+        passes.RemoveUnusedNodesPass()(model)
+
+
+def _forget_removed(model: ir.Model) -> int:
+    graphs = set(model.graphs())
+    values = [*every_value(model.graph), *model.graph.initializers.values()]
+    removed = [(node, index) for value in values for node, index in value.uses() if node.graph not in graphs]
+    for node, index in removed:
+        node.replace_input_with(index, None)
+    return len(removed)

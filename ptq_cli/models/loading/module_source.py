@@ -1,0 +1,328 @@
+"""A source that is a module of PyTorch, with the classes that it was written in."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from ptq_cli.core.errors import ModelInputError, first_line
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.batch_axes import fix_inputs, note_fixed, unknown_input
+from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
+from ptq_cli.models.loading.export_failure import export_error, failing_layer
+from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
+from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.models.threads import one_thread
+
+# Arrays as PyTorch's tensors and back, and constants as the arguments of a module.
+
+
+def to_tensors(example: Example) -> dict[str, torch.Tensor]:
+    """Return the arrays as tensors, which own their memory.
+
+    Raises:
+        ModelInputError: PyTorch has no such dtype.
+    """
+    try:
+        return {name: torch.from_numpy(np.array(array)) for name, array in example.items()}
+    except TypeError as error:
+        raise ModelInputError(
+            f"PyTorch does not have the dtype of an input: {error}", hint="convert it"
+        ) from error
+
+
+def to_arrays(value: object) -> list[Array]:
+    """Return the tensors of a module's result, however nested, in the exporter's order.
+
+    Edge case:
+        numpy has no bfloat16; such a tensor becomes the float32 of the same values.
+
+    Example:
+        >>> [array.shape for array in to_arrays((torch.zeros(2), {"a": torch.zeros(3)}))]
+        [(2,), (3,)]
+    """
+    leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
+    tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return [(tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy() for tensor in tensors]
+
+
+def batch_axes(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, int | None]:
+    """Return the axis of the samples of each tensor; a scalar has none.
+
+    Example:
+        >>> batch_axes({"x": torch.ones(2, 3), "sr": torch.tensor(8)}, {"x": 1})
+        {'x': 1, 'sr': None}
+    """
+    return {name: axes.get(name, 0) if tensor.ndim else None for name, tensor in tensors.items()}
+
+
+def one_sample(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, torch.Tensor]:
+    """Return the first sample of each tensor, with its axis.
+
+    Example:
+        >>> one_sample({"x": torch.ones(2, 3)}, {"x": 1})["x"].shape
+        torch.Size([2, 1])
+    """
+    found = batch_axes(tensors, axes)
+    return {
+        name: tensor if (axis := found[name]) is None else tensor.narrow(axis, 0, 1)
+        for name, tensor in tensors.items()
+    }
+
+
+def as_argument(value: Any, *, tensor: bool) -> Any:
+    """Return a fixed input as the argument of a module: a list as a tensor, a number as it is.
+
+    Args:
+        value: a number, a boolean or nested lists.
+        tensor: the module declares a tensor, so that a number becomes one, too.
+
+    Example:
+        >>> as_argument([1, 2], tensor=False), as_argument(2, tensor=False), as_argument(0.5, tensor=True)
+        (tensor([1, 2]), 2, tensor(0.5000))
+    """
+    return torch.tensor(value) if tensor or isinstance(value, list) else value
+
+
+def require_parameters(values: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    """Check that the inputs that are fixed are parameters of ``forward``.
+
+    Raises:
+        FixedInputError: one is not.
+    """
+    for name in values:
+        if name not in known:
+            raise unknown_input(name, known, what)
+
+
+def fix_exported(model: ir.Model, values: Mapping[str, Any], what: str) -> ir.Model:
+    """Make inputs of an exported graph constants; numbers are constants of it already.
+
+    Raises:
+        FixedInputError: a value does not fit.
+    """
+    inputs = {value.name for value in model.graph.inputs}
+    fix_inputs(model, {name: value for name, value in values.items() if name in inputs}, what)
+    note_fixed(model, values)
+    return model
+
+
+def refused_input(
+    error: Exception, module: torch.nn.Module | None, example: Example, what: str
+) -> ModelInputError:
+    """Return the error to raise where a module raised on its inputs; the message names the layer."""
+    layer = failing_layer(error, module)
+    where = f" at layer '{layer}'" if layer else ""
+    found = ", ".join(str(TensorSpec(name, array.dtype, array.shape)) for name, array in example.items())
+    fit = "check that shape, dtype and layout of the data are those of the model's training data"
+    return ModelInputError(
+        f"'{what}' does not accept the first batch of the data ({found}): {type(error).__name__}{where}: "
+        f"{first_line(error)}",
+        hint=INDEX_HINT if is_index_out_of_range(str(error)) else fit,
+    )
+
+
+# Inputs and outputs keep the names that the module's ``forward`` gives them.
+#
+# The exporter renames an input that is returned as it is (``x`` becomes ``x_orig``), and names outputs for
+# PyTorch's operators (``linear_1``), also where the module returns a dictionary with names of its own.
+
+
+OUTPUT_SUFFIX = "_output"
+
+
+def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, inputs: Sequence[str]) -> None:
+    """Rename the graph's inputs to ``inputs``, and its outputs to the keys that the module returns.
+
+    Edge case:
+        An output that is named as an input gets a suffix; outputs without keys keep the exporter's names.
+
+    Args:
+        model: is changed in place.
+        program: what it was exported from.
+        inputs: the names that data come with.
+    """
+    _restore_inputs(model.graph, inputs)
+    keys = output_keys(program)
+    outputs = list(model.graph.outputs)
+    if len(keys) == len(outputs) == len({id(value) for value in outputs}):
+        for value, key in zip(outputs, keys, strict=True):
+            # A constant that is an output is renamed later, with the node that then makes it.
+            if not value.is_initializer() and not value.is_graph_input():
+                value.name = key
+    taken = {value.name for value in model.graph.inputs}
+    for value in outputs:
+        if value.name in taken and not value.is_graph_input():
+            value.name = f"{value.name}{OUTPUT_SUFFIX}"
+
+
+def output_keys(program: torch.export.ExportedProgram) -> list[str]:
+    """Return the key under which the module returns each output, or nothing where one has no key.
+
+    Example:
+        >>> class Heads(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return {"logits": x + 1, "aux": {"depth": x * 2}}
+        >>> output_keys(torch.export.export(Heads(), (torch.ones(2),)))
+        ['logits', 'aux.depth']
+    """
+    pytree = torch.utils._pytree
+    spec = program.call_spec.out_spec
+    if spec is None:
+        return []
+    numbered = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    paths = [path for path, _ in pytree.tree_flatten_with_path(numbered)[0]]
+    names = [".".join(filter(None, map(_key_text, path))) for path in paths]
+    return names if all(names) else []
+
+
+def _key_text(key: object) -> str:
+    pytree = torch.utils._pytree
+    if isinstance(key, pytree.MappingKey):
+        return str(key.key)
+    return key.name if isinstance(key, pytree.GetAttrKey) else ""
+
+
+def _restore_inputs(graph: ir.Graph, inputs: Sequence[str]) -> None:
+    found = {value.name for value in graph.inputs}
+    lost = [name for name in inputs if name not in found]
+    renamed = [value for value in graph.inputs if value.name not in inputs]
+    if len(lost) != len(renamed):
+        return
+    for value, name in zip(renamed, lost, strict=True):
+        for output in graph.outputs:
+            if output.name == name and output is not value:
+                output.name = f"{name}{OUTPUT_SUFFIX}"
+        value.name = name
+
+
+# An exported program becomes ONNX, with the names that its signature has.
+
+
+EXPORT_OPSET = 20
+"""Gelu came with 20; QuantizeLinear with an axis needs 13."""
+
+
+def program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str]) -> ir.Model:
+    """Return a program as ONNX, whose inputs have these names.
+
+    Raises:
+        RuntimeError: the exporter returned nothing.
+        Exception: whatever else the exporter raises.
+    """
+    exported = torch.onnx.export(program, dynamo=True, opset_version=EXPORT_OPSET, verbose=False)
+    if exported is None:
+        raise RuntimeError("torch.onnx.export returned nothing")
+    restore_signature(exported.model, program, inputs)
+    return exported.model
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """A ``torch.nn.Module`` in evaluation mode."""
+
+    file: SourceFile
+    module: torch.nn.Module
+    example_specs: tuple[TensorSpec, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> dict[str, Array]:
+        """Arrays of the parameters of ``forward`` that are fixed."""
+        return {name: np.asarray(value) for name, value in self.values.items()}
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one.
+
+        Raises:
+            ModelInputError: it has none.
+            FixedInputError: it has none of a name that is fixed.
+        """
+        parameters = self._parameters()
+        if not parameters:
+            raise ModelInputError(
+                f"forward of '{self.file.path.name}' names no inputs",
+                hint="give it named parameters, as in: def forward(self, x)",
+            )
+        require_parameters(self.values, list(parameters), self.file.path.name)
+        free = [item for name, item in parameters.items() if name not in self.values]
+        required = [item.name for item in free if item.default is item.empty]
+        return tuple(required or [item.name for item in free])
+
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        return {
+            name: parameter
+            for name, parameter in inspect.signature(self.module.forward).parameters.items()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        }
+
+    def _constants(self) -> dict[str, Any]:
+        parameters = self._parameters()
+        return {
+            name: as_argument(
+                value, tensor=parameters[name].annotation in (torch.Tensor, "torch.Tensor", "Tensor")
+            )
+            for name, value in self.values.items()
+        }
+
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
+        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it.
+
+        Raises:
+            ExportError: neither works; it names the layer.
+        """
+        arguments = to_tensors(example)
+        # torch.export takes a size of 1 for a constant.
+        several = {
+            name: torch.cat([tensor, tensor], axis)
+            if axis is not None and tensor.shape[axis] == 1
+            else tensor
+            for (name, tensor), axis in zip(
+                arguments.items(), batch_axes(arguments, axes).values(), strict=True
+            )
+        }
+        try:
+            with quiet_exporter(), one_thread(), torch.no_grad():
+                return self._to_onnx(several, batch_axes(several, axes))
+        except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
+            single = one_sample(arguments, axes)
+        try:
+            with quiet_exporter(), one_thread(), torch.no_grad():
+                return self._to_onnx(single, None)
+        except Exception as error:
+            raise export_error(error, self.module, self.file.path.name) from error
+
+    def run(self, example: Example) -> list[Array]:
+        """Return the module's outputs, flattened in order.
+
+        Raises:
+            ModelInputError: the module raised on these inputs; the message names the layer.
+        """
+        try:
+            with one_thread(), torch.no_grad():
+                return to_arrays(self.module(**to_tensors(example), **self._constants()))
+        except Exception as error:
+            raise refused_input(error, self.module, example, self.file.path.name) from error
+
+    def _to_onnx(self, arguments: dict[str, torch.Tensor], axes: Axes | None) -> ir.Model:
+        batch = torch.export.Dim("batch")  # One object: every input has the same batch.
+        constants = self._constants()
+        shapes: dict[str, Any] = {
+            name: {axis: batch} if axis is not None else {} for name, axis in (axes or {}).items()
+        }
+        shapes |= dict.fromkeys(constants)
+        program = torch.export.export(
+            self.module,
+            (),
+            {**arguments, **constants},
+            dynamic_shapes=shapes if axes is not None else None,
+            strict=False,
+        )
+        tensors = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
+        model = program_to_onnx(program, [*arguments, *tensors])
+        return fix_exported(model, self.values, self.file.path.name)

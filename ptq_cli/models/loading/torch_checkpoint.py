@@ -1,0 +1,350 @@
+"""State dicts and pickled modules: what ``torch.save`` and safetensors write."""
+
+import ast
+import io
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ptq_cli.core.errors import ArchitectureError, EntryPointError, ModelFormatError, PickleError, first_line
+from ptq_cli.core.read_files import load_entry_point
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.recipe.sections import ModelSettings
+
+# ``--arch``: the module that a state dict belongs to.
+
+
+WRAPPER_KEYS = ("state_dict", "model_state_dict", "model")
+WRAPPER_PREFIXES = ("module.", "_orig_mod.")
+SHOWN_KEYS = 4
+
+
+def build_module(arch: str, state: Mapping[str, object], file_name: str) -> torch.nn.Module:
+    """Build the architecture and load the state dict into it.
+
+    Args:
+        arch: ``file.py:callable`` or ``package.module:callable``; called without arguments.
+        state: the checkpoint; the usual wrappers (``{"state_dict": …}``, a ``module.`` prefix of
+            DataParallel, ``_orig_mod.`` of torch.compile) are taken off.
+        file_name: of the checkpoint, for messages.
+
+    Raises:
+        EntryPointError: the callable is missing, not callable, or raised.
+        ArchitectureError: it returned no module, or its parameters do not fit; the message names keys.
+    """
+    factory = load_entry_point(arch, Path.cwd(), "--arch")
+    try:
+        module = factory()
+    except Exception as error:
+        raise EntryPointError(
+            f"--arch '{arch}' raised {type(error).__name__}: {error}",
+            hint="it is called without arguments; --debug shows the whole traceback",
+        ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise ArchitectureError(
+            f"--arch '{arch}' returned a {type(module).__name__}, expected a torch.nn.Module",
+            hint="return the module from the function",
+        )
+    tensors = unwrap_state(state)
+    _require_fit(module, tensors, arch, file_name)
+    module.load_state_dict(tensors)
+    return module.eval()
+
+
+def unwrap_state(state: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return the bare state dict of a checkpoint.
+
+    Example:
+        >>> list(unwrap_state({"state_dict": {"module.weight": torch.zeros(1)}, "epoch": 3}))
+        ['weight']
+    """
+    for key in WRAPPER_KEYS:
+        inner = state.get(key)
+        if isinstance(inner, Mapping) and any(isinstance(value, torch.Tensor) for value in inner.values()):
+            state = inner
+            break
+    tensors = {str(key): value for key, value in state.items() if isinstance(value, torch.Tensor)}
+    for prefix in WRAPPER_PREFIXES:
+        if tensors and all(key.startswith(prefix) for key in tensors):
+            tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
+    return tensors
+
+
+def _require_fit(
+    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], arch: str, file_name: str
+) -> None:
+    wanted = module.state_dict()
+    missing = [key for key in wanted if key not in tensors]
+    unexpected = [key for key in tensors if key not in wanted]
+    shapes = [
+        f"{key} is {list(tensors[key].shape)} in the file and {list(wanted[key].shape)} in the architecture"
+        for key in wanted
+        if key in tensors and tensors[key].shape != wanted[key].shape
+    ]
+    faults = []
+    if missing:
+        faults.append(f"missing in the file: {_some(missing)}")
+    if unexpected:
+        faults.append(f"not in the architecture: {_some(unexpected)}")
+    if shapes:
+        faults.append(f"other shape: {_some(shapes)}")
+    if faults:
+        raise ArchitectureError(
+            f"'{file_name}' does not fit --arch '{arch}': {'; '.join(faults)}",
+            hint="name the architecture that the checkpoint was trained with",
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - SHOWN_KEYS
+    return ", ".join(names[:SHOWN_KEYS]) + (f" and {more} more" if more > 0 else "")
+
+
+MISSING_CLASS = re.compile(r"Can't get attribute '([^']+)'")
+"""What pickle says of a class that its module does not have, such as one that a script defined."""
+
+
+def load_checkpoint(path: Path, kind: ModelKind, settings: ModelSettings) -> torch.nn.Module:
+    """Return the module of a state dict and ``--arch``, or a pickled module if that is trusted.
+
+    Raises:
+        ModelFormatError: the file is damaged.
+        PickleError: it needs unpickling and ``trust_pickle`` is not set.
+        ArchitectureError: it is a state dict and ``--arch`` is missing or does not fit.
+    """
+    content = _load_safetensors(path) if kind is ModelKind.SAFETENSORS else _load_torch(path, settings)
+    if isinstance(content, torch.nn.Module):
+        return content.eval()
+    if not isinstance(content, dict) or not unwrap_state(content):
+        raise ModelFormatError(
+            f"'{path.name}' holds a {type(content).__name__}, expected a state dict or a module",
+            hint="save model.state_dict() or export the model with torch.export",
+        )
+    if settings.arch is None:
+        raise ArchitectureError(
+            f"'{path.name}' is a state dict: it has the parameters but not the architecture",
+            hint="add --arch model.py:build, or arch = 'model.py:build' under [model] in ptq.toml",
+        )
+    return build_module(settings.arch, content, path.name)
+
+
+def _load_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors: dict[str, torch.Tensor] = load_file(path)
+    except SafetensorError as error:
+        raise ModelFormatError(f"'{path.name}' is damaged: {error}", hint="copy it again") from error
+    return tensors
+
+
+def _load_torch(path: Path, settings: ModelSettings) -> object:
+    try:
+        with quiet_exporter():
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if not settings.trust_pickle:
+            raise PickleError(
+                f"'{path.name}' is a pickle that holds more than tensors, and loading it can run any code",
+                hint="save a state dict and use --arch, or, if you trust the file, add --trust-pickle",
+            ) from error
+    except Exception as error:  # a damaged pickle raises anything: IndexError, AttributeError, AssertionError
+        raise _damaged(path, error) from error
+    try:
+        with quiet_exporter():
+            return torch.load(path, map_location="cpu", weights_only=False)
+    except Exception as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> ModelFormatError:
+    missing = MISSING_CLASS.match(str(error))
+    if missing or isinstance(error, ImportError):
+        what = f"the class '{missing[1]}'" if missing else f"a module: {first_line(error)}"
+        return ModelFormatError(
+            f"'{path.name}' cannot be loaded: it needs {what}",
+            hint="a pickled module needs the code of its class, and a script's class cannot be imported: "
+            "save model.state_dict(), and pass --arch model.py:build with a function that builds the model",
+        )
+    return ModelFormatError(
+        f"'{path.name}' cannot be loaded: {type(error).__name__}: {first_line(error)}",
+        hint="the file is damaged, or was saved by another version of its libraries: save model.state_dict() "
+        "and use --arch",
+    )
+
+
+# Which symbolic expressions of a .pt2 archive are plain arithmetic.
+#
+# ``torch.export.load`` hands each shape expression to ``sympy.sympify``, which evaluates it as Python. Only
+# what torch itself writes is let through: calls of known sympy functions on numbers and symbols, nested.
+
+
+IDENTIFIER = re.compile(r"^[A-Za-z]\w*$")
+LENGTH_LIMIT = 10_000
+ALLOWED_NODES = (
+    ast.Expression,
+    ast.Call,
+    ast.keyword,
+    ast.Name,
+    ast.Load,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Compare,
+    ast.operator,
+    ast.unaryop,
+    ast.cmpop,
+)
+SYMPY = {
+    "Abs",
+    "Add",
+    "And",
+    "Eq",
+    "Equality",
+    "Float",
+    "Ge",
+    "GreaterThan",
+    "Gt",
+    "Integer",
+    "Le",
+    "LessThan",
+}
+SYMPY |= {"Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow", "Rational", "StrictGreaterThan"}
+SYMPY |= {"StrictLessThan", "Symbol", "Unequality", "ceiling", "floor", "sqrt"}
+TORCH = {"CeilDiv", "CeilToInt", "CleanDiv", "FloatPow", "FloatTrueDiv", "FloorDiv", "FloorToInt", "Identity"}
+TORCH |= {"IntTrueDiv", "IsNonOverlappingAndDenseIndicator", "LShift", "ModularIndexing", "PowByNatural"}
+TORCH |= {
+    "PythonMod",
+    "RShift",
+    "RoundDecimal",
+    "RoundToInt",
+    "ToFloat",
+    "TruncToFloat",
+    "TruncToInt",
+    "Where",
+}
+CALLABLE = SYMPY | TORCH
+
+
+def is_arithmetic(expression: str) -> bool:
+    """Tell whether evaluating the expression can do nothing but arithmetic.
+
+    Edge case:
+        Attributes, subscripts, lambdas, names with an underscore in front, calls of anything that is not
+        known, and strings that are not identifiers make it false.
+
+    Example:
+        >>> is_arithmetic("Mul(Integer(2), Symbol('s0', positive=True, integer=True))")
+        True
+        >>> is_arithmetic("__import__('os').system('x')"), is_arithmetic("open('x')")
+        (False, False)
+    """
+    if len(expression) > LENGTH_LIMIT:
+        return False
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return all(_is_allowed(node) for node in ast.walk(tree))
+
+
+def _is_allowed(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in CALLABLE
+    if isinstance(node, ast.Name):
+        return bool(IDENTIFIER.match(node.id))
+    if isinstance(node, ast.Constant):
+        plain = isinstance(node.value, (bool, int, float))
+        return plain or (isinstance(node.value, str) and bool(IDENTIFIER.match(node.value)))
+    return isinstance(node, ALLOWED_NODES)
+
+
+# A .pt2 archive is looked through before ``torch.export.load`` may read it.
+#
+# ``torch.export.load`` unpickles what the archive tells it to (``weights_only=False``), loads compiled code
+# from it, and evaluates symbolic expressions with sympy. A file from outside could run any code that way,
+# so an archive with any of these is refused unless the user trusts it.
+
+
+CONFIG_MEMBER = re.compile(r"^data/(weights|constants)/.*config\.json$")
+PICKLE_MEMBER = re.compile(r"^data/(weights/[^/]*\.pt|constants/[^/]*\.pt|sample_inputs/.*)$")
+
+
+def require_safe_archive(path: Path) -> None:
+    """Raise unless loading the .pt2 archive can run no code of the archive's own.
+
+    Raises:
+        ModelFormatError: the archive is damaged, or of a form older than PyTorch 2.8.
+        PickleError: it holds compiled code, pickled objects, or an expression that is not arithmetic.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            reason = next(_dangers(archive), None)
+    except Exception as error:  # damaged JSON may hold a list where a table belongs, or nothing at all
+        raise ModelFormatError(f"'{path.name}' is damaged: {error}", hint="export it again") from error
+    if reason:
+        raise PickleError(
+            f"'{path.name}' {reason}, and loading it can run any code",
+            hint="export it again with torch.export.save, or, if you trust the file, add --trust-pickle",
+        )
+
+
+def _dangers(archive: zipfile.ZipFile) -> Iterator[str]:
+    names = archive.namelist()
+    # PyTorch minds no case when it looks a member up: what is checked here must be what is loaded then.
+    if len({name.lower() for name in names}) != len(names):
+        yield "holds two members with the same name"
+    for member in names:
+        inner = member.partition("/")[2].lower()
+        if member.lower() == "serialized_exported_program.json":
+            yield "has a form from before PyTorch 2.8, which is loaded by unpickling"
+        elif inner.startswith("data/aotinductor/"):
+            yield "holds compiled code"
+        elif PICKLE_MEMBER.match(inner) and not _is_plain_pickle(archive.read(member)):
+            yield f"holds a pickled object ({inner})"
+        elif CONFIG_MEMBER.match(inner):
+            yield from _config_dangers(archive, member, json.loads(archive.read(member)))
+        elif inner.startswith("models/") and inner.endswith(".json"):
+            for expression in _expressions(json.loads(archive.read(member))):
+                if not is_arithmetic(expression):
+                    yield f"has a shape expression that is not arithmetic ({expression[:40]!r})"
+
+
+def _config_dangers(archive: zipfile.ZipFile, member: str, config: Any) -> Iterator[str]:
+    folder = member.rpartition("/")[0]
+    for name, entry in dict(config["config"]).items():
+        path_name = str(entry["path_name"])
+        if path_name.startswith(("custom_obj", "opaque")) or (
+            entry.get("use_pickle") and not _is_plain_pickle(archive.read(f"{folder}/{path_name}"))
+        ):
+            yield f"holds a pickled object ({name})"
+
+
+def _is_plain_pickle(content: bytes) -> bool:
+    if not content:
+        return True
+    try:
+        torch.load(io.BytesIO(content), weights_only=True)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is not plain tensors
+        return False
+    return True
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key == "expr_str" and isinstance(item, str):
+                yield item
+            else:
+                yield from _expressions(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _expressions(item)

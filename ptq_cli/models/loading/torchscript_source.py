@@ -1,0 +1,115 @@
+"""A source that torch.jit has saved."""
+
+import io
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.loading.export_failure import export_error
+from ptq_cli.models.loading.module_source import (
+    EXPORT_OPSET,
+    as_argument,
+    batch_axes,
+    fix_exported,
+    one_sample,
+    refused_input,
+    require_parameters,
+    to_arrays,
+    to_tensors,
+)
+from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
+from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.models.threads import one_thread
+
+
+@dataclass(frozen=True)
+class TorchScriptSource:
+    """A TorchScript module."""
+
+    file: SourceFile
+    module: torch.jit.ScriptModule
+    example_specs: tuple[TensorSpec, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fixed(self) -> dict[str, Array]:
+        """Arrays of the arguments that are fixed."""
+        return {name: np.asarray(value) for name, value in self.values.items()}
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the arguments of ``forward`` that are not fixed.
+
+        Raises:
+            FixedInputError: there is no argument of a name that is fixed.
+        """
+        names = [argument.name for argument in self._arguments()]
+        require_parameters(self.values, names, self.file.path.name)
+        return tuple(name for name in names if name not in self.values)
+
+    def _arguments(self) -> list[Any]:
+        return list(typing.cast(Any, self.module.forward).schema.arguments[1:])
+
+    def _call_arguments(self, tensors: Mapping[str, torch.Tensor]) -> list[Any]:
+        return [
+            as_argument(self.values[item.name], tensor=str(item.type) == "Tensor")
+            if item.name in self.values
+            else tensors[item.name]
+            for item in self._arguments()
+        ]
+
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
+        """Export with the TorchScript exporter, which alone reads TorchScript.
+
+        Raises:
+            ExportError: it cannot; it names the operator.
+        """
+        tensors = to_tensors(example)
+        try:
+            found = batch_axes(tensors, axes)
+            return self._export(
+                tensors, {name: {axis: "batch"} for name, axis in found.items() if axis is not None}
+            )
+        except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
+            single = one_sample(tensors, axes)
+        try:
+            return self._export(single, {})
+        except Exception as error:
+            raise export_error(error, None, self.file.path.name) from error
+
+    def run(self, example: Example) -> list[Array]:
+        """Return the module's outputs, flattened in order.
+
+        Raises:
+            ModelInputError: the module raised on these inputs.
+        """
+        tensors = to_tensors(example)
+        try:
+            with one_thread(), torch.no_grad():
+                return to_arrays(self.module(*self._call_arguments(tensors)))
+        except RuntimeError as error:
+            raise refused_input(error, None, example, self.file.path.name) from error
+
+    def _export(self, tensors: Mapping[str, torch.Tensor], dynamic: dict[str, dict[int, str]]) -> ir.Model:
+        arguments = self._call_arguments(tensors)
+        names = [item.name for item in self._arguments()]
+        buffer = io.BytesIO()
+        with quiet_exporter(), one_thread(), torch.no_grad():
+            torch.onnx.export(
+                self.module,
+                tuple(arguments),
+                typing.cast(Any, buffer),  # a stream is right for dynamo=False; the stub says a path
+                dynamo=False,
+                opset_version=EXPORT_OPSET,
+                input_names=names,
+                dynamic_axes=dynamic,
+            )
+        model = ir.from_proto(onnx.load_from_string(buffer.getvalue()))
+        return fix_exported(model, self.values, self.file.path.name)

@@ -1,0 +1,179 @@
+"""An Einsum that multiplies two matrices becomes MatMul.
+
+Requires: two float32 operands of known rank, each axis named once, and what is summed is in both of them. Of
+several axes that are summed, or that one operand alone brings beside the other's, this operand is constant.
+Ensures: MatMul, with a Transpose where an axis lies elsewhere: there is an integer kernel for it. onnxscript
+has no such rule.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import FreshNames, rank_of
+from ptq_cli.models.preparing.rewriting import (
+    RewritePass,
+    add_constant,
+    array_of,
+    is_float32,
+    put_before,
+    put_instead,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Product:
+    """What is multiplied: the labels of ``first`` and ``second`` are of these four groups.
+
+    Attributes:
+        first, second: the operands; a constant one is the second.
+        labels: of the two operands, and of the result.
+        batch: in all three.
+        left, right: in the first operand and the result, and in the second and the result.
+        summed: in both operands alone.
+    """
+
+    first: ir.Value
+    second: ir.Value
+    labels: tuple[str, str, str]
+    batch: str
+    left: str
+    right: str
+    summed: str
+
+
+def fuse_einsum(graph: ir.Graph, names: FreshNames) -> int:
+    """Make a MatMul of every Einsum that is one, and return how many."""
+    count = 0
+    for node in [item for item in graph if item.op_type == "Einsum" and item.domain == ""]:
+        product = _product(node)
+        if product is None:
+            continue
+        _write(graph, node, product, names)
+        count += 1
+    return count
+
+
+EINSUM = RewritePass("einsum", "Einsum of two matrices into MatMul", fuse_einsum)
+
+
+def _product(node: ir.Node) -> _Product | None:
+    first, second = (*node.inputs, None, None)[:2]
+    labels = _labels(node)
+    if labels is None or first is None or second is None or not (is_float32(first) and is_float32(second)):
+        return None
+    one, two, result = labels
+    if (rank_of(first), rank_of(second)) != (len(one), len(two)):
+        return None
+    if array_of(first) is not None or (array_of(second) is None and len(one) < len(two)):
+        first, second, one, two = second, first, two, one
+    product = _Product(
+        first=first,
+        second=second,
+        labels=(one, two, result),
+        batch="".join(label for label in result if label in one and label in two),
+        left="".join(label for label in one if label in result and label not in two),
+        right="".join(label for label in two if label in result and label not in one),
+        summed="".join(label for label in one if label in two and label not in result),
+    )
+    return product if _is_matmul(product) else None
+
+
+def _labels(node: ir.Node) -> tuple[str, str, str] | None:
+    equation = node.attributes.get_string("equation", "").replace(" ", "")
+    operands, arrow, result = equation.partition("->")
+    parts = operands.split(",")
+    if not arrow or len(parts) != 2 or "." in equation:
+        return None
+    one, two = parts
+    repeated = any(len(set(part)) != len(part) for part in (one, two, result))
+    alone = set(one) ^ set(two)
+    # An axis of one operand that is summed is not a product, and one of the result alone is an error.
+    return None if repeated or not alone <= set(result) <= set(one + two) else (one, two, result)
+
+
+def _is_matmul(product: _Product) -> bool:
+    one_each = len(product.left) == len(product.right) == len(product.summed) == 1
+    # The second operand has no batch axes to keep in step with, so that the first may have any.
+    plain = not product.batch and bool(product.left and product.right and product.summed)
+    merged = len(product.right) > 1 or len(product.summed) > 1
+    fits = one_each or (plain and (not merged or array_of(product.second) is not None))
+    sizes = [_sizes(value, labels) for value, labels in _operands(product)]
+    same = all(_agree(sizes[0].get(label), sizes[1].get(label)) for label in product.summed)
+    return fits and same
+
+
+def _operands(product: _Product) -> tuple[tuple[ir.Value, str], tuple[ir.Value, str]]:
+    return (product.first, product.labels[0]), (product.second, product.labels[1])
+
+
+def _sizes(value: ir.Value, labels: str) -> dict[str, int]:
+    sizes = list(value.shape) if value.shape is not None else []
+    return {label: size for label, size in zip(labels, sizes, strict=True) if isinstance(size, int)}
+
+
+def _agree(one: int | None, other: int | None) -> bool:
+    # Einsum lets a size of 1 stand for another, MatMul does not; a size that is not known is taken to agree.
+    return one is None or other is None or one == other
+
+
+def _write(graph: ir.Graph, node: ir.Node, product: _Product, names: FreshNames) -> None:
+    _, _, result = product.labels
+    first = _first(node, product, names)
+    second = _second(graph, node, product, names)
+    made = product.batch + product.left + product.right
+    reshaped = len(product.right) > 1
+    if made == result and not reshaped:
+        put_instead(ir.Node("", "MatMul", [first, second]), node, names)
+        return
+    value = put_before(node, ir.Node("", "MatMul", [first, second]), names)
+    if reshaped:
+        sizes = _sizes(product.second, product.labels[1])
+        shape = [0] * len(product.left) + [sizes[label] for label in product.right]
+        reshape = _reshape(graph, value, shape, names)
+        if made == result:
+            put_instead(reshape, node, names)
+            return
+        value = put_before(node, reshape, names)
+    put_instead(_transpose(value, made, result), node, names)
+
+
+def _first(node: ir.Node, product: _Product, names: FreshNames) -> ir.Value:
+    value = product.first
+    wanted = product.batch + product.left + product.summed
+    if product.labels[0] != wanted:
+        value = put_before(node, _transpose(value, product.labels[0], wanted), names)
+    if len(product.summed) > 1 and isinstance(node.graph, ir.Graph):
+        shape = [0] * len(product.left) + [-1]
+        value = put_before(node, _reshape(node.graph, value, shape, names), names)
+    return value
+
+
+def _second(graph: ir.Graph, node: ir.Node, product: _Product, names: FreshNames) -> ir.Value:
+    value, labels = product.second, product.labels[1]
+    wanted = product.batch + product.summed + product.right
+    array = array_of(value)
+    merged = len(product.right) > 1 or len(product.summed) > 1
+    if labels == wanted and not merged:
+        return value
+    if array is None:
+        return put_before(node, _transpose(value, labels, wanted), names)
+    moved = np.transpose(array, _order(labels, wanted))
+    if merged:
+        sizes = _sizes(value, labels)
+        moved = moved.reshape(int(np.prod([sizes[label] for label in product.summed])), -1)
+    return add_constant(graph, np.ascontiguousarray(moved), value.name or "weight", names)
+
+
+def _order(labels: str, wanted: str) -> list[int]:
+    return [labels.index(label) for label in wanted]
+
+
+def _transpose(value: ir.Value, labels: str, wanted: str) -> ir.Node:
+    return ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", _order(labels, wanted))])
+
+
+def _reshape(graph: ir.Graph, value: ir.Value, shape: list[int], names: FreshNames) -> ir.Node:
+    sizes = add_constant(graph, np.array(shape, np.int64), "einsum.shape", names)
+    return ir.Node("", "Reshape", [value, sizes])

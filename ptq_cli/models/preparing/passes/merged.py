@@ -1,0 +1,292 @@
+"""Mul and Div by a constant into the MatMul before them, and into its bias where it has one.
+
+Requires: the MatMul's second operand and the bias are constants, the factor has one number for all columns or
+one for each, and nothing else reads what lies between. Ensures: the same without the factor, equal to
+rounding. Layer scale, and half a feed-forward's result, are written so; PyTorch exports a Linear of more than
+two axes as MatMul and Add.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import FreshNames, input_at, rank_of, sole_reader
+from ptq_cli.models.preparing.affine_layer import AffineLayer, affine_layer, per_channel
+from ptq_cli.models.preparing.rewriting import (
+    Floats,
+    RewritePass,
+    add_constant,
+    drop,
+    floats_of,
+    is_float32,
+    made_by,
+    operand_beside,
+    put_instead,
+    set_constant,
+    take_place,
+)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A MatMul by a constant, with the Add of its bias and the bias's place among that one's inputs."""
+
+    matmul: ir.Node
+    add: ir.Node | None = None
+    bias_index: int = 0
+
+    @property
+    def result(self) -> ir.Value:
+        return (self.add or self.matmul).outputs[0]
+
+
+def fold_matmul_factors(graph: ir.Graph, names: FreshNames) -> int:
+    """Fold each factor that can be, and return how many."""
+    return sum(_fold(node, names) for node in graph if node.op_type in ("Mul", "Div") and node.domain == "")
+
+
+MATMUL_FACTOR = RewritePass(
+    "matmul_factor", "Mul by a constant into the MatMul before it", fold_matmul_factors
+)
+
+
+def _fold(node: ir.Node, names: FreshNames) -> bool:
+    product, factor = _operands(node)
+    if product is None or factor is None:
+        return False
+    weight = floats_of(product.matmul.inputs[1])
+    bias = floats_of(product.add.inputs[product.bias_index]) if product.add is not None else None
+    columns = weight.shape[-1] if weight is not None else 0
+    if weight is None or factor.dtype != weight.dtype or factor.size not in (1, columns):
+        return False
+    # One number for each column lies on the last axis, and adds no axis to the result.
+    if (factor.size > 1 and factor.shape[-1] != columns) or factor.ndim > (rank_of(product.result) or 0):
+        return False
+    if not np.all(np.isfinite(factor)) or (node.op_type == "Div" and np.any(factor == 0)):
+        return False
+    scale = (1 / factor if node.op_type == "Div" else factor).reshape(-1)
+    name = product.matmul.name or "MatMul"
+    set_constant(product.matmul, 1, (weight * scale).astype(weight.dtype), f"{name}.weight", names)
+    if product.add is not None and bias is not None:
+        scaled = (bias * scale).astype(weight.dtype)
+        set_constant(product.add, product.bias_index, scaled, f"{name}.bias", names)
+    take_place(product.result, node.outputs[0], names)
+    drop(node)
+    return True
+
+
+def _operands(node: ir.Node) -> tuple[_Product | None, Floats | None]:
+    for index, source in enumerate(node.inputs):
+        if source is None or (index == 1 and node.op_type == "Div") or sole_reader(source) is not node:
+            continue
+        product = _product(source)
+        factor = floats_of(operand_beside(node, source))
+        if product is not None and factor is not None:
+            return product, factor
+    return None, None
+
+
+def _product(value: ir.Value) -> _Product | None:
+    matmul = made_by(value, "MatMul")
+    if matmul is not None:
+        return _Product(matmul) if _has_weight(matmul) else None
+    add = made_by(value, "Add")
+    if add is None:
+        return None
+    for index, other in enumerate(add.inputs):
+        source = operand_beside(add, other) if other is not None else None
+        matmul = made_by(source, "MatMul")
+        if source is None or matmul is None or not _has_weight(matmul) or sole_reader(source) is not add:
+            continue
+        bias, weight = floats_of(other), floats_of(matmul.inputs[1])
+        if bias is not None and weight is not None and bias.dtype == weight.dtype:
+            return _Product(matmul, add, index)
+    return None
+
+
+def _has_weight(matmul: ir.Node) -> bool:
+    weight = floats_of(matmul.inputs[1])
+    return weight is not None and weight.ndim >= 2 and floats_of(matmul.inputs[0]) is None
+
+
+# Add, Sub, Mul and Div of a constant into the Conv, ConvTranspose or Gemm before them.
+#
+# Requires: the constant has one number a channel, or one for all; the layer's weight and bias are
+# constants, and nothing else reads the layer. Ensures: one layer, equal to rounding. The bias that some
+# exporters write as an Add becomes the layer's own, as the integer kernels need it.
+#
+# onnxscript's rule takes a Conv that is followed by both, with one number each.
+
+
+def fold_shifts(graph: ir.Graph, names: FreshNames) -> int:
+    """Fold every Add and Sub of a constant that can be, and return how many."""
+    return _fold_all(graph, ("Add", "Sub"), names)
+
+
+def fold_factors(graph: ir.Graph, names: FreshNames) -> int:
+    """Fold every Mul and Div by a constant that can be, and return how many."""
+    return _fold_all(graph, ("Mul", "Div"), names)
+
+
+BIAS_ADD = RewritePass("bias_add", "Add of a constant into the layer before it", fold_shifts)
+FACTOR = RewritePass("factor", "Mul by a constant into the layer before it", fold_factors)
+
+
+def _fold_all(graph: ir.Graph, op_types: tuple[str, ...], names: FreshNames) -> int:
+    count = 0
+    for node in [item for item in graph if item.op_type in op_types and item.domain == ""]:
+        operand = _layer_and_constant(node)
+        if operand is None:
+            continue
+        layer, numbers = operand
+        _fold_affine_map(node, layer, numbers, names)
+        count += 1
+    return count
+
+
+def _layer_and_constant(node: ir.Node) -> tuple[AffineLayer, Floats] | None:
+    for index, source in enumerate(node.inputs):
+        # A constant that is divided, or that something is subtracted from, is another function.
+        if source is None or (index == 1 and node.op_type in ("Sub", "Div")):
+            continue
+        layer, other = affine_layer(source.producer()), operand_beside(node, source)
+        array = floats_of(other)
+        if layer is None or array is None or sole_reader(source) is not node:
+            continue
+        numbers = per_channel(array, layer)
+        if numbers is None or array.dtype != layer.weight.dtype or not np.all(np.isfinite(numbers)):
+            continue
+        if node.op_type == "Div" and np.any(numbers == 0):
+            continue
+        return layer, numbers
+    return None
+
+
+def _fold_affine_map(node: ir.Node, layer: AffineLayer, numbers: Floats, names: FreshNames) -> None:
+    if node.op_type in ("Add", "Sub"):
+        layer.write(None, layer.bias + numbers if node.op_type == "Add" else layer.bias - numbers, names)
+    else:
+        factor = numbers if node.op_type == "Mul" else 1 / numbers
+        layer.write(layer.scaled(factor), layer.bias * factor, names)
+    take_place(layer.node.outputs[0], node.outputs[0], names)
+    drop(node)
+
+
+# BatchNormalization into the Conv, ConvTranspose or Gemm before it.
+#
+# Requires: the layer's weight and bias and the four parameters are constants, statistics are fixed
+# (``training_mode`` 0), and nothing else reads the layer. Ensures: one layer with a bias, equal to
+# rounding.
+#
+# onnxscript has such a rule. It also folds a BatchNormalization that computes the statistics of the batch,
+# leaves one behind a shared weight, and breaks the graph where its bias's name is taken; hence this one.
+
+
+DEFAULT_EPSILON = 1e-5
+
+
+def fold_batch_norm(graph: ir.Graph, names: FreshNames) -> int:
+    """Fold every BatchNormalization that can be, and return how many."""
+    found = [node for node in graph if node.op_type == "BatchNormalization" and node.domain == ""]
+    return sum(_fold_batch_norm(node, names) for node in found)
+
+
+BATCH_NORM = RewritePass("batch_norm", "BatchNormalization into the layer before it", fold_batch_norm)
+
+
+def _fold_batch_norm(node: ir.Node, names: FreshNames) -> bool:
+    source = node.inputs[0]
+    layer = affine_layer(source.producer()) if source is not None else None
+    parameters = _parameters(node)
+    if source is None or layer is None or parameters is None or sole_reader(source) is not node:
+        return False
+    if any(array.size != layer.channels for array in parameters):
+        return False
+    scale, shift, mean, variance = parameters
+    epsilon = node.attributes.get_float("epsilon", DEFAULT_EPSILON)
+    factor = (scale / np.sqrt(variance + np.float32(epsilon))).astype(layer.weight.dtype)
+    layer.write(layer.scaled(factor), (layer.bias - mean) * factor + shift, names)
+    take_place(source, node.outputs[0], names)
+    drop(node)
+    return True
+
+
+def _parameters(node: ir.Node) -> list[Floats] | None:
+    """Return scale, bias, mean and variance, or None where they are not fixed."""
+    if node.attributes.get_int("training_mode", 0) or any(value.uses() for value in node.outputs[1:]):
+        return None
+    arrays = [floats_of(value) for value in node.inputs[1:5]]
+    known = [array for array in arrays if array is not None]
+    return known if len(known) == 4 else None
+
+
+# The slope and the offset of a HardSigmoid go into the layer before it, and a Clip to [0, 1] remains.
+#
+# Requires: float32; a Conv, ConvTranspose or Gemm with a constant weight, whose result only the HardSigmoid
+# reads. Ensures: equal to rounding. The Clip disappears into a quantized range, while a HardSigmoid has no
+# integer kernel, and kept each gate of squeeze-and-excitation in a MobileNetV3 in float.
+
+
+ALPHA, BETA = 0.2, 0.5
+"""HardSigmoid's own, where a node names none."""
+
+
+def fold_hard_sigmoids(graph: ir.Graph, names: FreshNames) -> int:
+    """Fold each HardSigmoid that can be into the layer before it, and return how many."""
+    count = 0
+    for node in [item for item in graph if item.op_type == "HardSigmoid" and item.domain == ""]:
+        source = node.inputs[0]
+        if source is None or sole_reader(source) is not node or not is_float32(source):
+            continue
+        layer = affine_layer(source.producer())
+        if layer is None:
+            continue
+        alpha = np.float32(node.attributes.get_float("alpha", ALPHA))
+        beta = np.float32(node.attributes.get_float("beta", BETA))
+        layer.write(layer.scaled(np.full(layer.channels, alpha)), layer.bias * alpha + beta, names)
+        bounds = [
+            add_constant(graph, np.asarray(bound, np.float32), f"{node.name}_{bound}", names)
+            for bound in (0, 1)
+        ]
+        put_instead(ir.Node("", "Clip", [source, *bounds]), node, names)
+        count += 1
+    return count
+
+
+HARD_SIGMOID = RewritePass(
+    "hard_sigmoid", "HardSigmoid into the layer before it and a Clip", fold_hard_sigmoids
+)
+
+
+# Gemm's ``alpha`` into its weight and ``beta`` into its bias.
+#
+# Requires: weight and bias are constants. Ensures: both factors are 1, as the integer kernels need them;
+# equal to rounding. onnxscript has no such rule.
+
+
+def fold_gemm_factors(graph: ir.Graph, names: FreshNames) -> int:
+    """Fold the factors of every Gemm that can be, and return how many."""
+    return sum(_fold_gemm(node, names) for node in graph if node.op_type == "Gemm" and node.domain == "")
+
+
+GEMM_FACTORS = RewritePass(
+    "gemm_factors", "alpha and beta of Gemm into its weight and bias", fold_gemm_factors
+)
+
+
+def _fold_gemm(node: ir.Node, names: FreshNames) -> bool:
+    alpha, beta = node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0)
+    third = input_at(node, 2)
+    weight, bias = floats_of(input_at(node, 1)), floats_of(third)
+    if (alpha == 1.0 and beta == 1.0) or weight is None or (third is not None and bias is None):
+        return False
+    dtype = weight.dtype
+    name = f"{node.name or 'Gemm'}"
+    if alpha != 1.0:
+        set_constant(node, 1, (weight * np.float32(alpha)).astype(dtype), f"{name}.weight", names)
+    if beta != 1.0 and bias is not None:
+        set_constant(node, 2, (bias * np.float32(beta)).astype(dtype), f"{name}.bias", names)
+    for attribute in ("alpha", "beta"):
+        node.attributes.pop(attribute, None)
+    return True

@@ -1,0 +1,38 @@
+"""The passes, in the order in which they run."""
+
+from ptq_cli.models.preparing.passes.einsum import EINSUM
+from ptq_cli.models.preparing.passes.known import CASTS, KNOWN_BRANCH, NAMED_AXES
+from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
+from ptq_cli.models.preparing.passes.merged import (
+    BATCH_NORM,
+    BIAS_ADD,
+    FACTOR,
+    GEMM_FACTORS,
+    HARD_SIGMOID,
+    MATMUL_FACTOR,
+)
+from ptq_cli.models.preparing.passes.recognized import (
+    GELU,
+    HARD_SWISH,
+    MATMUL_LEFT,
+    MEAN_POOL,
+    RECIPROCAL,
+    SILU,
+)
+from ptq_cli.models.preparing.rewriting import RewritePass
+
+FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
+FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
+PRODUCTS = (EINSUM, MATMUL_LEFT)
+REST: tuple[RewritePass, ...] = (
+    CASTS,
+    NAMED_AXES,
+    *PRODUCTS,
+    MEAN_POOL,
+    *FOLDING,
+    *FUSING,
+    HARD_SIGMOID,
+    RECIPROCAL,
+)
+PASSES = (KNOWN_BRANCH, *REST)
+"""A branch that is taken is simplified before the rest of them runs."""

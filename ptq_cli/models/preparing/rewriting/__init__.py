@@ -1,4 +1,0 @@
-"""What the passes are made of: patterns, formulas, edits, and what a pass is.
-
-What may enter: what several passes share.
-"""

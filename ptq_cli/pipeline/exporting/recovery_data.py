@@ -1,0 +1,495 @@
+"""The samples that accuracy is recovered from: some to learn from, the others to decide by."""
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut
+from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
+from ptq_cli.core.progress import ProgressCallback, RunProgress
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
+from ptq_cli.pipeline.exporting.range_candidates import PERCENTILES, Candidate, range_candidates
+from ptq_cli.pipeline.placing.placement import Placement
+from ptq_cli.pipeline.resolve import Resolved, no_data, open_data
+from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
+from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.recovery.moments_file import Moments, load_moments
+from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
+from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.runtime.machine import Machine
+
+MOST_SAMPLES = 512
+"""More cost time, and gave 0.1 dB; see docs/recovery.md."""
+SET_ASIDE = 8
+"""Every eighth sample decides."""
+FEW = 4
+"""Samples of a piece that cannot be divided by taking rows."""
+PIECE = 32
+"""Samples that run together. A constant, so that the result does not depend on the batch size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryData:
+    """Calibration data that a recovery may use.
+
+    Attributes:
+        dataset: whose arrays have the names of the model's inputs.
+        inputs: of the model.
+        allow_nonfinite: NaN and Inf in the data are not refused.
+        batch_size: samples that run together where the sums do not depend on it.
+        known_costs: what ranges have cost the outputs of the same float model on these data.
+    """
+
+    dataset: Dataset
+    inputs: tuple[TensorSpec, ...]
+    allow_nonfinite: bool
+    batch_size: int
+    known_costs: KnownCosts = field(default_factory=dict)
+
+
+def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
+    """Return the moments of a run, if a rung that is asked for needs them and they are there.
+
+    Raises:
+        MomentsFileError: they are damaged.
+    """
+    rungs = exporting_rungs(resolved.recipe.recovery)
+    # With other ranges what layers read are other integers.
+    wanted = WEIGHED in rungs and RANGES not in rungs
+    return load_moments(run.moments) if wanted and run.moments.is_file() else None
+
+
+def open_recovery_data(
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, moments: Moments | None
+) -> RecoveryData | None:
+    """Open the data of an earlier calibration again; None if no rung of recovery needs them.
+
+    Args:
+        resolved: the recipe.
+        calibration: the earlier one.
+        graph: of the float model.
+        moments: of the run, if there are any: with them one of the rungs needs no data.
+
+    Raises:
+        EmptyDataError: the recipe names none.
+        StaleCalibrationError: it is not what was calibrated on.
+        RecoveryError: there are too few samples.
+        PtqError: it cannot be opened, or does not fit the model.
+    """
+    recipe = resolved.recipe
+    rungs = exporting_rungs(recipe.recovery)
+    if not rungs or (moments is not None and rungs == (WEIGHED,)):
+        return None
+    inputs = input_specs(graph)
+    return recovery_data(resolved, calibrated_data(resolved, calibration, inputs, "--recover"), inputs)
+
+
+def calibrated_data(
+    resolved: Resolved, calibration: Calibration, inputs: tuple[TensorSpec, ...], option: str
+) -> Dataset:
+    """Open the data of an earlier calibration again.
+
+    Args:
+        resolved: the recipe.
+        calibration: the earlier one.
+        inputs: of the model.
+        option: that needs them.
+
+    Raises:
+        EmptyDataError: the recipe names none.
+        StaleCalibrationError: it is not what was calibrated on.
+        PtqError: it cannot be opened.
+    """
+    recipe = resolved.recipe
+    dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
+    if dataset.digest() != calibration.provenance.data:
+        raise StaleCalibrationError(
+            f"'{dataset.source}' has changed since it was calibrated, and {option} reads it again",
+            hint=f"run ptq calibrate again, or leave out {option}",
+        )
+    return calibrated_part(dataset, recipe.calibration, inputs)
+
+
+def recovery_data(
+    resolved: Resolved, dataset: Dataset | None, inputs: tuple[TensorSpec, ...]
+) -> RecoveryData | None:
+    """Return the data of a calibration for recovery; None if no rung of recovery is asked for.
+
+    Raises:
+        EmptyDataError: a rung is asked for, and there are no data.
+        RecoveryError: there are too few samples, as far as that is known before they are read.
+        PtqError: the data do not fit the model.
+    """
+    if not exporting_rungs(resolved.recipe.recovery):
+        return None
+    if dataset is None:
+        raise no_data("calibration", "--data")
+    bound = bind_inputs(dataset, inputs)
+    fixed = fixed_batch_size(inputs)
+    if bound.count is not None and bound.count < 2 * (fixed or 1):
+        raise _too_few(bound.count // (fixed or 1), fixed)
+    return RecoveryData(
+        dataset=bound,
+        inputs=inputs,
+        allow_nonfinite=resolved.recipe.calibration.allow_nonfinite,
+        batch_size=fixed or resolved.recipe.calibration.batch_size,
+    )
+
+
+def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
+    """Return the samples in pieces, and how many there are to learn from and to decide by.
+
+    Every eighth sample is set aside, whichever the batch size; of a model with a fixed batch size every
+    eighth batch. Of fewer than eight the last is.
+
+    Raises:
+        RecoveryError: nothing is left to learn from.
+        NonFiniteDataError: a sample holds NaN or Inf.
+    """
+    fixed = fixed_batch_size(data.inputs)
+    pieces = list(_fixed(data, fixed) if fixed else _free(data))
+    if sum(_size(piece) for piece, _ in pieces) and not any(decides for _, decides in pieces):
+        pieces = _last_aside(pieces, fixed)
+    fit = [piece for piece, decides in pieces if not decides]
+    decide = [piece for piece, decides in pieces if decides]
+    if not fit or not decide:
+        raise _too_few(len(pieces) if fixed else sum(map(_size, (*fit, *decide))), fixed)
+    return RecoverySamples(fit=fit, decide=decide), sum(map(_size, fit)), sum(map(_size, decide))
+
+
+def _too_few(found: int, fixed: int | None) -> RecoveryError:
+    unit = f"batches of {fixed}" if fixed and fixed > 1 else "samples"
+    return RecoveryError(
+        f"--recover needs at least 2 {unit} of calibration data, found {found}",
+        hint="pass more data with --data or --samples, or leave out --recover",
+    )
+
+
+Piece = Mapping[str, Array]
+Pieces = Iterator[tuple[Piece, bool]]
+
+
+def _fixed(data: RecoveryData, size: int) -> Pieces:
+    for number, (batch, _) in enumerate(_batches(data, size)):
+        yield dict(batch.inputs), _decides(number)
+
+
+def _decides(number: int) -> bool:
+    return number % SET_ASIDE == SET_ASIDE - 1
+
+
+def _free(data: RecoveryData) -> Pieces:
+    apart = 0
+    for batch, first in _batches(data, PIECE):
+        if batch.axes:  # Samples lie along other axes, or share an array: whole pieces are set aside.
+            for start in range(0, batch.size, FEW):
+                yield dict(cut(batch, start, min(start + FEW, batch.size)).inputs), _decides(apart)
+                apart += 1
+            continue
+        piece = batch.inputs
+        aside = (first + np.arange(_size(piece))) % SET_ASIDE == SET_ASIDE - 1
+        for chosen, decides in ((~aside, False), (aside, True)):
+            if chosen.any():
+                yield {name: array[chosen] for name, array in piece.items()}, decides
+
+
+def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Batch, int]]:
+    """Yield each batch, copied since a source may reuse arrays, and the number of its first sample."""
+    first = 0
+    batches = data.dataset.batches(size)
+    with closing(batches if data.allow_nonfinite else checked(batches)) as given:
+        for batch in given:
+            yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()}), first
+            first += batch.size
+            if first >= MOST_SAMPLES:
+                return
+
+
+def _last_aside(pieces: list[tuple[Piece, bool]], fixed: int | None) -> list[tuple[Piece, bool]]:
+    *others, (last, _) = pieces
+    divides = not fixed and all(array.ndim and len(array) == _size(last) for array in last.values())
+    if not divides or _size(last) < 2:
+        return [*others, (last, True)]
+    rest = {name: array[:-1] for name, array in last.items()}
+    return [*others, (rest, False), ({name: array[-1:] for name, array in last.items()}, True)]
+
+
+def _size(piece: Piece) -> int:
+    return max((len(array) for array in piece.values() if array.ndim), default=1)
+
+
+# The rung ``ranges``: the method of each tensor is the one that costs its readers least.
+
+
+STAGE = "ranges"
+MEASURED_ON, TOGETHER = 16, 4
+"""Samples that the candidates are measured on that seem best, and how many run together."""
+MOST_TENSORS = 64
+"""Of more, those are measured whose candidates differ most, on as many samples as run together."""
+MOST_WORK = 2e12
+"""Multiply-accumulates that candidates may take; a larger model has fewer samples, and then fewer tensors."""
+GAIN = 0.9
+"""A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
+FOR_ALL = (
+    AmaxSettings(method="max"),
+    *(AmaxSettings(method="percentile", percentile=share) for share in PERCENTILES),
+)
+"""Methods that are also tried for all tensors together."""
+
+Build = Callable[[Placement], tuple[ir.Model, Plan]]
+"""Makes the quantized graph of a placement, and its plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangesByEffect:
+    """What the rung did.
+
+    Attributes:
+        kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
+        before, after: SQNR of the outputs on these, in dB.
+        samples, decided_by: how many samples were measured on, and set aside.
+        tensors: how many had a choice.
+        methods: what was chosen, by tensor, where it is not the recipe's method.
+    """
+
+    kept: bool
+    before: float
+    after: float
+    samples: int
+    decided_by: int
+    tensors: int
+    methods: Mapping[str, str] = field(default_factory=dict)
+
+    def metadata(self) -> str:
+        """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""
+        sqnr = [round(value, 3) if math.isfinite(value) else None for value in (self.before, self.after)]
+        return json.dumps(
+            {
+                "kept": self.kept,
+                "sqnr_db": sqnr,
+                "samples": self.samples,
+                "decided_by": self.decided_by,
+                "methods": dict(self.methods),
+            }
+        )
+
+
+def choose_ranges(
+    build: Build,
+    float_model: StoredModel,
+    placement: Placement,
+    calibration: Calibration,
+    data: RecoveryData,
+    cuts: Collection[str],
+    machine: Machine,
+    progress: ProgressCallback,
+) -> tuple[Placement, RangesByEffect]:
+    """Return the placement with the best method of each tensor, and what was done.
+
+    Args:
+        build: makes the quantized graph of a placement.
+        float_model: that it is made from.
+        placement: with the methods of the recipe.
+        calibration: has the statistics that each method decides from.
+        data: the calibration data.
+        cuts: tensors at which the float model is cut, whatever is quantized of it.
+        machine: what of it may be used.
+        progress: is called after each run.
+
+    Raises:
+        RecoveryError: there are too few samples.
+        RuntimeFailedError: ONNX Runtime failed.
+        PtqError: the data cannot be read.
+    """
+    samples, _, decided_by = recovery_samples(data)
+    model, plan = build(placement)
+    twins = TwinGraphs(float_model.load(), model)
+    tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
+    grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
+    measured, most = affordable(grids, _sample_work(twins.float_model, samples.fit[0]))
+    measured_on = few(samples.fit, most)
+    progress(RunProgress(STAGE, 0, None))
+    costs = range_costs(
+        twins,
+        plan,
+        measured,
+        measured_on,
+        cuts=cuts,
+        known=data.known_costs,
+        threads=machine.threads,
+        done=lambda done, total: progress(RunProgress(STAGE, done, total)),
+    )
+
+    def sqnr(quantized: ir.Model) -> float:
+        return model_sqnr(float_model, serialize(quantized), samples.decide, threads=machine.threads)
+
+    before = sqnr(model)
+    changed, methods, after = _best(placement, _assignments(tried, costs), lambda made: sqnr(build(made)[0]))
+    kept = after > before
+    result = RangesByEffect(
+        kept=kept,
+        before=before,
+        after=after if methods else before,
+        samples=sum(_size_of_ranges(piece) for piece in measured_on),
+        decided_by=decided_by,
+        tensors=len(costs),
+        methods={source: written_method(item) for source, item in methods.items()},
+    )
+    return (changed if kept else placement), result
+
+
+def _best(
+    placement: Placement,
+    assignments: Iterator[dict[str, AmaxSettings]],
+    sqnr: Callable[[Placement], float],
+) -> tuple[Placement, dict[str, AmaxSettings], float]:
+    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
+    best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
+    for methods in assignments:
+        changed = _with_methods(placement, methods)
+        found = sqnr(changed)
+        if found > best[2]:
+            best = changed, methods, found
+    return best
+
+
+def most_unlike(
+    grids: Mapping[str, Sequence[QuantParameters]], most: int
+) -> dict[str, Sequence[QuantParameters]]:
+    """Return the tensors with a choice, at most so many: those whose candidates have the most unlike scales.
+
+    Example:
+        >>> from ptq_cli.core.formats import BY_NAME
+        >>> grid = lambda scale: QuantParameters(scale, 0, BY_NAME["uint8"])
+        >>> found = {"a": [grid(1.0)], "b": [grid(1.0), grid(2.0)], "c": [grid(1.0), grid(9.0)]}
+        >>> list(most_unlike(found, 5)), list(most_unlike(found, 1))
+        (['b', 'c'], ['c'])
+    """
+    ratios = {
+        source: max(scales) / min(scales)
+        for source, found in grids.items()
+        if len(scales := [float(grid.scale) for grid in found]) > 1
+    }
+    chosen = set(sorted(ratios, key=lambda source: (-ratios[source], source))[:most])
+    return {source: found for source, found in grids.items() if source in chosen}
+
+
+def affordable(
+    grids: Mapping[str, Sequence[QuantParameters]], work: float
+) -> tuple[dict[str, Sequence[QuantParameters]], int]:
+    """Return the tensors that are measured, and on how many samples.
+
+    Args:
+        grids: candidates of each tensor.
+        work: multiply-accumulates of the model for one sample; half of them run again for each candidate.
+
+    Example:
+        >>> from ptq_cli.core.formats import BY_NAME
+        >>> both = [QuantParameters(scale, 0, BY_NAME["uint8"]) for scale in (1.0, 2.0)]
+        >>> grids = dict.fromkeys(map(str, range(40)), both)
+        >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]
+        >>> [(len(found), samples) for found, samples in chosen]
+        [(40, 16), (40, 4), (20, 1)]
+    """
+    choices = sum(len(found) > 1 for found in grids.values())
+    measured = most_unlike(grids, MOST_TENSORS)
+    candidates = sum(map(len, measured.values()))
+    for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
+        if candidates * samples * work / 2 <= MOST_WORK:
+            return measured, samples
+    share = MOST_WORK / (candidates * work / 2)
+    return most_unlike(grids, int(share * len(measured))), 1
+
+
+def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
+    """Return the multiply-accumulates of a model for one of a piece's samples, as far as they are known."""
+    found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
+    return found.total / _size_of_ranges(piece)
+
+
+def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
+    """Return the first samples, in pieces of which all tensors between layers fit into memory.
+
+    Args:
+        pieces: the samples.
+        most: how many to return, about.
+
+    Edge case:
+        A piece that cannot be divided is taken as it is.
+
+    Example:
+        >>> import numpy as np
+        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}])]
+        [4, 4, 4, 4]
+        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}], 1)]
+        [1]
+    """
+    found: list[dict[str, Array]] = []
+    for piece in pieces:
+        size = _size_of_ranges(piece)
+        together = min(TOGETHER, most)
+        divides = size > together and all(array.ndim and len(array) == size for array in piece.values())
+        for start in range(0, size, together) if divides else (0,):
+            part = slice(start, start + together)
+            found.append({name: array[part] if divides else array for name, array in piece.items()})
+            if sum(map(_size_of_ranges, found)) >= most:
+                return found
+    return found
+
+
+def _assignments(
+    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs]
+) -> Iterator[dict[str, AmaxSettings]]:
+    """Yield which tensors could have another method: the best of each, and one method for all."""
+    by_effect = {
+        source: tried[source][best][0]
+        for source, cost in costs.items()
+        if (best := int(cost.argmin())) and cost[best] < GAIN * cost[0]
+    }
+    if by_effect:
+        yield by_effect
+    for wanted in FOR_ALL:
+        found = {
+            source: item
+            for source, candidates in tried.items()
+            for index, (item, _) in enumerate(candidates)
+            if index and (item.method, item.percentile) == (wanted.method, wanted.percentile)
+        }
+        if found:
+            yield found
+
+
+def written_method(settings: AmaxSettings) -> str:
+    """Return a method in a word or two.
+
+    Example:
+        >>> written_method(AmaxSettings(method="percentile", percentile=99.9)), written_method(
+        ...     AmaxSettings(method="max")
+        ... )
+        ('percentile 99.9', 'max')
+    """
+    return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method
+
+
+def _with_methods(placement: Placement, chosen: Mapping[str, AmaxSettings]) -> Placement:
+    settings = placement.settings
+    return replace(placement, settings=replace(settings, activations={**settings.activations, **chosen}))
+
+
+def _size_of_ranges(piece: Mapping[str, Array]) -> int:
+    return max((len(array) for array in piece.values() if array.ndim), default=1)

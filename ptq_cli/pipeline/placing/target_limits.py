@@ -1,0 +1,343 @@
+"""What a recipe may ask of a target: its table says which integers it has."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ptq_cli.amax.overrides import Meant, described, means
+from ptq_cli.core.errors import TargetOverrideError
+from ptq_cli.core.formats import FLOATS
+from ptq_cli.models.graph_reading import rank_of
+from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
+from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
+from ptq_cli.recipe.quantizer_settings import (
+    ActivationFamily,
+    CenterWeights,
+    DorefaWeights,
+    ScaledActivations,
+    ScaledWeights,
+    WeightFamily,
+    describe_weights,
+)
+from ptq_cli.recipe.recovery_rungs import FLOAT
+from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, WeightSettings
+
+BYTE, HALF_BYTE = 8, 4
+CODED = ("dorefa", "centers")
+"""Quantizers whose bits are not those of an integer that a kernel multiplies."""
+
+
+def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
+    """Return ``[weights]`` with the target's bits where the recipe names none.
+
+    Example:
+        >>> within_bits(WeightSettings(), WeightRule(bits=7)).bits
+        7
+        >>> within_bits(WeightSettings(bits=4), WeightRule(bits=7)).bits
+        4
+    """
+    if settings.bits is not None or rule.bits == BYTE or settings.quantizer in CODED:
+        return settings
+    return replace(settings, bits=rule.bits)
+
+
+def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_type: str) -> None:
+    """Raise if a target has no kernel for the integers that are asked of a weight.
+
+    Raises:
+        TargetOverrideError: it has none.
+    """
+    rule = target.weight_rule(op_type)
+    if isinstance(family, CenterWeights):
+        return
+    # DoReFa's levels are odd integers up to 2^bits - 1, a bit more than their number says.
+    most = rule.bits - isinstance(family, DorefaWeights)
+    if family.bits > most:
+        raise TargetOverrideError(
+            f"target '{target.name}' supports weights of up to {rule.bits} bits, and '{site.node}' asks for "
+            f"{describe_weights(family)}",
+            hint=f"ask for {most} bits or fewer, or choose another target",
+        )
+    if isinstance(family, ScaledWeights):
+        _require_format(family, site, target, rule)
+        _require_blocks(family, site, target, rule)
+        _require_scales(family, site, target)
+
+
+def _require_format(family: ScaledWeights, site: WeightSite, target: Target, rule: WeightRule) -> None:
+    if family.dtype is not None and family.dtype not in rule.formats:
+        has = ", ".join((rule.format, *rule.formats))
+        raise TargetOverrideError(
+            f"target '{target.name}' has weights of {has}, and '{site.node}' asks for {family.dtype}",
+            hint="choose another target (tensorrt has float types), or leave dtype out",
+        )
+
+
+def _require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule: WeightRule) -> None:
+    if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
+        raise TargetOverrideError(
+            f"target '{target.name}' supports blocks for weights up to {HALF_BYTE} bits, and '{site.node}' "
+            f"asks for {describe_weights(family)}",
+            hint=f"ask for {HALF_BYTE} bits or fewer, or leave block_size out",
+        )
+    if family.block_size is not None and not rule.blocks:
+        raise TargetOverrideError(
+            f"target '{target.name}' has no weights in blocks, but '{site.node}' asks for blocks of "
+            f"{family.block_size}",
+            hint="leave block_size out, or choose another target",
+        )
+
+
+def _require_scales(family: ScaledWeights, site: WeightSite, target: Target) -> None:
+    if not family.symmetric:
+        raise TargetOverrideError(
+            f"target '{target.name}' has symmetric weights, and '{site.node}' asks for "
+            f"{describe_weights(family)}",
+            hint="keep its activations in float with --activation-mode float, or leave symmetric out",
+        )
+    is_other = family.axis is not None and family.axis != site.axis
+    if is_other and family.block_size is None:
+        has = "one scale for the whole weight" if site.axis is None else f"scales along axis {site.axis}"
+        raise TargetOverrideError(
+            f"target '{target.name}' reads the weight of '{site.node}' with {has}, and axis {family.axis} is "
+            "asked for",
+            hint="leave axis out, or set block_size too: then it is the axis that the blocks divide",
+        )
+
+
+def require_alike(
+    plan: Plan,
+    weights: Mapping[WeightSite, WeightFamily],
+    activations: Mapping[str, ActivationFamily],
+    model: ir.Model,
+) -> None:
+    """Raise if a layer would multiply a float format by another one: no kernel has factors of two types.
+
+    Raises:
+        TargetOverrideError: it would.
+    """
+    nodes = {node.name: node for node in model.graph.all_nodes()}
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    for site in plan.weights:
+        node = nodes[site.node]
+        names = [value.name or "" for value in node.inputs if value is not None]
+        sources = [plan.activations[name] for name in names if name in plan.activations]
+        if site.node not in integer or not sources:
+            continue
+        one, other = _dtype(weights[site]), _dtype(activations[sources[0].source])
+        if one != other and {one, other} & FLOATS.keys():
+            raise TargetOverrideError(
+                f"'{site.node}' would multiply weights of {one or 'integers'} by activations of "
+                f"{other or 'integers'}, which no kernel does",
+                hint="give 'weights.dtype' and 'activations.dtype' the same float type",
+            )
+
+
+def _dtype(family: WeightFamily | ActivationFamily) -> str:
+    dtype = family.dtype if isinstance(family, ScaledWeights | ScaledActivations) else None
+    return dtype if dtype in FLOATS else ""
+
+
+def require_activation(family: ActivationFamily, site: ActivationSite, target: Target) -> None:
+    """Raise if a target does not have the integers or the zero point that are asked of an activation.
+
+    Raises:
+        TargetOverrideError: it does not.
+
+    Example:
+        >>> from ptq_cli.plan.target.target_file import load_target
+        >>> tensorrt = load_target("tensorrt")
+        >>> site = ActivationSite("x", "x", tensorrt.activation_format, symmetric=True)
+        >>> require_activation(ScaledActivations("int8"), site, tensorrt)
+    """
+    if not isinstance(family, ScaledActivations):
+        return
+    rule = target.activation
+    if family.bits is not None and family.bits < BYTE and not rule.clipped:
+        raise TargetOverrideError(
+            f"target '{target.name}' has activations of {site.format.bits} bits, and '{site.tensor}' asks "
+            f"for {family.bits}",
+            hint="leave the bits of activations out, or choose another target (ort-cpu)",
+        )
+    allowed = list(dict.fromkeys((site.format.name, rule.format, *rule.formats, *rule.simulated)))
+    if family.dtype is not None and family.dtype not in allowed:
+        raise TargetOverrideError(
+            f"target '{target.name}' has activations of {', '.join(allowed)}, and '{site.tensor}' asks for "
+            f"{family.dtype}",
+            hint=f"ask for {' or '.join(allowed)}, or choose another target",
+        )
+    if family.symmetric is False and rule.symmetric:
+        raise TargetOverrideError(
+            f"target '{target.name}' requires zero points of 0, but '{site.tensor}' asks for others "
+            "(symmetric = false)",
+            hint="leave symmetric out, or choose another target",
+        )
+
+
+# Weights in blocks beside activations in float: which kernel reads them, and which layers have none.
+
+
+MATRIX = 2
+
+
+def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) -> BlockRule | None:
+    """Return the rule of the kernel that reads a weight; None if it has no blocks, or none reads them.
+
+    Args:
+        family: of the weight.
+        target: whose rules hold.
+        op_type: of the layer.
+        mode: what is done with the layer's activations.
+
+    Example:
+        >>> from ptq_cli.plan.target.target_file import load_target
+        >>> rule = block_rule(ScaledWeights(bits=4, block_size=32), load_target("ort-cpu"), "MatMul", "float")
+        >>> rule.kernel if rule else ""
+        'MatMulNBits'
+    """
+    if mode != FLOAT or not isinstance(family, ScaledWeights) or family.block_size is None:
+        return None
+    rule = target.op.get(op_type)
+    return rule.blocks if rule is not None else None
+
+
+def unread_blocks(
+    family: WeightFamily, target: Target, op_type: str, mode: str, weight: ir.Value | None
+) -> str:
+    """Return why no kernel reads a weight in blocks, where a target has one for others; or an empty string.
+
+    Args:
+        family: of the weight.
+        target: whose rules hold.
+        op_type: of the layer.
+        mode: what is done with the layer's activations.
+        weight: the constant.
+    """
+    is_in_blocks = isinstance(family, ScaledWeights) and family.block_size is not None
+    if mode != FLOAT or not is_in_blocks or not has_block_kernels(target):
+        return ""
+    rule = target.op.get(op_type)
+    if rule is not None and rule.kind == "stored":
+        return ""
+    if block_rule(family, target, op_type, mode) is None:
+        return (
+            f"no kernel of target {target.name} reads weights of {op_type} in blocks, so they would only "
+            "make the file smaller, and --include asks for that"
+        )
+    rank = rank_of(weight) if weight is not None else None
+    if rank not in (None, MATRIX):
+        return f"its weight has {rank} axes, and kernels for blocks read matrices"
+    return ""
+
+
+def shorter_block(
+    family: WeightFamily, site: WeightSite, target: Target, op_type: str, mode: str, shape: tuple[int, ...]
+) -> str:
+    """Return why a runtime cannot read blocks that do not divide the inputs, which ONNX Runtime can.
+
+    Args:
+        family: of the weight.
+        site: of the weight, as the target plans it.
+        target: whose rules hold.
+        op_type: of the layer.
+        mode: what is done with the layer's activations.
+        shape: of the weight.
+    """
+    rule = block_rule(family, target, op_type, mode)
+    size = family.block_size if isinstance(family, ScaledWeights) else None
+    if rule is None or size is None or target.runtime == ONNXRUNTIME or site.axis is None:
+        return ""
+    inputs = shape[1 - site.axis]
+    return f"it has {inputs} inputs, which blocks of {size} do not divide" if inputs % size else ""
+
+
+def has_block_kernels(target: Target) -> bool:
+    """Return whether a target has a kernel for weights in blocks."""
+    return any(rule.blocks is not None for rule in target.op.values())
+
+
+def require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule: BlockRule) -> None:
+    """Raise if a runtime's kernel for blocks does not read those that are asked of a weight.
+
+    Args:
+        family: what is asked.
+        site: of the weight, as the target plans it.
+        target: whose rule it is.
+        rule: of the operator's blocks.
+
+    Raises:
+        TargetOverrideError: it does not.
+    """
+    where = f"{rule.kernel} of target '{target.name}'"
+    if family.block_size not in rule.sizes:
+        sizes = ", ".join(map(str, rule.sizes))
+        raise TargetOverrideError(
+            f"{where} reads blocks of {sizes}, and '{site.node}' asks for {family.block_size}: its weight "
+            "would be restored to floats at each run",
+            hint=f"set block_size = {rule.sizes[1]}, the usual choice",
+        )
+    if family.bits not in rule.bits and site.block_axis is None:
+        bits = ", ".join(map(str, rule.bits))
+        raise TargetOverrideError(
+            f"{where} reads weights of {bits} bits, and '{site.node}' asks for {family.bits}",
+            hint=f"ask for one of these, or leave the layer in float with --exclude '{site.node}'",
+        )
+
+
+# What the overrides of a recipe say of layers: which stay in float, and the modes of the others.
+
+
+def excluded_layers(
+    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings], target: Target
+) -> dict[str, str]:
+    """Return the layers that the last override which decides keeps in float.
+
+    Where some are asked for, an operator with a kernel that pays stays float unless it is asked for. What
+    only follows, such as a pooling between two of them, follows.
+    """
+    asks = any(item.quantize for item in overrides)
+    decided, found = dict(decided_layers(layers, overrides)), {}
+    for name, meant in layers.items():
+        last = decided.get(name)
+        (op_type,) = meant.ops
+        rule = target.op.get(op_type)
+        if last is not None and not last.quantize:
+            found[name] = f"kept in float: {described(last)}"
+        elif last is None and asks and rule is not None and rule.kind in ("compute", "stored"):
+            found[name] = "kept in float: it is not one of the layers to include"
+    return found
+
+
+def layer_activations(
+    layers: Mapping[str, Meant], general: ActivationSettings, overrides: Sequence[OverrideSettings]
+) -> dict[str, ActivationSettings]:
+    """Return the settings of the activations that each layer reads: the general ones with its overrides."""
+    found = {}
+    for name, meant in layers.items():
+        settings = general
+        for item in overrides:
+            own = item.activations
+            if own is not None and means(item, meant):
+                mode, granularity = own.mode or settings.mode, own.granularity or settings.granularity
+                settings = replace(settings, mode=mode, granularity=granularity)
+        found[name] = settings
+    return found
+
+
+def with_own_mode(layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]) -> Iterator[str]:
+    """Yield the layers for which an override decides what is done with their activations."""
+    deciding = [item for item in overrides if item.activations is not None and item.activations.mode]
+    for name, meant in layers.items():
+        if any(means(item, meant) for item in deciding):
+            yield name
+
+
+def decided_layers(
+    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]
+) -> Iterator[tuple[str, OverrideSettings]]:
+    """Yield the layers that an override selects or keeps in float, with the last that does."""
+    deciding = [item for item in overrides if item.quantize is not None]
+    for name, meant in layers.items():
+        if last := next((item for item in reversed(deciding) if means(item, meant)), None):
+            yield name, last

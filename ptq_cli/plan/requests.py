@@ -1,0 +1,329 @@
+"""A request travels up the graph: from an operator that gets faster to the tensors it needs quantized."""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from ptq_cli.models.files.mapped_constants import is_turned
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
+from ptq_cli.plan.graph_questions import (
+    Reasons,
+    Rules,
+    attribute_refusal,
+    clamp_behind,
+    clamp_refusal,
+    float_refusal,
+    input_fused_behind,
+    is_constant,
+    moved_from,
+    moved_inputs,
+    moved_outputs,
+    moved_to,
+    output_refusal,
+    table_refusal,
+)
+from ptq_cli.plan.sites import LayerPlan, WeightSite
+from ptq_cli.plan.target.rules import OpRule
+from ptq_cli.plan.ties import Ties
+
+MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
+
+
+class Requests:
+    """The requests so far, and what follows from them.
+
+    Attributes:
+        asked: the tensors to quantize.
+        integer: names of the layers that are computed in integers.
+        dynamic: names of those that are, with ranges of their activations that they find at each run.
+        bias_adds: names of the Adds that are the bias of a MatMul.
+        reasons: by a layer's name, why it is float, or what happens to it instead of computing.
+        ties: which tensors share parameters.
+    """
+
+    def __init__(self, rules: Rules, refused: Reasons) -> None:
+        self.rules = rules
+        self.asked: set[str] = set()
+        self.integer: set[str] = set()
+        self.dynamic: set[str] = set()
+        self.bias_adds: set[str] = set()
+        self.reasons: dict[str, str] = {}
+        self.ties = Ties()
+        self._refused = refused
+        self._refusals: dict[ir.Value, str] = {}
+        self._waiting: list[ir.Value] = []
+
+    def ask(self, value: ir.Value) -> None:
+        """Request a quantized tensor, and everything that follows from it.
+
+        A chain of operators may be as long as the graph, so follow-up requests wait in a list instead of
+        being recursive calls.
+        """
+        self._waiting.append(value)
+        while self._waiting:
+            self._ask_next(self._waiting.pop())
+
+    def mark(self, node: ir.Node, reason: str = "") -> None:
+        """Note that a layer is computed in integers."""
+        self.integer.add(node.name or "")
+        self.reasons[node.name or ""] = reason
+
+    def mark_dynamic(self, node: ir.Node, reason: str) -> None:
+        """Note that a layer is computed in integers that it makes of floats, and makes floats of."""
+        self.dynamic.add(node.name or "")
+        self.reasons[node.name or ""] = reason
+
+    def refusal(self, value: ir.Value) -> str:
+        """Return why a tensor must not be quantized, or an empty string."""
+        if (value.name or "") in self._refused:
+            return self._refused[value.name or ""]
+        if value not in self._refusals:
+            self._refusals[value] = self._find_refusal(value)
+        return self._refusals[value]
+
+    def _find_refusal(self, value: ir.Value) -> str:
+        if reason := dequantized_refusal(value):
+            return reason
+        if carries_mask(value):
+            return MASKED
+        producer = value.producer()
+        rule = self.rules.of(producer)
+        # Between quantized tensors the runtime would compute it in integers, whatever this plan says.
+        if producer is not None and rule is not None and rule.kind == "join":
+            reason = attribute_refusal(producer, rule)
+            if reason:
+                return f"reads {producer.op_type} '{producer.name}': {reason}"
+        return float_refusal(value)
+
+    def _ask_next(self, value: ir.Value) -> None:
+        if (value.name or "") in self.asked:
+            return
+        self.asked.add(value.name or "")
+        producer = value.producer()
+        rule = self.rules.of(producer)
+        if producer is None or rule is None:
+            return
+        follow = _FOLLOW.get(rule.kind)
+        if follow is not None:
+            follow(self, producer, rule)
+
+    def _follow_move(self, node: ir.Node, rule: OpRule) -> None:
+        inputs, outputs = moved_inputs(node, rule), moved_outputs(node, rule)
+        reasons = [attribute_refusal(node, rule), output_refusal(node, len(outputs)), table_refusal(node)]
+        reason = next(filter(None, [*reasons, *map(self.refusal, inputs)]), "")
+        if reason or not inputs:
+            self.reasons[node.name or ""] = reason
+            return
+        self.mark(node, "moves integers")
+        for output in outputs:
+            self.ties.move(output.name or "", inputs[0].name or "")
+        self.ties.tie(value.name or "" for value in inputs)
+        self._waiting += [*inputs, *outputs]
+
+    def _follow_clamp(self, clamp: ir.Node, _rule: OpRule) -> None:
+        if clamp_refusal(clamp):
+            return
+        symmetric = self.rules.target.activation.symmetric
+        gone = "is merged into the operator before it" if symmetric else "disappears into the quantized range"
+        self.reasons[clamp.name or ""] = gone if symmetric else f"{gone} of its result"
+        before = clamp.inputs[0].producer() if clamp.inputs[0] is not None else None
+        rule = self.rules.of(before)
+        if before is None or rule is None:
+            return
+        if clamp_behind(before, self.rules) is not clamp:
+            # Without the clamp, the operator's result is read by a QuantizeLinear and by others, and ONNX
+            # Runtime does not compute an operator in integers if its result is also read as floats.
+            needs_output = rule.output == "always" or rule.clamp_asks or rule.kind == "join"
+            if needs_output and (before.name or "") in self.integer:
+                self._waiting.append(before.outputs[0])
+            return
+        if rule.kind == "join":
+            self._follow_join(before, rule)
+        if (before.name or "") in self.integer:
+            self.mark(clamp, f"part of {before.name}")
+
+    def _follow_join(self, node: ir.Node, rule: OpRule) -> None:
+        if (node.name or "") in self.integer or (node.name or "") in self.bias_adds:
+            return
+        fused = input_fused_behind(node, rule)
+        inputs = [value for value in moved_inputs(node, rule) if value is not fused]
+        reasons = [requantized_refusal(node), attribute_refusal(node, rule), *map(self.refusal, inputs)]
+        if reason := next(filter(None, reasons), ""):
+            self.reasons[node.name or ""] = reason
+            return
+        self.mark(node, f"merged into {_producer_name(fused)}" if fused is not None else "")
+        if rule.ties:
+            clamp = clamp_behind(node, self.rules)  # if there is one, its result is the join's
+            outputs = [item.outputs[0] for item in (node, clamp) if item is not None]
+            self.ties.tie(value.name or "" for value in (*inputs, *outputs))
+        self._waiting += inputs
+
+    def ask_captured(self, graph: ir.Graph) -> None:
+        """Request the moved integers that nested graphs read: a pair behind them loses nothing.
+
+        Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution to a Transpose or
+        Reshape there, looks for the reader among the ordinary inputs of the If or Loop, and crashes.
+        """
+        for node in graph.all_nodes():
+            rule = self.rules.of(node)
+            for value in node.outputs if rule is not None and rule.kind == "same" else ():
+                is_captured = any(reader.graph is not node.graph for reader, _ in value.uses())
+                if is_captured and self._is_restored(value):
+                    self.ask(value)
+
+    def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
+        """Return the sites to remove, with the reason: those after an operator that must stay float.
+
+        Args:
+            graph: the graph to search.
+            stored: names of layers whose weight is stored as integers already, so that the runtime does not
+                quantize it.
+        """
+        found = {}
+        for node in graph.all_nodes():
+            if not (why := self._apart(node, stored)):
+                continue
+            inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]
+            taken = self._taken_input(node)
+            if inputs and all(value is taken or self._is_restored(value) for value in inputs):
+                reason = f"reads {node.op_type} '{node.name}', which must not be integer: {why}"
+                names = [value.name or "" for value in moved_from(node.outputs[0], self.rules.target)]
+                found.update({name: reason for name in names if name in self.asked})
+        return found
+
+    def _taken_input(self, node: ir.Node) -> ir.Value | None:
+        """Return the result of an integer operator that would take a join which the user keeps in float."""
+        plain = Rules(self.rules.target).of(node)
+        taken = input_fused_behind(node, plain) if plain is not None and plain.kind == "join" else None
+        before = taken.producer() if taken is not None else None
+        return taken if before is not None and (before.name or "") in self.integer else None
+
+    def _apart(self, node: ir.Node, stored: Container[str]) -> str:
+        """Return why an operator must not stand between quantized tensors, or an empty string."""
+        rule = self.rules.of(node)
+        if rule is not None and rule.kind == "apart":
+            return rule.note
+        plain, name = Rules(self.rules.target).of(node), node.name or ""
+        if plain is None or plain.kind != "compute" or name in self.integer or name in stored:
+            return ""
+        weight = input_at(node, plain.weight)
+        if not self.rules.target.weight_rule(node.op_type).quantizes_floats:
+            return ""
+        is_float = weight is not None and is_constant(weight)
+        return self.rules.excluded.get(name) or self.reasons.get(name, "") if is_float else ""
+
+    def _is_restored(self, value: ir.Value) -> bool:
+        """Tell whether a value comes from a DequantizeLinear, possibly moved since then.
+
+        Readers of a float operator's result read the float value, whether it is quantized or not.
+        """
+        for item in moved_to(value, self.rules.target):
+            producer = item.producer()
+            if item.name in self.asked and producer is not None and (producer.name or "") in self.integer:
+                return True
+        return False
+
+
+_FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
+    "same": Requests._follow_move,
+    "join": Requests._follow_join,
+    "clamp": Requests._follow_clamp,
+}
+
+
+def _producer_name(value: ir.Value) -> str:
+    producer = value.producer()
+    return (producer.name or "") if producer is not None else ""
+
+
+# A table of embeddings that is also the weight of the last layer: one set of integers serves both.
+
+
+@dataclass(frozen=True)
+class TiedTable:
+    """A constant that Gathers look rows up in, and that is also the weight of a layer.
+
+    Attributes:
+        table: the name of the constant that the Gathers read.
+        site: the site of the weight.
+        turned: the weight, as it is stored, is the transposed table.
+        gathers: the names of the Gathers.
+    """
+
+    table: str
+    site: WeightSite
+    turned: bool
+    gathers: tuple[str, ...]
+
+
+def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[TiedTable]:
+    """Yield each table that only Gathers of rows and, as it is or transposed, a layer to quantize read.
+
+    Edge case:
+        A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
+        needs its own scale.
+    """
+    nodes: dict[str | None, WeightSite] = {site.node: site for site in weights}
+    for table in list(graph.initializers.values()):
+        uses = list(table.uses())
+        gathers = [use.node for use in uses if _takes_rows(use.node, use.idx, graph)]
+        others = [use.node for use in uses if use.node not in gathers]
+        if (
+            not gathers
+            or table.dtype != ir.DataType.FLOAT
+            or table.is_graph_input()
+            or table.is_graph_output()
+        ):
+            continue
+        names = tuple(node.name or "" for node in gathers)
+        if not others and (site := _turned(graph, table, weights)) is not None:
+            yield TiedTable(table.name or "", site, True, names)
+        elif others and all(_reads_rows(node, table, nodes) for node in others):
+            site = nodes[others[0].name]
+            # Its integers are stored as MatMulInteger reads them.
+            turned = bool(site.dynamic) and others[0].attributes.get_int("transB", 0) == 1
+            yield TiedTable(table.name or "", site, turned, names)
+
+
+def tell_ties(
+    graph: ir.Graph, layers: Iterable[LayerPlan], weights: Sequence[WeightSite]
+) -> tuple[LayerPlan, ...]:
+    """Return the layers, with the reasons of Gathers from tied tables."""
+    tied: Mapping[str, str] = {
+        name: f"looks up rows of the table '{item.table}' in the integer weight of '{item.site.node}'"
+        for item in tied_tables(graph, weights)
+        for name in item.gathers
+    }
+    return tuple(replace(layer, reason=tied.get(layer.name, layer.reason)) for layer in layers)
+
+
+def _takes_rows(node: ir.Node, index: int, graph: ir.Graph) -> bool:
+    is_gather = node.op_type == "Gather" and node.domain == "" and node.graph is graph
+    return is_gather and index == 0 and node.attributes.get_int("axis", 0) == 0
+
+
+def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, WeightSite]) -> bool:
+    site = sites.get(node.name)
+    if site is None or site.as_pair or site.as_product or site.kernel:
+        return False
+    if site.tensor != table.name or site.axis not in (None, 1 if site.block_kernel else 0):
+        return False
+    return sum(value is table for value in node.inputs) == 1
+
+
+def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> WeightSite | None:
+    """Return the weight that is the transpose of a table."""
+    if table.const_value is None or len(table.const_value.shape) != 2:
+        return None
+    shape = tuple(reversed(table.const_value.shape.numpy()))
+    for site in weights:
+        weight = graph.initializers[site.tensor]
+        if weight.const_value is None or tuple(weight.const_value.shape.numpy()) != shape:
+            continue
+        own = all(use.node.name in {item.node for item in weights} for use in weight.uses())
+        along = 0 if site.block_kernel else 1
+        if own and not site.as_pair and site.axis in (None, along) and is_turned(table, weight):
+            return site
+    return None

@@ -1,0 +1,225 @@
+"""A model in stages that runs with each stage in its floating or its quantized form.
+
+A model with one layer changed is the same before that layer: only what comes behind it is run again.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptq_cli.core.arithmetic import QuantParameters, dequantize, fake_quantize, quantize
+from ptq_cli.core.tensors import Array
+from ptq_cli.qdq.cut_stages import Form, Stage
+from ptq_cli.qdq.read.twin_graphs import ActivationPair
+from ptq_cli.runtime.session import Session
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor between two stages: as floats, as integers, or as both where a stage makes both."""
+
+    floats: Array | None = None
+    integers: Array | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes."""
+        return sum(array.nbytes for array in (self.floats, self.integers) if array is not None)
+
+
+Tensors = Mapping[str, Held]
+"""By the tensor's name in the float model."""
+
+
+def floats_of(held: Held, pair: ActivationPair | None) -> Array:
+    """Return a tensor's real values; those that were never floats have a pair."""
+    if held.floats is not None:
+        return held.floats
+    # A number is made of a tensor of rank 0, which cannot be fed.
+    return np.asarray(dequantize(held.integers, pair.parameters))  # type: ignore[arg-type, union-attr]
+
+
+def integers_of(held: Held, pair: ActivationPair) -> Array:
+    """Return a tensor's integers."""
+    if held.integers is not None:
+        return held.integers
+    floats = np.asarray(held.floats)
+    # ONNX Runtime makes the least integer of NaN, as it does of -inf.
+    floats = np.where(np.isnan(floats), -np.inf, floats)
+    return np.asarray(quantize(floats, pair.parameters))
+
+
+class StagedModel:
+    """Sessions for both forms of every stage, each opened once.
+
+    Attributes:
+        stages: in order.
+        layers: the stage of each layer that has a quantization of its own, by the layer's name.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        pairs: Mapping[str, ActivationPair],
+        output: str,
+        others: Collection[str] = (),
+    ) -> None:
+        """Open the sessions.
+
+        Args:
+            stages: of the model.
+            pairs: by tensor.
+            output: the tensor that a model with one layer changed is judged by.
+            others: further ones, for ``changed_outputs``.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime cannot load a stage.
+        """
+        self.stages = tuple(stages)
+        self._pairs = pairs
+        self._output = output
+        self._outputs = {output, *others}
+        self._floating = [_session(stage.floating) for stage in stages]
+        self._quantized = [
+            _session(stage.quantized) if stage.quantized else floating
+            for stage, floating in zip(stages, self._floating, strict=True)
+        ]
+        self.layers = {stage.layer: index for index, stage in enumerate(stages) if stage.layer}
+        self._needed = self._before_output()
+
+    def run(self, inputs: Mapping[str, Array], *, quantized: bool) -> dict[str, Held]:
+        """Return every tensor between stages, and the outputs, of the float or of the quantized model.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        tensors = {name: self._fed(name, array, quantized=quantized) for name, array in inputs.items()}
+        for index in range(len(self.stages)):
+            tensors.update(self._run_stage(index, tensors, quantized=quantized))
+        return tensors
+
+    def behind(self, layer: str) -> tuple[int, ...]:
+        """Return the stages that run again where a layer is changed, in order: its own first."""
+        return self._behind({self.layers[layer]})
+
+    def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
+        """Return the output of a model with one layer in the other form.
+
+        Args:
+            layer: its name.
+            base: what ``run`` returned, for the other form of all layers.
+            quantized: the layer's form; all others have the other one.
+
+        Edge case:
+            A layer that the output does not depend on changes nothing.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        tensors = self._changed_tensors({layer}, base, quantized=quantized)
+        return self.floats(self._output, tensors[self._output])
+
+    def changed_outputs(self, layers: Collection[str], base: Tensors, *, quantized: bool) -> dict[str, Array]:
+        """Return every output of a model with some layers in the other form; as ``changed``."""
+        tensors = self._changed_tensors(layers, base, quantized=quantized)
+        return {name: self.floats(name, tensors[name]) for name in self._outputs}
+
+    def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
+        """Return the outputs of the float model with some tensors on grids.
+
+        Args:
+            grids: parameters by tensor.
+            base: what ``run`` returned for the float model.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        tensors, touched = _Overlay(base), set(grids)
+        for name, parameters in grids.items():
+            tensors.made[name] = Held(fake_quantize(self.floats(name, base[name]), parameters))
+        for index, stage in enumerate(self.stages):
+            if index not in self._needed or touched.isdisjoint(stage.inputs):
+                continue
+            made = self._run_stage(index, tensors, quantized=False)
+            for name in set(made) & set(grids):
+                made[name] = Held(fake_quantize(self.floats(name, made[name]), grids[name]))
+            tensors.made.update(made)
+            touched |= set(made)
+        return {name: self.floats(name, tensors[name]) for name in self._outputs}
+
+    def _changed_tensors(self, layers: Collection[str], base: Tensors, *, quantized: bool) -> "_Overlay":
+        own = {self.layers[layer] for layer in layers}
+        indices = self._behind(own)
+        last = {name: index for index in indices for name in self.stages[index].inputs}
+        tensors = _Overlay(base)
+        for index in indices:
+            form = quantized if index in own else not quantized
+            tensors.made.update(self._run_stage(index, tensors, quantized=form))
+            for name in self.stages[index].inputs:
+                if last[name] == index and name not in self._outputs:
+                    tensors.made.pop(name, None)
+        return tensors
+
+    def floats(self, tensor: str, held: Held) -> Array:
+        """Return a tensor's real values."""
+        return floats_of(held, self._pairs.get(tensor))
+
+    def integers(self, tensor: str, held: Held) -> Array:
+        """Return a tensor's integers."""
+        return integers_of(held, self._pairs[tensor])
+
+    def _fed(self, name: str, array: Array, *, quantized: bool) -> Held:
+        # Once here, and not again in each model that has another layer changed.
+        return Held(array, self.integers(name, Held(array)) if quantized and name in self._pairs else None)
+
+    def _run_stage(self, index: int, tensors: Tensors, *, quantized: bool) -> dict[str, Held]:
+        stage = self.stages[index]
+        form: Form = stage.quantized if quantized and stage.quantized is not None else stage.floating
+        session = (self._quantized if quantized else self._floating)[index]
+        feeds = {
+            port.name: (self.integers if port.integers else self.floats)(port.tensor, tensors[port.tensor])
+            for port in form.inputs
+        }
+        made: dict[str, Held] = {}
+        for port, array in zip(form.outputs, session.run(feeds), strict=True):
+            before = made.get(port.tensor, Held())
+            made[port.tensor] = Held(
+                before.floats if port.integers else array, array if port.integers else before.integers
+            )
+        return made
+
+    def _before_output(self) -> frozenset[int]:
+        wanted, needed = set(self._outputs), set()
+        for index in reversed(range(len(self.stages))):
+            if wanted & set(self.stages[index].outputs):
+                needed.add(index)
+                wanted |= set(self.stages[index].inputs)
+        return frozenset(needed)
+
+    def _behind(self, own: Collection[int]) -> tuple[int, ...]:
+        touched: set[str] = set()
+        indices = []
+        for index in range(min(own), len(self.stages)):
+            follows = index in self._needed and touched & set(self.stages[index].inputs)
+            if index in own or follows:
+                indices.append(index)
+                touched |= set(self.stages[index].outputs)
+        return tuple(indices)
+
+
+def _session(form: Form) -> Session:
+    # One thread each: whole variants run side by side, which no operator has to wait for.
+    return Session(form.model, threads=1, arena=False, prepack=True)
+
+
+class _Overlay(dict[str, Held]):
+    """What a variant made, above what it shares with the model that it is a variant of."""
+
+    def __init__(self, base: Tensors) -> None:
+        super().__init__()
+        self.made: dict[str, Held] = {}
+        self._base = base
+
+    def __getitem__(self, name: str) -> Held:
+        return self.made[name] if name in self.made else self._base[name]

@@ -1,0 +1,259 @@
+"""Pass: weights and biases are stored as integers behind a DequantizeLinear, or behind a Gather."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters, dequantize
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.graph_reading import FreshNames, short_name
+from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
+from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
+from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers
+from ptq_cli.qdq.write.pair_nodes import (
+    add_computed,
+    add_initializer,
+    make_dequantize,
+    make_quantize,
+    put_in_front,
+)
+from ptq_cli.qdq.write.ranges_of_rows import CHANNELS, DynamicLayers, spread
+from ptq_cli.qdq.write.recurrent_weights import (
+    add_product,
+    in_kernel_layout,
+    kernel_parameters,
+    read_by_kernel,
+)
+from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
+from ptq_cli.qdq.write.weight_decisions import constant
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
+
+INT32 = np.iinfo(np.int32)
+
+
+def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
+    """Store the weights and biases of a plan as integers.
+
+    Requires: every site names a constant and a node that reads it. Ensures: the node reads a
+    DequantizeLinear of integers, a product of integers and a scale, or a Gather from a codebook, or became an
+    operator that reads the integers, or several that make integers of its activations, too; layers that share
+    a constant and its scale share what is stored; a float constant that nobody reads any more is gone.
+    """
+    store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
+    nodes = {node.name: node for node in model.graph.all_nodes()}
+    for site in plan.weights:
+        store.weight(nodes[site.node], site, parameters)
+    for bias in plan.biases:
+        store.bias(nodes[bias.node], bias, parameters)
+    if any(site.kernel for site in plan.weights):
+        model.graph.opset_imports.setdefault(MICROSOFT, 1)
+    initializers = model.graph.initializers
+    for name in plan.constants:
+        if not initializers[name].uses() and not initializers[name].is_graph_output():
+            del initializers[name]
+
+
+class _Store:
+    """Adds integer constants to a graph, each once."""
+
+    def __init__(self, graph: ir.Graph, readers: Mapping[str, int]) -> None:
+        self._graph = graph
+        self._readers = readers
+        self._names = FreshNames.of(graph)
+        self._integers = WeightIntegers(graph, self._names)
+        self._stored: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
+        self._dynamic = DynamicLayers(graph, self._names)
+
+    def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
+        found, stored = parameters.weights.get(site), parameters.stored[site]
+        key = self._key(node, site, stored, found)
+        if found is not None and self._has_own_form(key, node, site, stored, found):
+            return
+        if key not in self._stored:
+            constants: dict[str, Array] = {}
+            if found is not None and site.block_size is not None:
+                constants = {"scale": in_place_of_blocks(found.scale, stored.shape, site)}
+            elif found is not None:
+                constants = {
+                    "scale": found.scale,
+                    "zero_point": found.zero_point.astype(found.format.storage),
+                }
+            if found is not None and site.as_pair:
+                # On the grid already, so that the integers are these however a runtime rounds.
+                on_grid = partial(_on_grid, stored, found)
+                name = self._names.claim(f"{short_name(site.tensor)}.on_grid")
+                source = add_computed(self._graph, name, stored.shape, on_grid)
+                rest = self._add(site.tensor, constants)
+                self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
+            else:
+                # What is computed in float needs no int8.
+                home = self._home(node, site)
+                values = self._integers.add(
+                    node, site.tensor, stored, as_int8=site.block_size is None, home=home
+                )
+                zeros = self._zeros_of_blocks(site, stored, found, home)
+                self._stored[key] = (values, *self._add(site.tensor, constants, home), *zeros)
+        if found is None:
+            node.replace_input_with(site.input_index, self._stored[key][0])
+        else:
+            place = (node, site.input_index, site.tensor)
+            self._read(*place, self._stored[key], site.axis, site.block_size)
+
+    def _home(self, node: ir.Node, site: WeightSite) -> ir.Graph:
+        """Return the graph that holds a weight's constants: the main one, where every reader sees them.
+
+        ONNX Runtime looks for blocks that a kernel reads only in the graph of the kernel's node, and refuses
+        a model that has them elsewhere.
+        """
+        return node.graph if site.block_kernel and isinstance(node.graph, ir.Graph) else self._graph
+
+    def _zeros_of_blocks(
+        self, site: WeightSite, stored: StoredWeight, found: QuantParameters | None, home: ir.Graph
+    ) -> tuple[ir.Value, ...]:
+        """Return the zero points of blocks, which have the type of the integers; without them they are 0."""
+        if found is None or site.block_size is None or site.format.signed:
+            return ()
+        zeros = in_place_of_blocks(found.zero_point, stored.shape, site).astype(np.uint8)
+        name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
+        return (add_integers(home, name, zeros, stored.bits),)
+
+    def _key(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters | None
+    ) -> tuple[object, ...]:
+        """Return what readers of one weight that can share what is stored have in common."""
+        # One reader has nobody to share with, and a digest of a large weight takes its time.
+        digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
+        computed = (
+            stored.tensor_scale is not None
+            or site.as_pair
+            or site.as_product
+            or stored.table is not None
+            or stored.bits <= HALF_BYTE
+        )
+        # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
+        place = node.graph if computed else None
+        # ONNX Runtime merges a DequantizeLinear of blocks into its reader if nobody else reads the constant.
+        reader = site.node if site.block_kernel else site.kernel
+        form = (reader, bool(site.dynamic), node.attributes.get_int("transB", 0))
+        return (site.tensor, site.axis, digest, site.block_size, form, place)
+
+    def _has_own_form(
+        self,
+        key: tuple[object, ...],
+        node: ir.Node,
+        site: WeightSite,
+        stored: StoredWeight,
+        found: QuantParameters,
+    ) -> bool:
+        """Store a weight that has no DequantizeLinear with a scale per channel; return whether it is one."""
+        if stored.tensor_scale is not None:
+            if key not in self._stored:
+                made = add_two_levels(self._graph, self._names, node, site, stored, found.scale)
+                self._stored[key] = (made,)
+            node.replace_input_with(site.input_index, self._stored[key][0])
+            return True
+        if not site.kernel and not site.as_product and not site.dynamic:
+            return False
+        if key not in self._stored:
+            add = self._dynamic_weight if site.dynamic else self._product
+            self._stored[key] = (self._kernel_weight if site.kernel else add)(node, site, stored, found)
+        if site.kernel:
+            read_by_kernel(node, site, self._stored[key])
+        elif site.dynamic:
+            self._dynamic.write(node, site, *self._stored[key])
+        else:
+            node.replace_input_with(site.input_index, self._stored[key][0])
+        return True
+
+    def _kernel_weight(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
+    ) -> tuple[ir.Value, ...]:
+        integers = self._integers.add(node, site.tensor, in_kernel_layout(stored))
+        directions = stored.shape[0]
+        return (integers, *self._add(site.tensor, kernel_parameters(found, directions)))
+
+    def _dynamic_weight(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
+    ) -> tuple[ir.Value, ...]:
+        if node.attributes.get_int("transB", 0) == 1:
+            stored = replace(stored, integers=np.ascontiguousarray(stored.array().swapaxes(-1, -2)))
+        integers = self._integers.add(node, site.tensor, stored)
+        scale: Array = found.scale
+        if node.op_type == "Conv" and scale.ndim:
+            scale = spread(scale, len(stored.shape) - CHANNELS)
+        return (integers, *self._add(site.tensor, {"scale": scale}))
+
+    def _product(
+        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters
+    ) -> tuple[ir.Value, ...]:
+        integers = self._integers.add(node, site.tensor, stored, as_int8=False)
+        shape = found.granularity.broadcast_shape(stored.shape)
+        (scale,) = self._add(site.tensor, {"scale": found.scale.reshape(shape)})
+        return (add_product(self._names, node, site.tensor, (integers, scale)),)
+
+    def _quantize(
+        self, node: ir.Node, site: WeightSite, source: ir.Value, scale: ir.Value, zeros: ir.Value
+    ) -> ir.Value:
+        name = self._names.claim(f"{short_name(site.tensor)}/QuantizeLinear")
+        quantize = make_quantize(source, scale, zeros, name, site.axis)
+        put_in_front(node, quantize)
+        return quantize.outputs[0]
+
+    def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
+        scale = bias_scale(site, parameters)
+        # Gemm lets a bias of one element, or of shape (1, C), stand for a vector.
+        with constant(self._graph.initializers[site.tensor]) as array:
+            values = array.reshape(-1).copy()
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
+        steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
+        integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
+        axis = 0 if scale.ndim else None
+        key = (site.tensor, axis, "bias", scale.tobytes())
+        if key not in self._stored:
+            self._stored[key] = self._add(site.tensor, {"quantized": integers, "scale": scale})
+        self._read(node, site.input_index, site.tensor, self._stored[key], axis)
+
+    def _add(
+        self, tensor: str, arrays: Mapping[str, Array], home: ir.Graph | None = None
+    ) -> tuple[ir.Value, ...]:
+        return tuple(
+            add_initializer(home or self._graph, self._names.claim(f"{short_name(tensor)}.{suffix}"), array)
+            for suffix, array in arrays.items()
+        )
+
+    def _read(
+        self,
+        node: ir.Node,
+        index: int,
+        tensor: str,
+        stored: tuple[ir.Value, ...],
+        axis: int | None,
+        block_size: int | None = None,
+    ) -> None:
+        integers, scale, *zeros = stored
+        name = self._names.claim(f"{short_name(tensor)}/DequantizeLinear")
+        zero_point = zeros[0] if zeros else None
+        dequantize = make_dequantize(integers, scale, zero_point, name, axis, block_size)
+        put_in_front(node, dequantize)
+        node.replace_input_with(index, dequantize.outputs[0])
+
+
+def _on_grid(stored: StoredWeight, parameters: QuantParameters) -> Array:
+    return dequantize(stored.values(), parameters)
+
+
+def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
+    """Return what tells two ways to store one weight apart: its readers may have other settings."""
+    integers = stored.array()
+    digest = hashlib.sha256(f"{stored.bits} {integers.dtype}".encode())
+    arrays = [integers, stored.table, None if parameters is None else parameters.scale]
+    for array in arrays:
+        if array is not None:
+            digest.update(array.tobytes())
+    return digest.digest()

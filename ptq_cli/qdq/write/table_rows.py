@@ -1,0 +1,244 @@
+"""Pass: Gathers from a table that is a layer's weight too take their rows from its integers."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import RESULT, FreshNames
+from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.plan.requests import TiedTable
+from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts
+from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front
+
+Factors = tuple[ir.Value, ir.Value]
+"""Integers, and their scale."""
+
+
+def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
+    """Let Gathers take rows of integers, and dequantize these, where a layer has the table as its weight.
+
+    Requires: the layers' weights are stored already. Ensures: of each table there is one constant of
+    integers; a row has the values, to the bit, that the layer's DequantizeLinear gives. Where the layer reads
+    the table turned, a Transpose turns it, which a runtime does once, as it loads.
+
+    Edge case:
+        A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
+        codebook, shares nothing: the table stays as it is.
+    """
+    graph, names = model.graph, FreshNames.of(model.graph)
+    nodes, parts = {node.name: node for node in graph.all_nodes()}, dynamic_parts(model)
+    for item in tied:
+        node = nodes[item.site.node]
+        dequantize = dequantized_by(node.inputs[item.site.input_index])
+        if item.site.block_kernel and dequantize is not None:
+            _share_blocks(graph, item, dequantize, [nodes[name] for name in item.gathers], names)
+            continue
+        found = _stored_apart(item.site, parts) or _dequantized(node, item.site)
+        if found is None:
+            continue
+        integers, scale = found
+        if item.turned:
+            integers = _turn(graph, integers, f"{item.table}.quantized", names)
+        for name in item.gathers:
+            _take_rows(graph, nodes[name], integers, scale, names)
+        table = graph.initializers[item.table]
+        if not table.uses():
+            del graph.initializers[item.table]
+
+
+def _share_blocks(
+    graph: ir.Graph, item: TiedTable, dequantize: ir.Node, gathers: Sequence[ir.Node], names: FreshNames
+) -> None:
+    """Let Gathers read a layer's weight in blocks, restored as the table has it.
+
+    Edge case:
+        A Gather whose table is stored by itself has nothing to share.
+    """
+    gathers = [node for node in gathers if node.inputs[0] is graph.initializers.get(item.table)]
+    if not gathers:
+        return
+    values = [value for value in dequantize.inputs if value is not None]
+    if item.turned:
+        parts = ("quantized", "scale", "zero_point")
+        values = [
+            _turn(graph, value, f"{item.table}.{part}", names)
+            for value, part in zip(values, parts, strict=False)
+        ]
+    size = dequantize.attributes.get_int("block_size", 0)
+    for node in gathers:
+        name = names.claim(f"{node.name}/DequantizeLinear")
+        integers, scale, *zeros = values
+        restored = make_dequantize(integers, scale, zeros[0] if zeros else None, name, 1, size)
+        put_in_front(node, restored)
+        node.replace_input_with(0, restored.outputs[0])
+    table = graph.initializers[item.table]
+    if not table.uses():
+        del graph.initializers[item.table]
+
+
+def _stored_apart(site: WeightSite, parts: Mapping[str, DynamicPart]) -> Factors | None:
+    """Return integers and scale of a weight that an operator on integers reads; None of any other."""
+    part = parts.get(site.node)
+    if part is None or part.integers.const_value is None or part.integers.dtype != ir.DataType.INT8:
+        return None
+    return part.integers, part.scale
+
+
+def _dequantized(node: ir.Node, site: WeightSite) -> Factors | None:
+    """Return integers and scale of a weight that a layer reads restored; None if they are not plain."""
+    dequantize = dequantized_by(node.inputs[site.input_index])
+    if dequantize is None or not _is_plain(dequantize):
+        return None
+    integers, scale = dequantize.inputs[:2]
+    assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them
+    return integers, scale
+
+
+def _is_plain(dequantize: ir.Node) -> bool:
+    integers, scale, zeros = (*dequantize.inputs, None)[:3]
+    if integers is None or integers.const_value is None or integers.dtype != ir.DataType.INT8:
+        return False
+    if scale is None or scale.const_value is None or "block_size" in dequantize.attributes:
+        return False
+    return zeros is not None and zeros.const_value is not None and not zeros.const_value.numpy().any()
+
+
+def _turn(graph: ir.Graph, turned: ir.Value, name: str, names: FreshNames) -> ir.Value:
+    """Store a matrix turned, under another name, and turn it back for those that read it."""
+    assert turned.const_value is not None  # noqa: S101 - it was found plain
+    integers = add_initializer(graph, names.claim(name), turned.const_value.numpy().T)
+    node = ir.node("Transpose", [integers], {"perm": [1, 0]}, name=names.claim(f"{name}/Transpose"))
+    output = node.outputs[0]
+    output.name, output.type, output.shape = f"{node.name}{RESULT}", turned.type, turned.shape
+    turned.replace_all_uses_with(output)
+    graph.insert_before(next(iter(graph)), [node])
+    del graph.initializers[turned.name or ""]
+    return integers
+
+
+def _take_rows(
+    graph: ir.Graph, gather: ir.Node, integers: ir.Value, scale: ir.Value, names: FreshNames
+) -> None:
+    """Replace a Gather of floats by one of integers and what makes floats of them; the last has its name."""
+    indices, old = gather.inputs[1], gather.outputs[0]
+    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), old.shape)
+    values = make_cast(rows.outputs[0], ir.DataType.FLOAT, names.claim(f"{gather.name}/Cast"))
+    made = [rows, values]
+    steps = scale
+    if scale.shape is not None and len(scale.shape):
+        own = _gather(scale, indices, names.claim(f"{gather.name}/scales"), None)
+        last = add_initializer(graph, names.claim(f"{gather.name}.last"), np.array([-1], np.int64))
+        column = ir.node("Unsqueeze", [own.outputs[0], last], name=names.claim(f"{gather.name}/Unsqueeze"))
+        steps = column.outputs[0]
+        steps.name, steps.type = f"{column.name}{RESULT}", scale.type
+        made += [own, column]
+    result = ir.node("Mul", [values.outputs[0], steps], name=gather.name)
+    new, name = result.outputs[0], old.name
+    new.type, new.shape = old.type, old.shape
+    graph.insert_before(gather, [*made, result])
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    graph.remove(gather, safe=True)
+    new.name = name
+
+
+def _gather(table: ir.Value, indices: ir.Value | None, name: str, shape: ir.Shape | None) -> ir.Node:
+    node = ir.node("Gather", [table, indices], {"axis": 0}, name=name)
+    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{name}{RESULT}", table.type, shape
+    return node
+
+
+# Pass: Gathers from a table in blocks take rows of integers, and make floats of those rows alone.
+#
+# Requires: a Gather reads a DequantizeLinear of the whole table, which is how a recovery and the comparison
+# with the float graph see it. Ensures: of 4 bits it is GatherBlockQuantized, ONNX Runtime's own operator;
+# of 8 bits the integers and the scales are gathered and multiplied. What is computed is the same, bit for
+# bit; the last operator has the Gather's name.
+#
+# Source:
+#     ONNX Runtime's ContribOperators.md, com.microsoft.GatherBlockQuantized.
+
+
+LOOKUP = "GatherBlockQuantized"
+HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
+
+
+def write_table_lookups(model: ir.Model) -> None:
+    """Replace each Gather of rows from a table in blocks.
+
+    Args:
+        model: a quantized graph, which is changed in place.
+    """
+    names = FreshNames.of(model.graph)
+    for node in list(model.graph):
+        dequantize = dequantized_by(node.inputs[0]) if node.op_type == "Gather" and node.inputs else None
+        if dequantize is None or not dequantize.attributes.get_int("block_size", 0):
+            continue
+        table = dequantize.inputs[0]
+        if node.attributes.get_int("axis", 0) != 0 or table is None or table.const_value is None:
+            continue
+        if table.dtype in HALF_BYTES:
+            new = _lookup(node, dequantize)
+            model.opset_imports.setdefault(MICROSOFT, 1)
+        else:
+            new = _rows(node, dequantize, names)
+        old, result = node.outputs[0], new.outputs[0]
+        name = old.name
+        result.type, result.shape = old.type, old.shape
+        put_in_front(node, new)
+        old.replace_all_uses_with(result, replace_graph_outputs=True)
+        model.graph.remove(node, safe=True)
+        result.name = name
+        if not dequantize.outputs[0].uses():
+            model.graph.remove(dequantize, safe=True)
+
+
+def _lookup(node: ir.Node, dequantize: ir.Node) -> ir.Node:
+    integers, scale, *zeros = dequantize.inputs
+    attributes = {
+        "gather_axis": 0,
+        "quantize_axis": 1,
+        "block_size": dequantize.attributes.get_int("block_size", 0),
+        "bits": 4,
+    }
+    inputs = [integers, node.inputs[1], scale, *zeros]
+    new = ir.node(LOOKUP, inputs, attributes, domain=MICROSOFT, name=node.name)
+    new.metadata_props.update(node.metadata_props)
+    return new
+
+
+def _rows(node: ir.Node, dequantize: ir.Node, names: FreshNames) -> ir.Node:
+    """Return the product of rows of integers and of their scales, without a DequantizeLinear.
+
+    ONNX Runtime would take one for that of an activation, and the layer that reads it for an integer one.
+    """
+    integers, scale, *zeros = dequantize.inputs
+    size, graph = dequantize.attributes.get_int("block_size", 0), node.graph
+    assert isinstance(graph, ir.Graph) and integers is not None and integers.shape is not None  # noqa: S101
+    length = int(integers.shape.numpy()[1])
+    block = add_initializer(graph, names.claim(f"{node.name}.block"), np.arange(length) // size)
+
+    def take(table: ir.Value | None, part: str) -> ir.Value:
+        return _put(node, ir.node("Gather", [table, node.inputs[1]], {"axis": 0}, name=names.claim(part)))
+
+    def as_floats(value: ir.Value, part: str) -> ir.Value:
+        return _put(node, make_cast(value, ir.DataType.FLOAT, names.claim(part)))
+
+    def spread(value: ir.Value, part: str) -> ir.Value:
+        return _put(node, ir.node("Gather", [value, block], {"axis": -1}, name=names.claim(part)))
+
+    values = as_floats(take(integers, f"{node.name}/rows"), f"{node.name}/Cast")
+    if zeros:
+        zero = as_floats(take(zeros[0], f"{node.name}/zeros"), f"{node.name}/zeros/Cast")
+        center = spread(zero, f"{node.name}/zeros/spread")
+        values = _put(node, ir.node("Sub", [values, center], name=names.claim(f"{node.name}/Sub")))
+    steps = spread(take(scale, f"{node.name}/scales"), f"{node.name}/scales/spread")
+    return ir.node("Mul", [values, steps], name=node.name)
+
+
+def _put(reader: ir.Node, node: ir.Node) -> ir.Value:
+    node.outputs[0].name = f"{node.name}{RESULT}"
+    put_in_front(reader, node)
+    return node.outputs[0]

@@ -1,0 +1,340 @@
+"""What a layer reads at some of its output positions, and what it makes there, as rows of two matrices."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.tensors import Array
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recovery.code_search import Codes
+from ptq_cli.recovery.layer_geometry import OUTSIDE, LayerGeometry, Window, spread
+from ptq_cli.recovery.quantized_layer import (
+    QuantizedLayer,
+    SolvedLayer,
+    is_changed,
+    layer_state,
+    new_constants,
+    search_layer,
+)
+from ptq_cli.recovery.second_moments import (
+    CenteredMoments,
+    Float64s,
+    Int64s,
+    SecondMoments,
+    centered,
+    fit_least_squares,
+    second_moments,
+    share_that_holds,
+)
+
+AT_ONCE = 4096
+"""Rows that are multiplied at once: enough for a product of matrices to be fast."""
+
+Part = tuple[Array, npt.NDArray[np.float32]]
+Chosen = Callable[[int], bool]
+"""Tells by its number whether a sample is meant."""
+
+
+def every(sample: int) -> bool:
+    """Mean every sample."""
+    del sample
+    return True
+
+
+class LayerRows:
+    """Collects the rows of one layer, piece by piece.
+
+    Example:
+        >>> none = np.zeros(2, np.int64)
+        >>> plain = LayerGeometry(groups=1, window=None, transposed=True, blocks=1, block=none)
+        >>> rows = LayerRows(plain, wanted=4, samples=2, outside=0)
+        >>> rows.add(0, np.array([[1, 2], [3, 4]], np.uint8), np.ones((2, 3), np.float32), first=0)
+        >>> [(read.tolist(), made.shape) for read, made in rows.parts()]
+        [([[1, 2], [3, 4]], (2, 3))]
+    """
+
+    def __init__(self, geometry: LayerGeometry, *, wanted: int, samples: int, outside: int) -> None:
+        """Say which rows are wanted.
+
+        Args:
+            geometry: of the layer.
+            wanted: how many rows there should be, evenly from all samples.
+            samples: how many there will be.
+            outside: what a convolution reads in its padding: the zero point.
+        """
+        self._geometry = geometry
+        self._each = -(-wanted // max(samples, 1))
+        self._outside = outside
+        self._tables: dict[tuple[tuple[int, ...], tuple[int, ...]], Int64s] = {}
+        self._pieces: dict[int, list[tuple[int, Part]]] = {}
+
+    def add(self, piece: int, read: Array, made: Array, *, first: int) -> None:
+        """Take the rows of a piece; several threads may call it, each for its own pieces.
+
+        Args:
+            piece: its number, which orders the rows.
+            read: what the layer reads, its samples along the first axis.
+            made: what it makes in the float model.
+            first: the number of the first sample.
+
+        Shapes:
+            read: (samples, C, …) of a convolution, otherwise (samples, …, K); made: alike, with M for C or K.
+        """
+        rows = self._matrix_rows if self._geometry.window is None else self._window_rows
+        if read.ndim == 1:  # A MatMul may read a vector, which is one row.
+            read, made = read[None], made[None]
+        self._pieces[piece] = [
+            (first + sample, rows(np.ascontiguousarray(read[sample]), made[sample], first + sample))
+            for sample in range(len(read))
+        ]
+
+    def parts(self, chosen: Chosen = every) -> Iterator[Part]:
+        """Yield what was read and what was made, some thousand rows at a time, in the order of the pieces.
+
+        Args:
+            chosen: of which samples.
+
+        Shapes:
+            (rows, groups * K), (rows, M).
+        """
+        waiting: list[Part] = []
+        for piece in sorted(self._pieces):
+            waiting += [part for sample, part in self._pieces[piece] if chosen(sample)]
+            if sum(len(read) for read, _ in waiting) >= AT_ONCE:
+                yield _joined(waiting)
+                waiting = []
+        if any(len(read) for read, _ in waiting):
+            yield _joined(waiting)
+
+    def _matrix_rows(self, read: Array, made: Array, sample: int) -> Part:
+        read, made = read.reshape(-1, read.shape[-1]), made.reshape(-1, made.shape[-1])
+        chosen = spread(len(read), self._each, sample)
+        return read[chosen], made[chosen].astype(np.float32)
+
+    def _window_rows(self, read: Array, made: Array, sample: int) -> Part:
+        window = self._geometry.window
+        assert window is not None  # noqa: S101 - the caller has asked
+        chosen = spread(int(np.prod(made.shape[1:])), self._each, sample)
+        positions = self._positions(window, read.shape[1:], made.shape[1:])[chosen]
+        rows = np.empty((len(chosen), len(read) * positions.shape[1]), read.dtype)
+        gather(read.reshape(len(read), -1), positions, read.dtype.type(self._outside), rows)
+        return rows, made.reshape(len(made), -1)[:, chosen].T.astype(np.float32)
+
+    def _positions(self, window: Window, taken: Sequence[int], given: Sequence[int]) -> Int64s:
+        key = (tuple(taken), tuple(given))
+        if key not in self._tables:
+            self._tables[key] = window.positions(*key)
+        return self._tables[key]
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    return np.concatenate([read for read, _ in parts]), np.concatenate([made for _, made in parts])
+
+
+@compiled
+def gather(
+    source: Array, positions: Int64s, outside: float, rows: Array
+) -> None:  # pragma: no cover - compiled
+    """Write what each output position reads into a row.
+
+    Shapes:
+        source: (C, S); positions: (R, P); rows: (R, C * P).
+    """
+    count, size = positions.shape
+    for row in range(count):
+        for channel in range(source.shape[0]):
+            for k in range(size):
+                position = positions[row, k]
+                if position == OUTSIDE:
+                    rows[row, channel * size + k] = outside
+                else:
+                    rows[row, channel * size + k] = source[channel, position]
+
+
+# One layer's integers, scales and bias, from the rows that it reads and should make.
+
+
+STEPS = 32767
+"""On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
+CHECKED = 4
+"""Every fourth sample that is learned from says how far the optimum of the others holds."""
+NO_HELP = "the error on the samples set aside did not fall"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerData:
+    """What a layer reads in the quantized model, and makes in the float model.
+
+    Attributes:
+        learn: of the samples to learn from.
+        decide: of those that are set aside.
+    """
+
+    learn: LayerRows
+    decide: LayerRows
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Units:
+    """Of the integers of rows.
+
+    Attributes:
+        step, zero: step and zero point of the inputs.
+        is_integer: the inputs are integers already.
+        target_steps: step of the targets of each channel.
+        largest: magnitude of the targets of each channel.
+    """
+
+    step: float
+    zero: int
+    is_integer: bool
+    target_steps: Float64s
+    largest: Float64s
+
+
+def solve_layer(
+    twins: TwinGraphs, layer: QuantizedLayer, data: LayerData, *, threads: int
+) -> SolvedLayer | str:
+    """Return the best constants of a layer that are found, or why it stays as it is.
+
+    Args:
+        twins: both models.
+        layer: of them.
+        data: what it reads in the quantized model, and makes in the float model.
+        threads: share its channels; the result does not depend on them.
+    """
+    learn, check = (list(data.learn.parts(wanted)) for wanted in (_is_learned, _is_checked))
+    decide = list(data.decide.parts())
+    if not learn:
+        learn, check = check, []
+    if not learn:
+        return "no data reached this part of the model"
+    if not all(np.isfinite(array).all() for part in (*learn, *check, *decide) for array in part):
+        return "what a layer reads or makes may not be NaN or Inf"
+    return _Solution(twins, layer, _units(layer, [*learn, *check])).solve(learn, check, decide, threads)
+
+
+def _is_checked(sample: int) -> bool:
+    return sample % CHECKED == CHECKED - 1
+
+
+def _is_learned(sample: int) -> bool:
+    return not _is_checked(sample)
+
+
+class _Solution:
+    """One layer, on its way from moments to constants."""
+
+    def __init__(self, twins: TwinGraphs, layer: QuantizedLayer, units: _Units) -> None:
+        self._twins, self._layer, self._units = twins, layer, units
+        self._state = layer_state(twins, layer)
+        self._parts = [self._state.part(group) for group in range(self._state.groups)]
+
+    def solve(
+        self, learn: Sequence[Part], check: Sequence[Part], decide: Sequence[Part], threads: int
+    ) -> SolvedLayer | str:
+        """Return what is chosen, or why nothing is."""
+        state = self._state
+        sums = [self._moments(parts) for parts in (learn, check)]
+        share = self._share(*sums) if check else 1.0
+        totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
+        moments = self._centered(totals)
+        quadratics = [
+            fit_least_squares(item, state.weight[own], share=share)
+            for own, item in zip(self._parts, moments, strict=True)
+        ]
+        found, errors = search_layer(
+            self._layer, state, quadratics, self._units.step, self._units.largest, threads=threads
+        )
+        bias = self._bias(found, moments)
+        constants = new_constants(self._twins, self._layer, found, self._stored(bias), self._units.step)
+        changed = is_changed(self._twins.quantized_model, constants)
+        if changed and decide and not self._holds(found, bias, self._centered(self._moments(decide))):
+            return NO_HELP
+        return SolvedLayer(
+            before=errors[0],
+            after=errors[1],
+            damped=totals[0].rows < state.weight.shape[1],
+            changed=changed,
+            constants=constants,
+        )
+
+    def _moments(self, parts: Sequence[Part]) -> list[SecondMoments]:
+        """Return the moments of each group; exact, whatever the parts are."""
+        units, size = self._units, self._state.weight.shape[1]
+        totals: list[SecondMoments] = []
+        for read, made in parts:
+            inputs = read.astype(np.float64)
+            inputs = inputs - units.zero if units.is_integer else np.rint(inputs / units.step)
+            targets = np.rint(made.astype(np.float64) / units.target_steps)
+            found = [
+                second_moments(inputs[:, group * size : (group + 1) * size], targets[:, own])
+                for group, own in enumerate(self._parts)
+            ]
+            totals = [one.merge(other) for one, other in zip(totals, found, strict=True)] if totals else found
+        return totals
+
+    def _centered(self, moments: Sequence[SecondMoments]) -> list[CenteredMoments]:
+        return [
+            centered(
+                item,
+                input_step=self._units.step,
+                target_step=self._units.target_steps[own],
+                has_bias=self._state.bias is not None,
+            )
+            for own, item in zip(self._parts, moments, strict=True)
+        ]
+
+    def _share(self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments]) -> float:
+        weights = [self._state.weight[own] for own in self._parts]
+        return share_that_holds(self._centered(learned), self._centered(checked), weights)
+
+    def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
+        """Return what has to be added to the products for the mean of each channel to be right."""
+        if self._state.bias is None:
+            return None
+        weights, bias = codes.weights(self._layer.geometry.block), np.zeros(len(self._state.weight))
+        for own, item in zip(self._parts, moments, strict=True):
+            if item.input_mean is not None and item.target_mean is not None:
+                bias[own] = item.target_mean - (weights[own] * item.input_mean).sum(axis=1)
+        return bias
+
+    def _stored(self, bias: Float64s | None) -> Float64s | None:
+        """Return the bias that the graph is to hold; one that is added apart is not in what a layer makes."""
+        if bias is None or self._state.bias is None:
+            return None
+        return bias + self._state.bias if self._layer.bias_apart else bias
+
+    def _holds(self, found: Codes, bias: Float64s | None, decide: Sequence[CenteredMoments]) -> bool:
+        """Return whether the layer's error falls on samples that nothing was learned from."""
+        block, before, after = self._layer.geometry.block, 0.0, 0.0
+        had = self._state.bias
+        if had is not None and self._layer.bias_apart:
+            had = np.zeros(len(had))
+        for own, item in zip(self._parts, decide, strict=True):
+            biases = [one[own] if one is not None else None for one in (had, bias)]
+            before += item.errors(self._state.codes.weights(block)[own], biases[0]).sum()
+            after += item.errors(found.weights(block)[own], biases[1]).sum()
+        return after < before
+
+
+def _units(layer: QuantizedLayer, parts: Sequence[Part]) -> _Units:
+    largest = np.max([np.abs(made).max(axis=0) for _, made in parts], axis=0).astype(np.float64)
+    if layer.parameters is not None:
+        step, zero = float(layer.parameters.scale), int(layer.parameters.zero_point)
+    else:
+        step, zero = _steps(np.max([np.abs(read).max() for read, _ in parts])).item(), 0
+    return _Units(
+        step=step,
+        zero=zero,
+        is_integer=layer.parameters is not None,
+        target_steps=_steps(largest),
+        largest=largest,
+    )
+
+
+def _steps(largest: Float64s) -> Float64s:
+    return np.where(largest > 0.0, np.asarray(largest, np.float64) / STEPS, 1.0)

@@ -1,0 +1,177 @@
+"""The samples of the calibration data that a pass learns from, and those that it is judged by."""
+
+import math
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.tensors import Array, is_array
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverySamples:
+    """What a pass learns from, and what it is judged by: no sample is in both.
+
+    Attributes:
+        fit, decide: the model's inputs, in pieces of some samples each.
+    """
+
+    fit: Sequence[Mapping[str, Array]]
+    decide: Sequence[Mapping[str, Array]]
+
+
+# How far a model's outputs are from those of another, as one number.
+
+
+def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Return the ratio of signal to noise of all outputs, in dB; noise counts as a share of its signal.
+
+    Args:
+        wanted: of each piece, the outputs of the float model.
+        found: the same of the other model.
+
+    Edge case:
+        Of an output of integers, noise is the share of those that differ. An output of another shape than
+        wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
+        infinitely many dB, NaN has minus infinity.
+
+    Example:
+        >>> round(output_sqnr([[np.array([3.0, 4.0])]], [[np.array([3.0, 4.05])]]), 6)
+        40.0
+        >>> output_sqnr([[np.array([1, 2])]], [[np.array([1, 3])]])
+        3.010299956639812
+    """
+    shares = [
+        _noise_share([piece[index] for piece in wanted], [piece[index] for piece in found])
+        for index in range(len(wanted[0]) if wanted else 0)
+        if is_array(wanted[0][index])
+    ]
+    noise = math.fsum(shares) / len(shares) if shares else 0.0
+    if math.isnan(noise):
+        return -math.inf
+    return -10.0 * math.log10(noise) if noise > 0.0 else math.inf
+
+
+def _noise_share(wanted: Sequence[Array], found: Sequence[Array]) -> float:
+    signal = noise = 0.0
+    for one, other in zip(wanted, found, strict=True):
+        if one.shape != other.shape:
+            return 1.0
+        if one.dtype.kind != "f":
+            signal += one.size
+            noise += float(np.count_nonzero(one != other))
+            continue
+        values = one.astype(np.float64)
+        signal += float(np.sum(values * values))
+        noise += float(np.sum((values - other.astype(np.float64)) ** 2))
+    if signal > 0.0:
+        return noise / signal
+    return 0.0 if noise == 0.0 else 1.0
+
+
+# Arrays that wait until they are needed: in memory as far as it goes, then in a file.
+
+
+IN_MEMORY = 2 << 30
+"""Bytes, where no limit is given."""
+
+
+class Shelf:
+    """Keeps arrays by key.
+
+    Example:
+        >>> shelf = Shelf(Path(tempfile.gettempdir()), limit=16)
+        >>> shelf.put("kept", [np.zeros(2), None])
+        >>> shelf.put("moved", [np.arange(3.0)])
+        >>> shelf.get("moved", 0).tolist(), shelf.get("kept", 1), shelf.moved
+        ([0.0, 1.0, 2.0], None, 24)
+    """
+
+    def __init__(self, folder: Path, *, limit: int = IN_MEMORY) -> None:
+        """Begin with nothing.
+
+        Args:
+            folder: where the files lie; they have no name, and go with the last reader.
+            limit: bytes that are kept in memory.
+        """
+        self._folder, self._limit = folder, limit
+        self._kept: dict[str, Sequence[Array | None]] = {}
+        self._filed: dict[str, _Filed] = {}
+        self.held = 0
+        self.moved = 0
+
+    def __contains__(self, key: str) -> bool:
+        """Return whether there are arrays under a key."""
+        return key in self._kept or key in self._filed
+
+    def put(self, key: str, arrays: Sequence[Array | None]) -> None:
+        """Keep arrays under a key; sequences of arrays, which ONNX has too, always stay in memory.
+
+        Raises:
+            OutputFileError: there is no room for them.
+        """
+        size = _size(arrays)
+        if self.held + size <= self._limit or not all(item is None or is_array(item) for item in arrays):
+            self._kept[key] = arrays
+            self.held += size
+            return
+        self._filed[key] = _Filed(self._folder, arrays)
+        self.moved += size
+
+    def get(self, key: str, index: int) -> Array | None:
+        """Return one of a key's arrays; several threads may ask at once."""
+        filed = self._filed.get(key)
+        return filed.read(index) if filed is not None else self._kept[key][index]
+
+    def drop(self, key: str) -> None:
+        """Let go of a key, if it is there."""
+        self.held -= _size(self._kept.pop(key, ()))
+        filed = self._filed.pop(key, None)
+        if filed is not None:
+            filed.close()
+
+
+def _size(arrays: Sequence[Array | None]) -> int:
+    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+
+class _Filed:
+    """Arrays in a file of their own."""
+
+    def __init__(self, folder: Path, arrays: Sequence[Array | None]) -> None:
+        self._places: list[tuple[int, np.dtype[np.generic], tuple[int, ...]] | None] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the next line closes it
+            self._closed = weakref.finalize(self, self._file.close)
+            for array in arrays:
+                if array is None:
+                    self._places.append(None)
+                    continue
+                self._places.append((self._file.tell(), array.dtype, array.shape))
+                self._file.write(np.ascontiguousarray(array).tobytes())
+            self._file.flush()
+        except OSError as error:
+            raise OutputFileError(
+                f"cannot write in '{folder}': {(error.strerror or str(error)).lower()}",
+                hint="free some space, pass fewer --samples, or allow more with --max-memory",
+            ) from error
+
+    def read(self, index: int) -> Array | None:
+        place = self._places[index]
+        if place is None:
+            return None
+        offset, dtype, shape = place
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        # Copied, so that no part of the file stays mapped.
+        return np.array(np.memmap(self._file, dtype, "r", offset, shape))
+
+    def close(self) -> None:
+        self._closed()

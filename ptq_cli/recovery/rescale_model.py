@@ -1,0 +1,495 @@
+"""A float model's channels get the factors that its quantized form gains from; it computes what it did."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.rescaling.channel_ids import Factors
+from ptq_cli.models.rescaling.scale_rules import trace_scales
+from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, ScaleSpace, rescale, scale_spaces
+from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.qdq.write.quantize_graph import quantize_in_place
+from ptq_cli.qdq.write.site_parameters import decide_all
+from ptq_cli.qdq.write.weight_decisions import constant
+from ptq_cli.recovery.recovery_samples import RecoverySamples, output_sqnr
+from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.taps import tap
+
+# A model quantized as a target wants it, with the ranges of some samples, to measure a change by.
+
+
+Range = tuple[float, float]
+BYTE = 8
+TINY = 1e-30
+
+
+def tensor_ranges(
+    model: ir.Model, tensors: Sequence[str], pieces: Iterable[Mapping[str, Array]], *, threads: int
+) -> dict[str, Range]:
+    """Return the lowest and the highest value of tensors on some samples; 0 is always between them.
+
+    Edge case:
+        NaN counts as nothing.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    fed = {value.name for value in model.graph.inputs}
+    taps = [name for name in tensors if name not in fed]
+    session = Session(tap(model, taps), threads=threads) if taps else None
+    found = dict.fromkeys(tensors, (0.0, 0.0))
+    for piece in pieces:
+        made = dict(zip(taps, session.run(piece), strict=True)) if session is not None else {}
+        for name in tensors:
+            array = made.get(name, piece.get(name))
+            if array is not None and array.size:
+                low, high = found[name]
+                found[name] = (min(low, float(array.min())), max(high, float(array.max())))
+    return found
+
+
+def plainly_quantized(
+    model: ir.Model, plan: Plan, ranges: Mapping[str, Range], bits: int = BYTE
+) -> StoredModel:
+    """Return a model quantized with given ranges; the model stays as it is.
+
+    Args:
+        model: the float model.
+        plan: for it.
+        ranges: of each measured tensor of the plan.
+        bits: of the weights. With fewer than 8, they are on a grid of as many, stored as 8: this needs no
+            newer opset.
+    """
+
+    def decide(site: ActivationSite) -> QuantParameters:
+        ends = [ranges[name] for name in plan.members(site.source)]
+        return activation_grid(site, min(low for low, _ in ends), max(high for _, high in ends))
+
+    quantized = model.clone()
+    if bits < BYTE:
+        _round_weights(quantized, plan, bits)
+    quantize_in_place(quantized, plan, decide_all(quantized, plan, decide))
+    return serialize(quantized)
+
+
+def _round_weights(model: ir.Model, plan: Plan, bits: int) -> None:
+    for site in {site.tensor: site for site in plan.weights}.values():
+        value = model.graph.initializers[site.tensor]
+        with constant(value) as array:
+            axes = None if site.axis is None else tuple(set(range(array.ndim)) - {site.axis % array.ndim})
+            largest = np.maximum(np.abs(array).max(axis=axes, keepdims=True), TINY)
+            step = largest / (2 ** (bits - 1) - 1)
+            value.const_value = ir.tensor(
+                (np.rint(array / step) * step).astype(array.dtype), name=site.tensor
+            )
+
+
+def activation_grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
+    """Return the grid of a tensor with a range.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8_NARROW, UINT8
+        >>> grid = activation_grid(ActivationSite("x", "x", UINT8, False), -1.0, 1.0)
+        >>> int(grid.zero_point)
+        128
+        >>> grid = activation_grid(ActivationSite("x", "x", INT8_NARROW, True), -1.0, 1.27)
+        >>> int(grid.zero_point), round(float(grid.scale), 6)
+        (0, 0.01)
+    """
+    if not site.symmetric and isinstance(site.format, IntegerFormat):
+        return parameters_from_range(low, high, site.format)
+    # An unsigned format is then the signed one, shifted.
+    signed = site.format if site.format.signed else IntegerFormat(site.format.bits, signed=True)
+    zero_point = 0 if site.format.signed else -int(signed.qmin)
+    return QuantParameters(
+        scale_from_amax(max(-low, high), signed), np.asarray(zero_point, np.int64), site.format
+    )
+
+
+# The factors of channels: a family of one strength for each space, tried on what its layers read.
+
+
+STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)
+"""0 gives all channels the same largest weight, 1 the same range."""
+GAIN = 0.5
+"""A space keeps its channels unless the error falls below this share of what it was."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceFactors:
+    """The factors that were chosen for a space.
+
+    Attributes:
+        space: the space.
+        factors: of its channels.
+        strength: that was best.
+        before, after: error of what its readers make, as a share of what that varies by, without and with.
+    """
+
+    space: ScaleSpace
+    factors: Factors
+    strength: float
+    before: float
+    after: float
+
+
+def find_factors(spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int) -> list[SpaceFactors]:
+    """Return factors for the spaces that gain from them, in order.
+
+    Args:
+        spaces: of the model.
+        found: what they hold.
+        bits: of the weights.
+    """
+    readers = {name: _Trial(reader, bits) for name, reader in found.readers.items()}
+    table = {name: np.ones(len(item.low)) for name, item in found.ranges.items()}
+    chosen = []
+    for space in spaces:
+        trial = _SpaceTrial(space, readers, found, table)
+        best = trial.best()
+        if best is not None:
+            chosen.append(best)
+            trial.keep(best.factors)
+    return chosen
+
+
+class _Trial:
+    """A reader whose output's error is measured."""
+
+    def __init__(self, reader: SpaceReader, bits: int) -> None:
+        self.reader = reader
+        self._highest = float(2 ** (bits - 1) - 1)
+        self._read = reader.read()
+        self._product = self._multiply(self._read, reader.weight)
+        varied = (
+            self._product - self._product.mean(axis=0, keepdims=True) if len(self._product) else self._product
+        )
+        self._signal = float(np.sum(varied.astype(np.float64) ** 2))
+
+    @property
+    def is_measured(self) -> bool:
+        return self._signal > 0.0
+
+    def weight_by_channel(self, count: int) -> Factors:
+        """Return, of each index of the tensor, its largest weight beside what an output is made of.
+
+        Shapes:
+            (count,).
+        """
+        weight = self._apart(np.abs(self.reader.weight))  # (groups, M / groups, K)
+        spread = self._read.std(axis=0).reshape(len(weight), 1, -1) if len(self._read) else np.ones((1, 1, 1))
+        size = np.sqrt(np.sum((weight * spread) ** 2, axis=2, keepdims=True))
+        share = (weight / np.maximum(size, 1e-30)).max(axis=1).reshape(-1)
+        found = np.zeros(count)
+        np.maximum.at(found, self.reader.columns, share)
+        return found
+
+    def error(self, factors: Factors, low: Factors, high: Factors, noise: Factors) -> float:
+        """Return the error of the output, as a share of what it varies by.
+
+        Args:
+            factors: of each index of the tensor.
+            low: of each index, without factors.
+            high: alike.
+            noise: variance of what other tensors add to each index, without factors.
+        """
+        scaled = factors[self.reader.columns].astype(np.float32)
+        grid = activation_grid(
+            self.reader.activation, float((low * factors).min()), float((high * factors).max())
+        )
+        read = _on_grid(self._read * scaled, grid)
+        weight = self._rounded(
+            self._apart(self.reader.weight) / scaled.reshape(self.reader.geometry.groups, 1, -1)
+        )
+        difference = self._multiply(read, weight.reshape(self.reader.weight.shape)) - self._product
+        power = (self._apart(self.reader.weight).astype(np.float64) ** 2).sum(axis=1).reshape(-1)
+        added = len(self._product) * float(np.sum(power * noise[self.reader.columns]))
+        return (float(np.sum(difference.astype(np.float64) ** 2)) + added) / self._signal
+
+    def _rounded(self, weight: Float32s) -> Float32s:
+        axes = (0, 1, 2) if self.reader.site.axis is None else 2
+        scale = np.maximum(np.abs(weight).max(axis=axes, keepdims=True) / self._highest, 1e-30)
+        return np.asarray(np.rint(weight / scale) * scale, np.float32)
+
+    def _apart(self, weight: Float32s) -> Float32s:
+        return weight.reshape(self.reader.geometry.groups, -1, weight.shape[1])
+
+    def _multiply(self, read: Float32s, weight: Float32s) -> Float32s:
+        apart = self._apart(weight)
+        columns = read.reshape(len(read), len(apart), -1).transpose(1, 0, 2)
+        product = np.matmul(columns, apart.transpose(0, 2, 1)).transpose(1, 0, 2)
+        return np.asarray(product.reshape(len(read), -1), np.float32)
+
+
+class _SpaceTrial:
+    """One space, whose strengths are tried."""
+
+    def __init__(
+        self,
+        space: ScaleSpace,
+        readers: Mapping[str, _Trial],
+        found: SpaceSamples,
+        table: Mapping[str, Factors],
+    ) -> None:
+        self._space, self._found, self._table = space, found, table
+        self._held = [item for item in space.held if item.name in found.ranges]
+        names = {item.name for item in self._held}
+        self._trials = [
+            trial
+            for item in space.readers
+            if (trial := readers.get(item.name)) is not None
+            and trial.is_measured
+            and trial.reader.activation.tensor in names
+        ]
+
+    def best(self) -> SpaceFactors | None:
+        """Return the best factors, or None where they gain too little."""
+        if not self._trials:
+            return None
+        ones = np.ones(len(self._space.roots))
+        before = self._error(ones)
+        tried = [(self._factors(strength), strength) for strength in STRENGTHS]
+        errors = [self._error(factors) for factors, _ in tried]
+        index = int(np.argmin(errors))
+        if not errors[index] < GAIN * before:
+            return None
+        factors, strength = tried[index]
+        return SpaceFactors(
+            space=self._space, factors=factors, strength=strength, before=before, after=errors[index]
+        )
+
+    def keep(self, factors: Factors) -> None:
+        """Let the spaces that follow see these factors."""
+        for item in self._held:
+            self._table[item.name][:] = self._at(item, factors)
+
+    def _at(self, item: HeldChannels, factors: Factors) -> Factors:
+        """Return the factor of each index of a tensor."""
+        own = item.channels != NO_CHANNEL
+        return np.where(own, factors[item.channels], self._table[item.name])
+
+    def _error(self, factors: Factors) -> float:
+        noise = self._noise(factors)
+        total = 0.0
+        for trial in self._trials:
+            tensor = trial.reader.activation.tensor
+            item = next(item for item in self._held if item.name == tensor)
+            found = self._found.ranges[tensor]
+            own = self._found.sites[tensor].source
+            others = sum((part for source, part in noise.items() if source != own), np.zeros(len(factors)))
+            added = np.where(item.channels != NO_CHANNEL, others[item.channels], 0.0)
+            total += trial.error(self._at(item, factors), found.low, found.high, added)
+        return total
+
+    def _noise(self, factors: Factors) -> dict[str, Factors]:
+        """Return what rounding adds to each channel, before it got its factor, by the source of the grid."""
+        noise = {}
+        for item in self._held:
+            found, site, at = (
+                self._found.ranges[item.name],
+                self._found.sites[item.name],
+                self._at(item, factors),
+            )
+            if site.source in noise:
+                continue
+            grid = activation_grid(site, float((found.low * at).min()), float((found.high * at).max()))
+            own = np.unique(item.channels[item.channels != NO_CHANNEL])
+            noise[site.source] = np.zeros(len(factors))
+            noise[site.source][own] = float(grid.scale) ** 2 / 12.0 / factors[own] ** 2
+        return noise
+
+    def _factors(self, strength: float) -> Factors:
+        count = len(self._space.roots)
+        reach, weight = np.zeros(count), np.zeros(count)
+        for trial in self._trials:
+            item = next(item for item in self._held if item.name == trial.reader.activation.tensor)
+            found = self._found.ranges[item.name]
+            own = item.channels != NO_CHANNEL
+            np.maximum.at(reach, item.channels[own], np.maximum(-found.low, found.high)[own])
+            by_index = trial.weight_by_channel(len(found.low))
+            np.maximum.at(weight, item.channels[own], by_index[own])
+        alive = (reach > 0.0) & (weight > 0.0)
+        if not alive.any():
+            return np.ones(count)
+        factors = weight[alive] ** (1.0 - strength) / reach[alive] ** strength
+        factors *= reach[alive].max() / (factors * reach[alive]).max()
+        # Powers of two: products and sums of the float model keep every bit.
+        steps = np.rint(np.log2(factors))
+        result = np.full(count, 2.0 ** steps.min())  # What was always 0 is made no larger than the others.
+        result[alive] = 2.0**steps
+        return result
+
+
+def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
+    scale, zero = np.float32(grid.scale), np.float32(int(grid.zero_point))
+    steps = np.rint(values / scale) + zero
+    return np.asarray((np.clip(steps, grid.format.qmin, grid.format.qmax) - zero) * scale, np.float32)
+
+
+SAME = 1e-5
+"""The largest difference of an output, as a share of its largest value, that counts as rounding."""
+
+SEVERAL = 2
+"""Of fewer gains there is no deviation."""
+
+Kind = Callable[[ScaleSpace], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescaledModel:
+    """What became of a model's channels.
+
+    Attributes:
+        model: the model with factors, or as it was.
+        spaces: how many groups of channels could have got factors.
+        chosen: those that did, or would have.
+        kept: whether the model has them.
+        before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
+        difference: of the float model's outputs on these, as a share of their largest value.
+    """
+
+    model: ir.Model
+    spaces: int
+    chosen: Sequence[SpaceFactors]
+    kept: bool = False
+    before: float = float("nan")
+    after: float = float("nan")
+    difference: float = 0.0
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def rescale_model(
+    model: ir.Model,
+    plan: Plan,
+    samples: RecoverySamples,
+    bits: int,
+    kind: Kind,
+    *,
+    judged: Plan | None = None,
+    least_gain: float = 0.0,
+    threads: int,
+) -> RescaledModel:
+    """Return a model with factors for its channels, if its quantized form is better for them.
+
+    Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
+    the samples to decide by its outputs are the same to 1e-5.
+
+    Args:
+        model: stays as it is.
+        plan: for the model; it holds for the result too.
+        samples: ranges are those of all of them; those to decide by say whether the factors are kept.
+        bits: of the weights.
+        kind: says which spaces are meant.
+        judged: plan of the quantized form that decides, if it is another.
+        least_gain: by how much the SQNR must rise, in dB.
+        threads: that run the model.
+
+    Edge case:
+        Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
+
+    Raises:
+        RuntimeFailedError: ONNX Runtime failed.
+    """
+    rescaled = model.clone()
+    trace = trace_scales(rescaled.graph)
+    spaces = [space for space in scale_spaces(trace) if kind(space)]
+    found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
+    chosen = find_factors(spaces, found, bits) if found is not None else []
+    if not chosen:
+        return RescaledModel(model=model, spaces=len(spaces), chosen=())
+    rescale(rescaled.graph, trace, _by_root(chosen))
+    floats = [_outputs(item, samples, threads) for item in (model, rescaled)]
+    difference = _difference(*floats)
+    integers = [
+        _outputs_in_integers(item, judged or plan, samples, bits, threads) for item in (model, rescaled)
+    ]
+    before, after = (output_sqnr(floats[0], item) for item in integers)
+    gains = _gains(floats[0], *integers)
+    kept = after > before + least_gain and is_clear(gains, least_gain) and difference <= SAME
+    return RescaledModel(
+        model=rescaled if kept else model,
+        spaces=len(spaces),
+        chosen=chosen,
+        kept=kept,
+        before=before,
+        after=after,
+        difference=difference,
+    )
+
+
+def is_clear(gains: Sequence[float], least: float) -> bool:
+    """Tell whether the mean of some gains is above the least one by two standard errors.
+
+    A model's SQNR may hang on one sample out of many, whose gain says nothing of the next.
+
+    Edge case:
+        Gains that are not finite, of outputs without noise, do not count; one alone is taken as it is.
+
+    Example:
+        >>> is_clear([9.0, 11.0, 10.0], 3.0), is_clear([-2.0, 18.0, -1.0], 3.0)
+        (True, False)
+    """
+    finite = [gain for gain in gains if math.isfinite(gain)]
+    if len(finite) < SEVERAL:
+        return all(gain > least for gain in finite)
+    return float(np.mean(finite) - 2.0 * np.std(finite, ddof=1) / math.sqrt(len(finite))) > least
+
+
+def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
+    """Return the factor of each channel, by its number in the trace."""
+    return {
+        int(root): float(factor)
+        for item in chosen
+        for root, factor in zip(item.space.roots, item.factors, strict=True)
+    }
+
+
+Outputs = list[list[Array]]
+
+
+def _gains(wanted: Outputs, before: Outputs, after: Outputs) -> list[float]:
+    """Return by how many dB the SQNR of each piece of the samples rose."""
+    return [
+        output_sqnr([one], [new]) - output_sqnr([one], [old])
+        for one, old, new in zip(wanted, before, after, strict=True)
+    ]
+
+
+def _outputs(model: ir.Model, samples: RecoverySamples, threads: int) -> Outputs:
+    session = Session(serialize(model), threads=threads)
+    return [session.run(piece) for piece in samples.decide]
+
+
+def _outputs_in_integers(
+    model: ir.Model, plan: Plan, samples: RecoverySamples, bits: int, threads: int
+) -> Outputs:
+    ranges = tensor_ranges(model, plan.measured, (*samples.decide, *samples.fit), threads=threads)
+    session = Session(plainly_quantized(model, plan, ranges, bits), threads=threads)
+    return [session.run(piece) for piece in samples.decide]
+
+
+def _difference(wanted: Outputs, found: Outputs) -> float:
+    """Return the largest difference of an output's number, as a share of the output's largest value."""
+    worst = 0.0
+    for index, first in enumerate(wanted[0]):
+        if not is_array(first) or first.dtype.kind != "f":
+            continue
+        pairs = [
+            (one[index].astype(np.float64), two[index].astype(np.float64))
+            for one, two in zip(wanted, found, strict=True)
+        ]
+        if any(one.shape != two.shape for one, two in pairs):
+            return float("inf")
+        largest = max((float(np.max(np.abs(one), initial=0.0)) for one, _ in pairs), default=0.0)
+        with np.errstate(invalid="ignore"):
+            differences = [np.where(one == two, 0.0, np.abs(one - two)) for one, two in pairs]
+        worst = max(worst, *(float(np.max(item, initial=0.0)) / max(largest, 1e-30) for item in differences))
+    return worst

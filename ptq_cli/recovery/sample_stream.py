@@ -1,0 +1,135 @@
+"""The tensors of a model for all samples at once, carried from stage to stage."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import onnx
+from onnx import helper
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.qdq.cut_stages import Form, Stage
+from ptq_cli.qdq.read.twin_graphs import ActivationPair
+from ptq_cli.qdq.staged_model import Held, floats_of, integers_of
+from ptq_cli.recovery.recovery_samples import Shelf
+from ptq_cli.runtime.session import Session
+
+Tapped = Callable[[int, Array], None]
+"""Is given the number of a piece and its tapped tensor."""
+
+
+class SampleStream:
+    """Tensors between stages, for each piece of the samples."""
+
+    def __init__(
+        self, pairs: Mapping[str, ActivationPair], pieces: Sequence[Mapping[str, Array]], shelf: Shelf
+    ) -> None:
+        """Begin with a model's inputs.
+
+        Args:
+            pairs: by tensor.
+            pieces: the inputs of some samples each.
+            shelf: where tensors wait.
+        """
+        self._pairs, self._shelf = pairs, shelf
+        self._count = len(pieces)
+        for name in pieces[0] if pieces else ():
+            self._keep(name, [Held(piece[name]) for piece in pieces])
+
+    def run(
+        self,
+        form: Form,
+        model: StoredModel,
+        pool: ThreadPoolExecutor,
+        *,
+        tap: str = "",
+        tapped: Tapped | None = None,
+        keep: bool = True,
+    ) -> None:
+        """Run a stage on every piece, several at once.
+
+        Args:
+            form: of the stage.
+            model: the form's, or one with other constants.
+            pool: its threads; each runs a piece with one thread, so that the result does not depend on them.
+            tap: a further tensor of the stage that is wanted.
+            tapped: is given it.
+            keep: the stage's outputs are kept for the stages behind it.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+            OutputFileError: there is no room for the outputs.
+        """
+        made: list[dict[str, Held]] = [{} for _ in range(self._count)]
+        floats = [port.name for port in form.outputs if not port.integers]
+        session = Session(_with_output(model, tap, floats), threads=1, arena=False, prepack=True)
+
+        def one(piece: int) -> None:
+            feeds = {
+                port.name: (self.integers if port.integers else self.floats)(port.tensor, piece)
+                for port in form.inputs
+            }
+            arrays = dict(zip(session.outputs, session.run(feeds), strict=True))
+            if tapped is not None:
+                tapped(piece, arrays[tap])
+            if not keep:
+                return
+            for port in form.outputs:
+                before, array = made[piece].get(port.tensor, Held()), arrays[port.name]
+                made[piece][port.tensor] = (
+                    Held(before.floats, array) if port.integers else Held(array, before.integers)
+                )
+
+        list(pool.map(one, range(self._count)))
+        for name in made[0] if keep and made else ():
+            self._keep(name, [held[name] for held in made])
+
+    def has(self, tensor: str) -> bool:
+        """Return whether a tensor is there: it was made, and a stage that comes still reads it."""
+        return f"{id(self)} floats {tensor}" in self._shelf
+
+    def integers(self, tensor: str, piece: int) -> Array:
+        """Return the integers of a tensor that has a pair."""
+        return integers_of(self._held(tensor, piece), self._pairs[tensor])
+
+    def floats(self, tensor: str, piece: int) -> Array:
+        """Return the real values of a tensor."""
+        return floats_of(self._held(tensor, piece), self._pairs.get(tensor))
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Let go of tensors that no further stage reads."""
+        for name in names:
+            for kind in ("floats", "integers"):
+                self._shelf.drop(f"{id(self)} {kind} {name}")
+
+    def _keep(self, name: str, held: Sequence[Held]) -> None:
+        self._shelf.put(f"{id(self)} floats {name}", [item.floats for item in held])
+        self._shelf.put(f"{id(self)} integers {name}", [item.integers for item in held])
+
+    def _held(self, name: str, piece: int) -> Held:
+        floats = self._shelf.get(f"{id(self)} floats {name}", piece)
+        return Held(floats, self._shelf.get(f"{id(self)} integers {name}", piece))
+
+
+def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[str]]:
+    """Return which tensors no stage behind each one reads.
+
+    Args:
+        stages: in order.
+        outputs: of the model, which are never let go of.
+    """
+    last: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        last.update(dict.fromkeys((*stage.outputs, *stage.inputs), index))
+    for name in outputs:
+        last.pop(name, None)
+    return [[name for name, at in last.items() if at == index] for index in range(len(stages))]
+
+
+def _with_output(model: StoredModel, name: str, outputs: Sequence[str]) -> StoredModel:
+    """Return a model that gives a further tensor; ONNX Runtime infers its type."""
+    if not name or name in outputs:
+        return model
+    proto = onnx.load_model_from_string(model.content)
+    proto.graph.output.append(helper.make_empty_tensor_value_info(name))
+    return StoredModel(content=proto.SerializeToString(), data=model.data, folder=model.folder)

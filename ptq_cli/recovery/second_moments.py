@@ -1,0 +1,450 @@
+"""Sums of products of what a layer reads with itself and with what it should make, in exact integers.
+
+Once the ranges of activations are decided, what a layer reads are integers. Their sums of products are
+integers too, so that they are the same in whichever order, batches or parts they are added.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.collectors.host_kernels import compiled
+
+Float64s = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+EXACT = 2**53
+"""Up to this float64 holds every integer, whichever order a library adds in."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SecondMoments:
+    """What least squares needs to know of a layer's inputs and targets.
+
+    Attributes:
+        rows: how many pairs of an input and a target were seen.
+        gram: sum of the products of the inputs with each other.
+        cross: sum of the products of the targets with the inputs.
+        inputs, targets: their sums.
+
+    Shapes:
+        gram: (K, K); cross: (M, K); inputs: (K,); targets: (M,).
+
+    Units:
+        Integer steps of the inputs and of the targets.
+    """
+
+    rows: int
+    gram: Int64s
+    cross: Int64s
+    inputs: Int64s
+    targets: Int64s
+
+    def merge(self, other: "SecondMoments") -> "SecondMoments":
+        """Return the moments of both parts; exact, so the order does not matter."""
+        return SecondMoments(
+            rows=self.rows + other.rows,
+            gram=self.gram + other.gram,
+            cross=self.cross + other.cross,
+            inputs=self.inputs + other.inputs,
+            targets=self.targets + other.targets,
+        )
+
+
+def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
+    """Return the moments of some rows.
+
+    The products are those of float64 matrices: every sum on the way is an integer below 2^53, which float64
+    holds exactly, so the result does not depend on the library, its threads, or how the rows are split.
+
+    Shapes:
+        inputs: (rows, K); targets: (rows, M); both hold integers.
+
+    Edge case:
+        No rows have moments of 0.
+
+    Example:
+        >>> x, y = np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([[5.0], [-2.0]])
+        >>> found = second_moments(x, y)
+        >>> found.gram.tolist(), found.cross.tolist(), found.inputs.tolist()
+        ([[10, -1], [-1, 5]], [[-1, 12]], [4, 1])
+    """
+    largest = max(np.abs(inputs).max(initial=1.0), np.abs(targets).max(initial=1.0))
+    rows = max(1, int(EXACT / largest**2))
+    found: SecondMoments | None = None
+    for start in range(0, max(1, len(inputs)), rows):
+        x, y = inputs[start : start + rows], targets[start : start + rows]
+        part = SecondMoments(
+            rows=len(x),
+            gram=(x.T @ x).astype(np.int64),
+            cross=(y.T @ x).astype(np.int64),
+            inputs=x.sum(axis=0).astype(np.int64),
+            targets=y.sum(axis=0).astype(np.int64),
+        )
+        found = part if found is None else found.merge(part)
+    assert found is not None  # noqa: S101 - there is at least one part
+    return found
+
+
+# Symmetric systems, solved and multiplied with every sum in a fixed order.
+#
+# They are compiled by numba and never call BLAS, whose last bits depend on its number of threads.
+
+
+PANEL = 32
+"""Columns of a matrix that are eliminated together: as many rows of them fit into a second-level cache."""
+
+
+def cholesky(matrix: Float64s) -> Float64s:
+    """Return the lower triangular L with ``L L^T`` equal to a positive definite matrix.
+
+    Shapes:
+        matrix and result: (K, K).
+
+    Raises:
+        ValueError: the matrix is not positive definite.
+
+    Example:
+        >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
+        [[2.0, 0.0], [1.0, 2.0]]
+    """
+    lower = np.tril(matrix)
+    if not _factor(lower, PANEL):
+        raise ValueError("the matrix is not positive definite")
+    return lower
+
+
+@compiled
+def _factor(lower: Float64s, panel: int) -> bool:  # pragma: no cover - compiled
+    size = lower.shape[0]
+    columns = np.empty((panel, size))
+    for start in range(0, size, panel):
+        end = min(start + panel, size)
+        for k in range(start, end):
+            if not lower[k, k] > 0.0:
+                return False
+            root = np.sqrt(lower[k, k])
+            lower[k, k] = root
+            for i in range(k + 1, size):
+                lower[i, k] /= root
+                for j in range(k + 1, min(i + 1, end)):
+                    lower[i, j] -= lower[i, k] * lower[j, k]
+        for k in range(start, end):
+            for i in range(end, size):
+                columns[k - start, i] = lower[i, k]
+        for i in range(end, size):
+            row = lower[i]
+            for k in range(end - start):
+                factor, column = columns[k, i], columns[k]
+                for j in range(end, i + 1):
+                    row[j] -= factor * column[j]
+    return True
+
+
+def solve(lower: Float64s, right: Float64s) -> Float64s:
+    """Return X with ``X (L L^T) = right``.
+
+    Shapes:
+        lower: (K, K); right and result: (M, K).
+
+    Example:
+        >>> solve(np.array([[2.0, 0.0], [1.0, 2.0]]), np.array([[8.0, 9.0]])).tolist()
+        [[1.375, 1.25]]
+    """
+    columns = np.array(right.T, order="C")  # A copy, also of a single row.
+    _substitute(lower, columns)
+    return np.ascontiguousarray(columns.T)
+
+
+@compiled
+def _substitute(lower: Float64s, columns: Float64s) -> None:  # pragma: no cover - compiled
+    size, width = columns.shape
+    for first in range(0, width, 64):
+        last = min(first + 64, width)
+        for k in range(size):
+            for m in range(first, last):
+                columns[k, m] /= lower[k, k]
+            for i in range(k + 1, size):
+                factor = lower[i, k]
+                for m in range(first, last):
+                    columns[i, m] -= factor * columns[k, m]
+        for k in range(size - 1, -1, -1):
+            for m in range(first, last):
+                columns[k, m] /= lower[k, k]
+            for i in range(k):
+                factor = lower[k, i]
+                for m in range(first, last):
+                    columns[i, m] -= factor * columns[k, m]
+
+
+def products(matrix: Float64s, rows: Float64s) -> Float64s:
+    """Return the rows times a symmetric matrix.
+
+    Shapes:
+        matrix: (K, K); rows and result: (M, K).
+
+    Example:
+        >>> products(np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([[1.0, 2.0]])).tolist()
+        [[4.0, 7.0]]
+    """
+    found = np.zeros(rows.shape)
+    _multiply(matrix, np.ascontiguousarray(rows), found)
+    return found
+
+
+@compiled
+def _multiply(matrix: Float64s, rows: Float64s, found: Float64s) -> None:  # pragma: no cover - compiled
+    size = rows.shape[1]
+    for m in range(rows.shape[0]):
+        for i in range(size):
+            factor = rows[m, i]
+            for j in range(size):
+                found[m, j] += factor * matrix[i, j]
+
+
+@compiled
+def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:  # pragma: no cover - compiled
+    """Return ``r A r`` of each row r.
+
+    Shapes:
+        matrix: (K, K); rows: (M, K); the result (M,).
+
+    Example:
+        >>> quadratic_forms(np.eye(2), np.array([[3.0, 4.0]])).tolist()
+        [25.0]
+    """
+    found = np.zeros(rows.shape[0])
+    product = np.empty(rows.shape[1])
+    for m in range(rows.shape[0]):
+        product[:] = 0.0
+        for i in range(rows.shape[1]):
+            factor, row = rows[m, i], matrix[i]
+            for j in range(rows.shape[1]):
+                product[j] += factor * row[j]
+        for j in range(rows.shape[1]):
+            found[m] += product[j] * rows[m, j]
+    return found
+
+
+# Second moments in real units, with what least squares adds to them where they say little.
+
+
+DAMPING = 0.01
+"""Of the mean variance of an input; measured, see docs/recovery.md."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CenteredMoments:
+    """Moments for each row, in real units; without their means where a bias makes up for them.
+
+    Attributes:
+        rows: how many there were.
+        gram: of the inputs with each other.
+        cross: of the targets with the inputs.
+        input_mean, target_mean: what a bias makes up for; None without one.
+
+    Shapes:
+        gram: (K, K); cross: (M, K); input_mean: (K,); target_mean: (M,).
+    """
+
+    rows: int
+    gram: Float64s
+    cross: Float64s
+    input_mean: Float64s | None
+    target_mean: Float64s | None
+
+    @property
+    def damping(self) -> float:
+        """What is added to each input's moment; 0 if none of them varies."""
+        size = len(self.gram)
+        return (DAMPING + size / self.rows) * float(np.trace(self.gram)) / size
+
+    def curvature(self) -> Float64s:
+        """Return the damped moments of the inputs; those of inputs that never vary are an identity.
+
+        Shapes:
+            the result (K, K).
+        """
+        size, damping = len(self.gram), self.damping
+        if not damping > 0.0:
+            return np.eye(size)
+        damped = self.gram.copy()
+        damped[np.diag_indices(size)] += damping
+        return damped
+
+    def optimum(self, lower: Float64s, weights: Float64s) -> Float64s:
+        """Return the best real weights, damped towards those that are given.
+
+        Args:
+            lower: Cholesky factor of the curvature.
+            weights: of the float model.
+
+        Shapes:
+            lower: (K, K); weights and result: (M, K).
+        """
+        damping = self.damping
+        return solve(lower, self.cross + damping * weights) if damping > 0.0 else weights.copy()
+
+    def errors(self, weights: Float64s, bias: Float64s | None = None) -> Float64s:
+        """Return the mean square error of each channel's output, less the mean square of its target.
+
+        Args:
+            weights: of each channel.
+            bias: what is added to each channel; None is the best one.
+
+        Shapes:
+            weights: (M, K); bias and result: (M,).
+        """
+        found = quadratic_forms(self.gram, weights) - 2.0 * (weights * self.cross).sum(axis=1)
+        if bias is not None and self.input_mean is not None and self.target_mean is not None:
+            found += (self.target_mean - (weights * self.input_mean).sum(axis=1) - bias) ** 2
+        return np.asarray(found)
+
+
+def centered(
+    moments: SecondMoments, *, input_step: float, target_step: Float64s, has_bias: bool
+) -> CenteredMoments:
+    """Return moments in real units.
+
+    Args:
+        moments: of integers.
+        input_step: size of an integer step of the inputs.
+        target_step: of the targets, for each channel.
+        has_bias: a bias makes up for means, so that only what varies counts.
+
+    Shapes:
+        target_step: (M,).
+
+    Edge case:
+        No rows have moments of 0.
+    """
+    rows = max(moments.rows, 1)
+    gram, cross = moments.gram / rows, moments.cross / rows
+    input_mean, target_mean = moments.inputs / rows, moments.targets / rows
+    if has_bias:
+        gram -= np.outer(input_mean, input_mean)
+        cross -= np.outer(target_mean, input_mean)
+    gram *= input_step**2
+    cross *= target_step[:, None] * input_step
+    return CenteredMoments(
+        rows=rows,
+        gram=gram,
+        cross=cross,
+        input_mean=input_mean * input_step if has_bias else None,
+        target_mean=target_mean * target_step if has_bias else None,
+    )
+
+
+# The best real weights for a layer's moments: linear least squares, damped towards the weights it has.
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Quadratic:
+    """The objective of each output channel: ``(best - w) A (best - w)`` for weights ``w``.
+
+    Attributes:
+        curvature: A, the damped second moments of the inputs.
+        lower: its Cholesky factor.
+        best: the real weights to come near to.
+        pull: ``A best``.
+
+    Shapes:
+        curvature, lower: (K, K); best, pull: (M, K).
+    """
+
+    curvature: Float64s
+    lower: Float64s
+    best: Float64s
+    pull: Float64s
+
+    def error(self, weights: Float64s) -> Float64s:
+        """Return the objective of weights, for each channel.
+
+        Shapes:
+            weights: (M, K); the result (M,).
+        """
+        found: Float64s = quadratic_forms(self.curvature, self.best - weights)
+        return found
+
+
+def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: float = 1.0) -> Quadratic:
+    """Return the objective whose minimum makes a layer's output, behind a quantized input, the wanted one.
+
+    Args:
+        moments: of the quantized inputs and of the float model's outputs.
+        weights: of the float model, towards which the optimum is damped.
+        share: how far to go from the weights to the optimum; see ``share_that_holds``.
+
+    Shapes:
+        weights: (M, K).
+
+    Edge case:
+        Inputs that never vary give no information: the optimum is the weights as they are.
+
+    Source:
+        Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
+        float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
+
+    Example:
+        >>> import numpy as np
+        >>> from ptq_cli.recovery.second_moments import centered
+        >>> from ptq_cli.recovery.second_moments import second_moments
+        >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]] * 1000)
+        >>> y = x @ np.array([[3.0], [-1.0]])
+        >>> sums = centered(second_moments(x, y), input_step=1.0, target_step=np.ones(1), has_bias=False)
+        >>> fit_least_squares(sums, np.array([[2.0, 0.0]])).best.round(1).tolist()
+        [[3.0, -1.0]]
+        >>> fit_least_squares(sums, np.array([[2.0, 0.0]]), share=0.5).best.round(1).tolist()
+        [[2.5, -0.5]]
+    """
+    curvature = moments.curvature()
+    lower = cholesky(curvature)
+    best = weights.copy()
+    if share > 0.0:
+        best += share * (moments.optimum(lower, weights) - weights)
+    return Quadratic(curvature=curvature, lower=lower, best=best, pull=products(curvature, best))
+
+
+def share_that_holds(
+    learned: Sequence[CenteredMoments], checked: Sequence[CenteredMoments], weights: Sequence[Float64s]
+) -> float:
+    """Return how far to go from a float model's weights to the optimum of some rows, judged by other rows.
+
+    An optimum of few rows follows their noise, too. The share with the least error on the other rows is
+    known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
+
+    Args:
+        learned: moments that optima are made of, of each group of a layer.
+        checked: of other rows.
+        weights: of the float model.
+
+    Returns:
+        From 0 to 1.
+
+    Shapes:
+        weights: (M, K) each.
+
+    Example:
+        >>> import numpy as np
+        >>> from ptq_cli.recovery.second_moments import centered
+        >>> from ptq_cli.recovery.second_moments import second_moments
+        >>> x = np.array([[1.0], [-1.0]] * 500)
+        >>> found = [
+        ...     centered(second_moments(x, y * x), input_step=1.0, target_step=np.ones(1), has_bias=False)
+        ...     for y in (4.0, 3.0)
+        ... ]
+        >>> round(share_that_holds(found[:1], found[1:], [np.array([[2.0]])]), 2)  # 4 or 3? It was 2.
+        0.67
+    """
+    gain = cost = 0.0
+    for one, other, own in zip(learned, checked, weights, strict=True):
+        change = one.optimum(cholesky(one.curvature()), own) - own
+        gain += float((change * (other.cross - products(other.gram, own))).sum())
+        cost += float(quadratic_forms(other.gram, change).sum())
+    if gain <= 0.0 or cost <= 0.0:
+        return 0.0
+    rows = learned[0].rows, checked[0].rows
+    noise = max(cost / gain - 1.0, 0.0) * rows[0] / (rows[0] + rows[1])
+    return 1.0 / (1.0 + noise)

@@ -1,0 +1,444 @@
+"""ONNX Runtime sessions: threads, errors, and running a batch."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnx import TensorProto, helper
+
+from ptq_cli.core.errors import DeviceError, InvalidOnnxError, RuntimeFailedError
+from ptq_cli.core.process import is_own_process
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.runtime.block_levels import OPTION, LeftOut, decoded, has_four_bits, left_out
+from ptq_cli.runtime.machine import HOST, Device, usable_cores
+from ptq_cli.runtime.session_failure import failed_load, failed_run
+
+SILENT = 4
+"""ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
+OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
+SHIFTED = "QDQS8ToU8Transformer"
+"""Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI.
+
+(The option x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)"""
+DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+NUMPY_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(uint64)": np.uint64,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+
+class Session:
+    """A model that runs.
+
+    Attributes:
+        outputs: names of the outputs, in the order in which ``run`` returns them.
+        inputs: specs of the inputs.
+
+    Example:
+        >>> from onnx import TensorProto, helper
+        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy")
+        >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
+        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        >>> Session(model.SerializeToString()).run({"x": np.ones(2, np.float32)})[0].tolist()
+        [-1.0, -1.0]
+    """
+
+    def __init__(
+        self,
+        model: bytes | Path | StoredModel,
+        *,
+        threads: int = 0,
+        optimize: bool = True,
+        save_optimized: Path | None = None,
+        apart: bool = False,
+        arena: bool = True,
+        prepack: bool = False,
+        profile: Path | None = None,
+        device: Device = HOST,
+        accuracy_level: int | None = None,
+        exact_sums: bool = False,
+    ) -> None:
+        """Open a session.
+
+        Args:
+            model: a serialized model, or the path of a file. Constants outside the graph are mapped into
+                memory, and not copied into the form that kernels like best.
+            threads: of one operator; 0 for one a core that this process may use.
+            optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
+            save_optimized: write the graph that ONNX Runtime made of it there.
+            apart: write the large constants of that graph into a file beside it, and do not copy them into
+                the form that kernels like best: the graph is to be looked at, and not run.
+            arena: keep memory for the next run; False gives it back, which takes time and saves memory.
+            prepack: copy constants outside the graph into the form that kernels like best, too: this takes
+                their memory, for a session that runs often.
+            profile: measure each kernel, for ``end_profile``; its file's name begins with this path.
+            accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
+            exact_sums: no sum of two products saturates on this processor where activations are int8.
+            device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
+                kernel for, ONNX Runtime runs on the host.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime cannot load the model.
+            DeviceError: ONNX Runtime cannot use the device; it would go on without it.
+        """
+        _silence_default_logger()
+        options = _options(threads, optimize=optimize, arena=arena, device=device)
+        if accuracy_level is not None:
+            options.add_session_config_entry(OPTION, str(accuracy_level))
+        if save_optimized is not None:
+            options.optimized_model_filepath = str(save_optimized)
+            if apart:
+                options.add_session_config_entry(OPTIMIZED_DATA, f"{save_optimized.name}{DATA_SUFFIX}")
+        if profile is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(profile)
+        folder = model.folder if isinstance(model, StoredModel) else None
+        if folder is not None:
+            options.add_session_config_entry(DATA_FOLDER, str(folder))
+        if apart or (folder is not None and not prepack):
+            options.add_session_config_entry("session.disable_prepacking", "1")
+        self._session = _opened(_source(model), options, device, [SHIFTED] if exact_sums else [])
+        self._device = device
+        self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each input.
+
+        Raises:
+            RuntimeFailedError: an input is not an array of numbers.
+        """
+        return tuple(_spec(item) for item in self._session.get_inputs())
+
+    @property
+    def output_specs(self) -> tuple[TensorSpec, ...]:
+        """Name, dtype and shape of each output that is an array of numbers."""
+        return tuple(_spec(item) for item in self._session.get_outputs() if item.type in NUMPY_DTYPES)
+
+    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
+        """Return the outputs for one batch.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed; the message carries what it said.
+        """
+        try:
+            found = self._session.run(list(outputs) if outputs is not None else None, dict(inputs))
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise failed_run(error) from error
+        # A tensor of rank 0 comes as a number, which cannot be fed again.
+        return [np.asarray(array) if isinstance(array, np.generic) else array for array in found]
+
+    def end_profile(self) -> str:
+        """Return the path of the file with the times of all runs so far, of a session that was profiled."""
+        return str(self._session.end_profiling())
+
+    def bind_outputs(self, outputs: Sequence[Array]) -> "OutputBinding":
+        """Return what ``run_bound`` takes to write all the outputs into arrays, as often as it is called.
+
+        Shapes:
+            outputs: as ``run`` returns them for the inputs of those runs.
+        """
+        binding = self._session.io_binding()
+        for name, array in zip(self.outputs, outputs, strict=True):
+            binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+        return OutputBinding(self, binding)
+
+    def run_bound(self, inputs: Mapping[str, Array], outputs: "OutputBinding") -> None:
+        """Run one batch, and write all the outputs into the arrays that were bound.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed, or an array has not the output's shape.
+        """
+        arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        try:
+            for name, array in arrays.items():
+                outputs.binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+            self._session.run_with_iobinding(outputs.binding)
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise failed_run(error) from error
+
+    def run_on_device(self, inputs: Mapping[str, Array]) -> list[Any]:
+        """Return the outputs for one batch, left in the memory of the session's device.
+
+        ONNX Runtime has finished with them. Their shapes need not be known; each speaks DLPack and owns its
+        memory, which ONNX Runtime uses again for a later run once nobody holds it.
+
+        Raises:
+            RuntimeFailedError: ONNX Runtime failed.
+        """
+        memory = self._device.memory
+        binding = self._session.io_binding()
+        try:
+            for name, array in inputs.items():
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *memory)
+                binding.bind_ortvalue_input(name, value)
+            for name in self.outputs:
+                binding.bind_output(name, *memory)
+            binding.synchronize_inputs()
+            self._session.run_with_iobinding(binding)
+            # DLPack hands over no stream here, so whoever reads them does not wait for ONNX Runtime's.
+            binding.synchronize_outputs()
+            values = binding.get_outputs_as_ortvaluevector()
+            return [values[index] for index in range(len(values))]  # An iterator would not own them.
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise failed_run(error) from error
+
+
+@dataclass(frozen=True)
+class OutputBinding:
+    """Arrays that runs of a session write into.
+
+    Attributes:
+        session: the session.
+        binding: ONNX Runtime's own object; it does not keep the arrays.
+    """
+
+    session: Session
+    binding: Any
+
+
+def _options(threads: int, *, optimize: bool, arena: bool, device: Device) -> "onnxruntime.SessionOptions":
+    """Return what all sessions have in common."""
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads or usable_cores()
+    # Threads that spin while they wait take the cores from the counting, and from everyone else's work.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
+    options.log_severity_level = SILENT
+    options.use_deterministic_compute = not device.is_host
+    return options
+
+
+def _source(model: bytes | Path | StoredModel) -> str | bytes:
+    """Return the path or the content that ONNX Runtime opens."""
+    if isinstance(model, Path):
+        return str(model)
+    content = model.content if isinstance(model, StoredModel) else model
+    return decoded(content) if has_four_bits(content) else content
+
+
+def _opened(
+    source: str | bytes, options: "onnxruntime.SessionOptions", device: Device, without: Sequence[str]
+) -> "onnxruntime.InferenceSession":
+    leave = LeftOut() if isinstance(source, str) else left_out(source)
+    if leave.everything:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        # Its fallback has nothing to fall back to here, and prints on stdout, which is the result's.
+        session = onnxruntime.InferenceSession(
+            source,
+            options,
+            providers=[(device.provider, device.provider_options)],
+            enable_fallback=0,
+            disabled_optimizers=[*leave.optimizers, *without],
+        )
+    except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+        raise failed_load(error) from error
+    if device.provider not in session.get_providers():
+        raise DeviceError(
+            f"ONNX Runtime cannot load its {device.provider}, and would run on the host instead",
+            hint="python -c 'import onnxruntime; onnxruntime.print_debug_info()' shows what it misses",
+        )
+    return session
+
+
+@cache
+def _silence_default_logger() -> None:
+    """Silence what ONNX Runtime says outside of any session, in color and in the middle of ours.
+
+    Sessions have a level of their own. This one is that of the whole process, so in a program that imports
+    ptq it stays as it is.
+    """
+    if is_own_process():
+        onnxruntime.set_default_logger_severity(SILENT)
+
+
+def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
+    if item.type not in NUMPY_DTYPES:
+        raise RuntimeFailedError(
+            f"input '{item.name}' is a {item.type}, expected an array of numbers",
+            hint="convert it to numbers in the data, outside the model",
+        )
+    shape = tuple(size if isinstance(size, int) else None for size in item.shape)
+    return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)
+
+
+# Sums of products of bytes by ONNX Runtime's kernels, and whether those of this processor saturate.
+
+
+Int32s = npt.NDArray[np.int32]
+
+SIGN = 128
+"""What turns an unsigned byte into a signed one, and back."""
+TRIED = (1, 3, 64)
+"""Sizes of matrices that a processor's kernels are tried with: there is one for a single row, too."""
+
+
+@cache
+def is_signed_exact() -> bool:
+    """Return whether this processor adds products of unsigned and signed bytes up without saturating."""
+    zero = np.asarray(0, np.uint8)
+    for size, value in itertools.product(TRIED, (0, 255)):
+        left, right = np.full((size, 64), 255, np.uint8), np.full((64, size), value, np.uint8)
+        found = multiplied(left, signed_bytes(right), zero, signed_bytes(zero))
+        if not np.array_equal(multiplied(left, right, zero, zero), found):
+            return False
+    return True
+
+
+def signed_bytes(integers: Array) -> Array:
+    """Return unsigned bytes less 128, as signed ones.
+
+    Example:
+        >>> signed_bytes(np.uint8([0, 255])).tolist()
+        [-128, 127]
+    """
+    return np.asarray(np.bitwise_xor(integers, SIGN, dtype=np.uint8)).view(np.int8)
+
+
+def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -> Int32s:
+    """Return the product of matrices of bytes.
+
+    Args:
+        left: unsigned.
+        right: unsigned or signed, which decides the kernel.
+        left_zero: the byte of the first that stands for 0.
+        right_zero: that of the second.
+
+    Shapes:
+        left (…, M, K), right (…, K, N), the result (…, M, N).
+    """
+    inputs = {"left": left, "right": right, "left_zero": left_zero, "right_zero": right_zero}
+    return _session(signed=right.dtype == np.int8).run(inputs)[0].astype(np.int32, copy=False)
+
+
+@cache
+def _session(*, signed: bool) -> Session:
+    second = TensorProto.INT8 if signed else TensorProto.UINT8
+    kinds = [("left", TensorProto.UINT8, None), ("right", second, None)]
+    zeros = [("left_zero", TensorProto.UINT8, ()), ("right_zero", second, ())]
+    made = helper.make_tensor_value_info("made", TensorProto.INT32, None)
+    given = [helper.make_tensor_value_info(*item) for item in (*kinds, *zeros)]
+    node = helper.make_node("MatMulInteger", [item.name for item in given], ["made"])
+    graph = helper.make_graph([node], "products", given, [made])
+    opset = helper.make_opsetid("", 13)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    # Whoever multiplies has a thread of his own, and what is kept for the next run would add up.
+    return Session(model.SerializeToString(), threads=1, arena=False)
+
+
+# What operators of other domains compute: ONNX's inference knows none of them, ONNX Runtime knows its own.
+#
+# Without the type of such a result, whatever reads it would stay float.
+
+
+LARGE = 1024
+"""Elements; shapes are inferred from small constants (axes, sizes), and never from larger ones."""
+
+
+def know_foreign_types(model: ir.Model) -> int:
+    """Note type and shape of what operators of other domains compute, and return of how many values.
+
+    Edge case:
+        Where ONNX Runtime does not know an operator either, nothing is noted; running it says so.
+
+    Args:
+        model: is changed in place.
+    """
+    values = {value.name: value for value in _unknown(model)}
+    if not values:
+        return 0
+    asked = model.clone()
+    _without_large_constants(asked.graph)
+    found = {value.name: value for node in asked.graph for value in node.outputs}
+    asked.graph.outputs[:] = [found[name] for name in values]
+    try:
+        specs = Session(serialize(asked), threads=1, optimize=False).output_specs
+    except RuntimeFailedError:
+        return 0
+    for spec in specs:
+        values[spec.name].type = ir.TensorType(ir.DataType.from_numpy(spec.dtype))
+        values[spec.name].shape = ir.Shape(spec.shape)
+    return len(specs)
+
+
+def _unknown(model: ir.Model) -> list[ir.Value]:
+    functions = {identifier[0] for identifier in model.functions}
+    known = {"", "ai.onnx", *functions}
+    nodes = [node for node in model.graph if node.domain not in known]
+    return [value for node in nodes for value in node.outputs if value.name and value.type is None]
+
+
+def _without_large_constants(graph: ir.Graph) -> None:
+    """Make inputs of them, so that ONNX Runtime reads none."""
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or tensor.size < LARGE or value.is_graph_input():
+            continue
+        del graph.initializers[name]
+        value.const_value = None
+        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+        graph.inputs.append(value)
+
+
+# Which opsets the ONNX Runtime that is installed knows.
+
+
+SURELY_KNOWN = 22
+"""Every ONNX Runtime that ptq runs with knows these; newer ones are tried."""
+
+
+def require_known_opset(opset: int, what: str) -> None:
+    """Check that ONNX Runtime can load a model of an opset.
+
+    Args:
+        opset: version of ONNX's operators.
+        what: the file's name, for messages.
+
+    Raises:
+        InvalidOnnxError: it cannot.
+
+    Example:
+        >>> require_known_opset(20, "m.onnx")
+    """
+    if opset <= SURELY_KNOWN or _loads(opset):
+        return
+    newest = next(version for version in range(opset - 1, SURELY_KNOWN - 1, -1) if _loads(version))
+    raise InvalidOnnxError(
+        f"model '{what}' has opset {opset}, but the installed ONNX Runtime supports only {newest} and older",
+        hint=f"export it with opset {newest}, or install a newer onnxruntime",
+    )
+
+
+def _loads(opset: int) -> bool:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", [value], [result])
+    # The oldest format that may hold it: a newer one than the runtime's is refused for another reason.
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    try:
+        Session(onnx.ModelProto.SerializeToString(model))
+    except RuntimeFailedError:
+        return False
+    return True
