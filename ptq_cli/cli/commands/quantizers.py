@@ -8,7 +8,7 @@ import click
 
 from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
 from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.gate_options import shown_value, take_drawn
+from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, complete_names, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.quantizer_families import (

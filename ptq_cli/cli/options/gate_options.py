@@ -1,12 +1,8 @@
 """Options about metrics and the limits that they must keep."""
 
-from collections.abc import Callable
-from typing import Any
-
-from ptq_cli.cli.help_sections import EVALUATION, OWN, option
+from ptq_cli.cli.help_sections import EVALUATION, option
 from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.shared_options import complete_names
-from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter
 
 METRIC = (
     option(
@@ -121,43 +117,3 @@ EVALUATION_DATA = (
         help="Number of evaluation samples.  [default: all]",
     ),
 )
-
-
-# An option for each setting that a quantizer is drawn with, made from the families' table.
-
-
-def take_drawn(command: Any) -> Any:
-    """Add an option for each setting, whichever families have it; None where it was not given."""
-    users: dict[str, list[tuple[str, Parameter]]] = {}
-    for family in FAMILIES.values():
-        for parameter in family.drawn:
-            users.setdefault(parameter.name, []).append((family.name, parameter))
-    for name, found in reversed(users.items()):
-        command = _option(name, found)(command)
-    return command
-
-
-def _option(name: str, found: list[tuple[str, Parameter]]) -> Callable[[Any], Any]:
-    parameter = found[0][1]
-    families = ", ".join(family for family, _ in found)
-    default, flag = parameter.default, name.replace("_", "-")
-    meaning = parameter.meaning[0].upper() + parameter.meaning[1:]
-    text = f"{meaning} ({families} only).  [default: {shown_value(default)}]"
-    if isinstance(default, bool):
-        return option(OWN, f"--{flag}/--no-{flag}", name, default=None, help=text)
-    metavar = "N" if isinstance(default, int) else "X"
-    return option(OWN, f"--{flag}", name, type=type(default), metavar=metavar, help=text)
-
-
-def shown_value(value: object) -> str:
-    """Write a parameter's value; None is one that is found from the values.
-
-    Example:
-        >>> [shown_value(value) for value in (8, 0.25, True, "channel", None)]
-        ['8', '0.25', 'yes', 'channel', 'found']
-    """
-    if value is None:
-        return "found"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+import ptq_cli
 from ptq_cli.core import errors
 from ptq_cli.core.errors import DataShapeError, PtqError, UsageError
 from ptq_cli.core.known_names import did_you_mean
 from tests.each_case import each_case
 
-PACKAGE = Path(errors.__file__).parents[2]
+PACKAGE = Path(ptq_cli.__file__).parent
 CLASSES = [value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, PtqError)]
 
 
