@@ -239,6 +239,13 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
     command = error.ctx.command_path if error.ctx is not None else "ptq"
     hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
+        if error.ctx is not None and error.option_name.startswith("--"):
+            from ptq_cli.cli.options.former_options import replacement
+
+            if instead := replacement(error.option_name, words, error.ctx.command):
+                return UsageError(
+                    f"there is no option '{error.option_name}' of '{command}'", hint=f"use {instead}"
+                )
         # Letters after one dash are options of one letter each, and a file's name has more.
         file = next((word for word in words if word.startswith(error.option_name) and "." in word), None)
         if file is not None and "=" not in file:
