@@ -53,7 +53,7 @@ takes those of the last evaluation, or those that the model was quantized with, 
 analyze`, `verify` and `bench` name the data with their results; `ptq tune` of the same model takes those of
 the calibration ([0022](decisions/0022-what-a-run-remembers.md)).
 
-`ptq quantize` evaluates if there is a limit, or with `--evaluate` or another option of the evaluation. Data
+`ptq quantize` evaluates if there is a limit, or with `run.evaluate=true` or another option of the evaluation. Data
 under `[evaluation]` alone are for `ptq evaluate`, which it names in its last line.
 
 `ptq export` writes it together with the run's own model, so the flags of such an export hold for

@@ -90,7 +90,10 @@ def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tel
     ) as error:
         reason = f"it is damaged ({type(error).__name__})"
     if not reason:
-        tell(f"continuing an earlier evaluation after {evaluator.samples} samples; --restart starts again")
+        tell(
+            f"continuing an earlier evaluation after {evaluator.samples} samples; "
+            "--set run.restart=true starts again"
+        )
         return evaluator
     tell(f"not continuing the earlier evaluation in '{path}', but starting again: {reason}")
     return make()

@@ -438,7 +438,10 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
     if other:
         tell(f"the earlier tuning is not continued: {other[0]} has changed")
         return fresh
-    tell(f"continuing an earlier tuning after {len(content.compared)} candidates; --restart starts again")
+    tell(
+        f"continuing an earlier tuning after {len(content.compared)} candidates; "
+        "--set run.restart=true starts again"
+    )
     samples = content.samples
     fresh.compared = {
         key: Seen(samples[f"compared {key}"], item)

@@ -298,7 +298,7 @@ FAULTS = {
         PLAIN * 9,
         {"stride": 200},
         SequenceLengthError,
-        "--stride 200 is longer than the window of 128",
+        "--set text.stride=200 is longer than the window of 128",
     ),
     "no-mask": ("x.txt", PLAIN, {"mask_share": 0.5}, TokenizerError, "'words.json' has no mask token"),
     "lost-label": (
