@@ -40,8 +40,8 @@ OWN = ("cnn", "resnet50")
 SPEEDS = (USER, FLOAT, DEFAULT, THEIRS)
 COLUMNS = (
     "network", "batch", "threads", *(f"over {name}" for name in SPEEDS),
-    "with `quantization.runtime_operators=true` over user's file", "in float", "SQNR", "expected over measured",
-    "seconds to place",
+    "with `quantization.runtime_operators=true` over user's file",
+    "in float", "SQNR", "expected over measured", "seconds to place",
 )  # fmt: skip
 ACCURACY = ("network", "layers in integers", DEFAULT, PLAIN, LATENCY, THEIRS)
 

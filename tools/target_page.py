@@ -59,8 +59,8 @@ only its computation ([0010](decisions/0010-weights-in-the-file.md)).
 
 Tied tensors share one scale and zero point, from their merged statistics. Operators that only move values
 (Reshape, MaxPool, Split) use the parameters of their input for the output. To keep layers in float or give
-them other integers, use `--exclude`, `--override 'PATTERN:quantize=true'` and [`[[override]]`](recipe.md#override); what the target
-cannot do is an error. `ptq verify` checks any quantized model against the table.
+them other integers, use `--exclude` and `--override`, or [`[[override]]`](recipe.md#override); what the
+target cannot do is an error. `ptq verify` checks any quantized model against the table.
 
 ## The same sums on every processor
 

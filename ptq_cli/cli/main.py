@@ -152,8 +152,11 @@ def run(words: list[str]) -> int:
 def _invoke(words: list[str]) -> int:
     # Not Command.main(), which treats a broken pipe as a failure and an EOFError as an interrupt.
     if instruction := os.environ.get(COMPLETION_VARIABLE):
-        from click.shell_completion import shell_complete
+        from click.shell_completion import add_completion_class, shell_complete
 
+        from ptq_cli.cli.options.bash_completion import SetBashComplete
+
+        add_completion_class(SetBashComplete, "bash")
         return shell_complete(cli, {}, "ptq", COMPLETION_VARIABLE, instruction)
     try:
         with cli.make_context("ptq", list(words)) as context:

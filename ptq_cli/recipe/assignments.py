@@ -235,7 +235,9 @@ def _default(item: "Field[Any]") -> Any:
 
 
 def _first_sentence(text: str) -> str:
-    return sentence(text.partition(". ")[0].replace("`", ""))
+    words = text.partition(". ")[0].replace("`", "")
+    # A key at the beginning stays as it is written.
+    return f"{words.removesuffix('.')}." if "." in words.split()[0] else sentence(words)
 
 
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:

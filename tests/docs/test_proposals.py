@@ -34,6 +34,7 @@ def test_every_text_names_commands_and_options_that_exist() -> None:
         "warning: ptq export --exclud LAYER keeps a layer in float",
         "hint: leave out --recovr, or pass --samples 100",
         "hint: ptq verify --recover round",
+        "hint: pass --set amax.bin=8",
     ],
 )
 def test_what_is_misspelt_is_found(line: str) -> None:

@@ -118,7 +118,7 @@ def untimed(words: list[str]) -> list[str]:
     is_timed = bool(words) and words[0] in ("quantize", "evaluate", "tune")
     return (
         [*words, "--set", "evaluation.latency=false"]
-        if is_timed and not {"--set", "evaluation.latency=true", "--help"} & set(words)
+        if is_timed and not {"evaluation.latency=true", "--help"} & set(words)
         else words
     )
 
@@ -188,8 +188,8 @@ def anew(template: Path, folder: Path) -> Callable[[], None]:
 def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves.
 
-    Latencies are measured where a test says ``evaluation.latency=true`` alone: they take time. A document is compared with
-    the schema of its command, and commands that are proposed must exist as they are printed.
+    Latencies are measured where a test says ``evaluation.latency=true`` alone: they take time. A document
+    is compared with the schema of its command, and commands that are proposed must exist as they are printed.
     """
 
     def call(*words: str) -> Outcome:

@@ -135,7 +135,7 @@ CASES = {
         make=usual,
         settings="--set amax.weight_method=percentile --set amax.percentile=90 --amax max",
         cause="clipping",
-        remedy=r"ptq export --set 'amax.weight_method=(max'|mse)",
+        remedy=r"ptq export --set amax.weight_method=(max|mse)",
     ),
     "few steps": Case(
         make=usual, settings="--weight-bits 3", cause="few steps", remedy="ptq export --weight-bits 8"

@@ -187,7 +187,7 @@ FLAGS = {
         "sizes of at least 1",
         "x=1,3,224,224",
     ),
-    "a list of no numbers": ("inspect m --set image.mean=a,b", "PTQ-USAGE-001", "list of numbers", "--help"),
+    "a list of no numbers": ("inspect m --set image.mean=a,b", "PTQ-RECIPE-003", "a number", "image.mean"),
     "a limit without a number": ("evaluate --max-drop top1", "PTQ-GATE-001", "METRIC=NUMBER", "top1=0.01"),
     "a limit in percent": (
         "evaluate --min sqnr_db=1%",
@@ -204,7 +204,7 @@ FLAGS = {
     "a size that is none": (
         "evaluate --set gate.max_size=big",
         "PTQ-GATE-001",
-        "--set 'gate.max_size=big' is not a valid size",
+        "--max-size 'big' is not a valid size",
         "1MB",
     ),
     "a regression from nothing": (

@@ -72,7 +72,7 @@ CASES = {
     "a long window": (
         f"model.onnx {TEXT} --set text.window=40",
         "PTQ-TEXT-002",
-        "--window is 40 tokens, but the model has positions for 20",
+        "'text.window' is 40 tokens, but the model has positions for 20",
         "--set text.window=20 or shorter",
     ),
     "a cache without shape": (

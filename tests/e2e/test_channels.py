@@ -1,4 +1,4 @@
-"""``calibration.activation_axis``: each channel's statistics, the same however the calibration is shared out."""
+"""``activation_axis``: each channel's statistics, the same however the calibration is shared out."""
 
 import json
 from pathlib import Path
@@ -203,13 +203,13 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
         ("relu=4", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis 4"),
         ("relu=-5", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis -5"),
         ("x=-4", "PTQ-CALIB-006", "axis -4 of tensor 'x' holds its samples, not its channels"),
-        ("relu", "PTQ-USAGE-001", "--set 'calibration.activation_axis.relu' is not of the form NAME=AXIS"),
+        ("relu", "PTQ-USAGE-001", "is not of the form KEY=VALUE"),
         (
             "relu=one",
             "PTQ-USAGE-001",
             "--set 'calibration.activation_axis.relu=one' is not of the form NAME=AXIS",
         ),
-        ("=1", "PTQ-USAGE-001", "--set 'calibration.activation_axis.=1' is not of the form NAME=AXIS"),
+        ("=1", "PTQ-RECIPE-003", "'calibration.activation_axis' is 1, expected a table"),
         (
             "relu=1 --set calibration.activation_axis.relu=2",
             "PTQ-USAGE-001",

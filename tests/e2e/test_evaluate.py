@@ -218,7 +218,7 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         (
             "--set evaluation.with_pytorch=true",
             "PTQ-USAGE-001",
-            "--set evaluation.with_pytorch=true needs a PyTorch model",
+            "'evaluation.with_pytorch' needs a PyTorch model",
             None,
         ),
         (
@@ -288,7 +288,7 @@ def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> Non
     assert ptq("gate ptq-run/report.json --max-latency-ratio 0.000001").status == 3
     assert ptq("evaluate").status == 0
     assert "the report has no latency" in ptq("gate ptq-run/report.json --max-latency-ratio 1").err
-    assert ("limits the latency, and --set evaluation.latency=false does not") in ptq(
+    assert ("limits the latency, and 'evaluation.latency' is false") in ptq(
         "evaluate --max-latency-ratio 1"
     ).err
 

@@ -247,7 +247,7 @@ def test_data_decide_the_weights_of_all_files_once(
             "PTQ-USAGE-001",
             "the model is a single file",
         ),
-        ("quantize . --preset w4_block32 --set run.suffix=my_q4", "PTQ-USAGE-001", "--suffix is 'my_q4'"),
+        ("quantize . --preset w4_block32 --set run.suffix=my_q4", "PTQ-USAGE-001", "'run.suffix' is 'my_q4'"),
         (
             "quantize . --preset w4_block32 -o config.json",
             "PTQ-FILE-002",

@@ -76,7 +76,7 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
     status, stderr = calibrate(folder, "low", "--set", "runtime.max_memory=1MiB")
     assert status == 2
     assert "PTQ-RUNTIME-002: 1.05 MB of memory is not enough" in stderr
-    least = re.search(r"hint: --set 'runtime.max_memory=(\d+')MiB", stderr).group(1)
+    least = re.search(r"hint: --set runtime.max_memory=(\d+)MiB", stderr).group(1)
 
     status, stderr = calibrate(folder, "low", "--set", f"runtime.max_memory={int(least) + 5}MiB")
 

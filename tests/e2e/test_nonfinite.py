@@ -1,4 +1,4 @@
-"""``calibration.allow_nonfinite=true``: NaN and infinities are counted, and ranges come from the finite values."""
+"""``allow_nonfinite``: NaN and infinities are counted, and ranges come from the finite values."""
 
 import json
 from pathlib import Path

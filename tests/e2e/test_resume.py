@@ -56,7 +56,8 @@ def test_it_continues_after_the_last_checkpoint(
     assert seen.samples == samples - 2
     outcome = ptq(f"{WORDS} --run run")
     assert outcome.status == 0
-    said = f"note: continuing an earlier calibration after {samples - 2} samples; --restart starts again\n"
+    said = f"note: continuing an earlier calibration after {samples - 2} samples; --set run.restart=true "
+    said += "starts again\n"
     assert outcome.err.startswith(said)
     assert read(folder / "run") == whole
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)

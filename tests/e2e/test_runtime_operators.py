@@ -83,5 +83,5 @@ def test_a_target_that_onnx_runtime_does_not_run_refuses_them(refuse: Any) -> No
         "export --target tensorrt --set quantization.runtime_operators=true",
         "PTQ-RECIPE-003",
         "ONNX Runtime does not run the target 'tensorrt'",
-        hint="leave --set quantization.runtime_operators=true out",
+        hint="leave 'quantization.runtime_operators' out",
     )

@@ -111,7 +111,7 @@ def test_it_is_measured_here(folder: Path, ptq: Any) -> None:
 
 def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     assert "as fast" not in ptq("evaluate --set evaluation.latency=false").out
-    assert "not measured: --set evaluation.latency=false; ptq evaluate --set evaluation.latency=true" in (
+    assert "not measured: evaluation.latency is false; ptq evaluate --set evaluation.latency=true" in (
         (folder / "ptq-run/report.html").read_text()
     )
     outcome = ptq(

@@ -214,7 +214,6 @@ def complete_assignments(
 
     key, equals, value = incomplete.partition("=")
     if equals:
-        # Bash takes the part before "=" for another word, and shows what is completed behind it.
         return [CompletionItem(f"{key}={name}") for name in key_values(key) if name.startswith(value)]
     once = getattr(context.command, "once", ())
     return [

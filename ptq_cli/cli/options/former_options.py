@@ -19,7 +19,7 @@ def replacement(option: str, words: Sequence[str], command: click.Command) -> st
     """Return what to type instead of an option that a command does not have, with the value that was typed.
 
     Args:
-        option: the option, such as ``--mean``.
+        option: the option, as typed.
         words: the whole command line.
         command: the command.
 

@@ -87,4 +87,4 @@ def test_without_known_work_nothing_is_said_of_it(work):
 def test_what_the_user_excluded_is_not_suggested_again():
     layers = [LayerEntry("conv", "Conv", False, "kept in float: exclude match = 'conv'")]
     (found,) = result_warnings((400, 100), layers, {"conv": 5})
-    assert found.hints == ("ptq export without --exclude and --override quantizes:quantize=true more layers",)
+    assert found.hints == ("ptq export without --exclude and --override quantizes more layers",)
