@@ -14,7 +14,7 @@ from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.json_schema import attribute_texts, sentence
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.recipe.check import RULES
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
 from ptq_cli.recipe.quantizer_settings import FAMILY_SETTINGS
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, PRESETS, preset_names, recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
@@ -24,21 +24,27 @@ from ptq_cli.report.metrics.metric_registry import (
     REQUESTED_COMPARISONS,
     make_label_metric,
 )
+from tools.pages.page_commands import every_option
 from tools.tables import code, table
 
 INTRODUCTION = """\
 # Recipe
 
-A recipe is a TOML file. Each setting is also a flag, and a keyword argument of the Python API by the flag's
-name (`--batch-size` is `batch_size`). Settings come from several layers. Each layer overrides the ones before
-it, key by key; a list replaces the whole earlier list. [Overrides](#override) of flags follow those of
-recipes:
+A recipe is a TOML file. On the command line, `--set KEY=VALUE` sets any key, such as `--set image.mean=0.5`,
+and flags set the common ones; `ptq recipe keys` lists all. Settings come from several layers. Each layer
+overrides the ones before it, key by key; a list replaces the whole earlier list. [Overrides](#override) of
+flags follow those of recipes:
 
 1. the preset (`--preset`, default `{preset}`)
 2. `./ptq.toml`, if the current folder has one
 3. `--recipe FILE`
 4. for `ptq export` and `ptq evaluate`: the flags of the calibration that its statistics depend on
-5. the flags
+5. the flags and `--set`; both may give a key only if they agree
+
+After `--set`, a text is written as it is, other values as in TOML, and a list also as `1,2,3`:
+`--set image.mean=0.5,0.4,0.3`. An entry of a table has its name behind the key: `--set
+gate.max_drop.top1=1%`. Of two values for a key, the last one counts. Keys of `[run]` hold for one command,
+and no recipe has them: `run.restart`, `run.evaluate`, `run.thumbnails`, `run.suffix`.
 
 A section `[weights]` or `[activations]` that names a quantizer replaces the section of all earlier layers. A
 preset that is named on the command line overrides `recipe.toml` in the run directory.
@@ -53,8 +59,8 @@ takes those of the last evaluation, or those that the model was quantized with, 
 analyze`, `verify` and `bench` name the data with their results; `ptq tune` of the same model takes those of
 the calibration ([0022](decisions/0022-what-a-run-remembers.md)).
 
-`ptq quantize` evaluates if there is a limit, or with `--evaluate` or another option of the evaluation. Data
-under `[evaluation]` alone are for `ptq evaluate`, which it names in its last line.
+`ptq quantize` evaluates if there is a limit, if evaluation data or a metric is given, or with `--set
+run.evaluate=true`. Data under `[evaluation]` alone are for `ptq evaluate`, which it names in its last line.
 
 `ptq export` writes it together with the run's own model, so the flags of such an export hold for
 later ones. `ptq export --output FILE` writes only FILE, and its flags hold for that file alone. `ptq export
@@ -146,11 +152,10 @@ def _default(item: "Field[Any]") -> str:
 def _flag(key: str) -> str:
     if key == "model.path":
         return "the argument `MODEL`"
-    if key == "override.quantize":
-        return ", ".join(code(f"--{name.replace('_', '-')}") for name in OVERRIDE_FLAGS)
     if key.startswith(f"{OVERRIDE}."):
-        return code(f"--{OVERRIDE}")
-    return ", ".join(code(f"--{name.replace('_', '-')}") for name, keys in FLAG_KEYS.items() if key in keys)
+        return code(f"--{OVERRIDE}") + (", `--exclude`" if key == "override.quantize" else "")
+    flags = (f"--{name.replace('_', '-')}" for name, keys in FLAG_KEYS.items() if key in keys)
+    return ", ".join(code(flag) for flag in flags if flag in every_option())
 
 
 def _range(key: str) -> str:

@@ -282,7 +282,7 @@ def _check_profile(export: ExportSettings) -> None:
     if export.profile is not None and export.prefer != LATENCY:
         raise RecipeValueError(
             f"'export.profile' has no effect where 'export.prefer' is '{export.prefer}'",
-            hint="--prefer latency --profile FILE, or leave the profile out",
+            hint="--prefer latency --set export.profile=FILE, or leave the profile out",
         )
 
 

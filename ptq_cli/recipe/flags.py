@@ -218,6 +218,8 @@ OVERRIDE = "override"
 def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings by flag name as a recipe's nested tables.
 
+    A key with its section, such as ``calibration.batch_size``, is a name, too, and overrides the flags.
+
     Edge case:
         A percentile alone also sets the method to percentile, because no other method has one. With
         ``weight_amax="percentile"`` it is for the weights.
@@ -236,13 +238,13 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     table: dict[str, Any] = {}
     known = [*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE]
-    for name, value in settings.items():
-        if name not in known:
+    for name, value in sorted(settings.items(), key=lambda item: "." in item[0]):
+        if name not in known and "." not in name:
             raise UsageError(
                 f"there is no setting '{name}'{did_you_mean(name, known)}",
                 hint=f"settings: {', '.join(known)}",
             )
-        for key in FLAG_KEYS.get(name, ()):
+        for key in (name,) if "." in name else FLAG_KEYS.get(name, ()):
             section, _, field = key.partition(".")
             table.setdefault(section, {})[field] = value
     if "percentile" in settings and "amax" not in settings and settings.get("weight_amax") != "percentile":

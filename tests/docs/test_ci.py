@@ -117,7 +117,7 @@ def test_the_action_ends_as_ptq_does(
     gates: str, status: int, said: str, make_sample: MakeSample, shell: RunShell
 ) -> None:
     folder, step = make_sample("spoken_digits_transformer"), action_step()
-    given = {"MODEL": "model.onnx", "GATES": f"{gates} --no-latency", "RUN": "my run"}
+    given = {"MODEL": "model.onnx", "GATES": f"{gates} --set evaluation.latency=false", "RUN": "my run"}
     variables = {name: given.get(name, "") for name in step["env"]}
     output = folder / "output"
     result = shell(step["run"], folder, GITHUB_ACTION_PATH=str(ROOT), GITHUB_OUTPUT=str(output), **variables)

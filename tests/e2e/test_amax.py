@@ -35,7 +35,7 @@ def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, m
     for data in ("calib.npz", "eval.npz"):
         (folder / data).unlink()
 
-    outcome = ptq(f"export --amax {method} --percentile 99 --json")
+    outcome = ptq(f"export --amax {method} --set amax.percentile=99 --json")
 
     assert outcome.status == 0, outcome
     assert json.loads(outcome.out)["amax"] == method
@@ -45,7 +45,10 @@ def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, m
 def test_methods_give_different_models_and_each_the_same_again(folder: Path, ptq: Any) -> None:
     models: dict[str, bytes] = {}
     for method in [*METHODS, *METHODS]:
-        assert ptq(f"export --amax {method} --percentile 99 --weight-amax {method}").status == 0
+        assert (
+            ptq(f"export --amax {method} --set amax.percentile=99 --set amax.weight_method={method}").status
+            == 0
+        )
         content = (folder / "ptq-run/model.int8.onnx").read_bytes()
         assert models.setdefault(method, content) == content
     assert len(set(models.values())) == len(METHODS)
@@ -54,7 +57,7 @@ def test_methods_give_different_models_and_each_the_same_again(folder: Path, ptq
 @pytest.mark.parametrize("method", ["percentile", "mse"])
 def test_weights_are_decided_apart_from_activations(folder: Path, ptq: Any, method: str) -> None:
     by_max = exported(ptq, "--amax max")
-    found = exported(ptq, f"--amax max --weight-amax {method} --percentile 50")
+    found = exported(ptq, f"--amax max --set amax.weight_method={method} --set amax.percentile=50")
 
     assert changed(by_max, found) == {"conv.weight.scale", "fc.weight.scale"}
     assert all((found[name] <= by_max[name] * (1 + 1e-6)).all() for name in found)
@@ -112,7 +115,7 @@ def test_override_that_matches_nothing_is_refused_before_the_calibration(folder:
 
 
 def test_method_with_one_candidate_only_is_noted(folder: Path, ptq: Any) -> None:
-    flags = "--amax entropy --amax-bins 128"
+    flags = "--amax entropy --set amax.bins=128"
 
     outcome = ptq(f"export {flags}")
     document = json.loads(ptq(f"export {flags} --json").out)
@@ -131,4 +134,4 @@ def test_ranges_alone_are_enough_for_max_only(folder: Path, ptq: Any, method: st
 
     assert outcome.status == 2
     assert f"the {method} method needs histograms, and this calibration kept only ranges" in outcome.err
-    assert ptq("export --run ranges --weight-amax mse").status == 0
+    assert ptq("export --run ranges --set amax.weight_method=mse").status == 0

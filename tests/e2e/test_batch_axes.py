@@ -64,14 +64,19 @@ def statistics(run: str) -> bytes:
 def test_every_verb(folder: Path, ptq: Ptq) -> None:
     words = "--data calib.npz --batch-axis state=1 --batch-size 4"
     assert ptq("prepare voice.onnx -o float.onnx --data calib.npz --batch-axis state=1").status == 0
-    told = ptq(f"quantize voice.onnx {words} --eval-data calib.npz --evaluate --metric top1")
+    told = ptq(f"quantize voice.onnx {words} --eval-data calib.npz --set run.evaluate=true --metric top1")
     assert told.status == 0 and "calibrated" in told.out and f"on {COUNT} samples" in told.out
     metadata = {item.key: item.value for item in onnx.load("ptq-run/model.int8.onnx").metadata_props}
     assert json.loads(metadata["ptq.batch_axis"]) == {"state": 1, "stateN": 1}
     report = json.loads(Path("ptq-run/report.json").read_text())
     names = {(item["name"], item["output"]) for item in report["metrics"]}
     # The second output is [2, samples, 8], and its channels are the two layers of the state on axis 0.
-    assert ptq(f"quantize voice.onnx {words} --eval-data calib.npz --all-layers --run all").status == 0
+    assert (
+        ptq(
+            f"quantize voice.onnx {words} --eval-data calib.npz --set quantization.all_layers=true --run all"
+        ).status
+        == 0
+    )
     metrics = json.loads(Path("all/report.json").read_text())["metrics"]
     (worst,) = (item for item in metrics if item["name"] == "worst_channel_sqnr_db[stateN]")
     assert worst["channel"]["axis"] == 0 and worst["channel"]["index"] in (0, 1)
@@ -85,7 +90,7 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
         "bench --batch 5 --runs 3",
     ):
         assert ptq(command).status == 0, command
-    inspected = json.loads(ptq("inspect voice.onnx --batch-axis state=1 --json").out)
+    inspected = json.loads(ptq("inspect voice.onnx --set data.batch_axis.state=1 --json").out)
     assert inspected["inputs"][1]["name"] == "state"
     verified = ptq("verify --data calib.npz --json")
     assert verified.status == 0
@@ -136,7 +141,7 @@ def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
 
 def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None:
     note = "note: the samples of 'state' are on axis 1, as the model's file says"
-    words = "quantize voice.onnx --data calib.npz --batch-size 4 --no-latency"
+    words = "quantize voice.onnx --data calib.npz --batch-size 4 --set evaluation.latency=false"
     told = ptq(f"{words} --eval-data calib.npz --run told")
     assert told.status == 0 and told.err.startswith(note) and f"on {COUNT} samples" in told.out
     assert note in ptq("inspect voice.onnx").out
@@ -208,7 +213,8 @@ def steps():
 def test_whole_steps_are_run_as_they_are(folder: Path, ptq: Ptq) -> None:
     Path("data.py").write_text(STEPS)
     told = ptq(
-        "quantize voice.onnx --data data.py:steps --batch-axis none --evaluate --eval-data data.py:steps"
+        "quantize voice.onnx --data data.py:steps --batch-axis none --set run.evaluate=true "
+        "--eval-data data.py:steps"
     )
     assert told.status == 0 and "on 4 steps" in told.out
     evaluation = json.loads(Path("ptq-run/report.json").read_text())["evaluation"]
@@ -271,7 +277,7 @@ def save_steps(folder: str, count: int) -> None:
 
 def test_each_file_of_a_folder_is_a_step(folder: Path, ptq: Ptq) -> None:
     save_steps("steps", 11)
-    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --evaluate")
+    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --set run.evaluate=true")
     assert told.status == 0 and "on 11 steps" in told.out, told.err
     # 10.npz is after 2.npz, and nothing is split: three steps end with that of three rows.
     three = ptq_cli.calibrate("voice.onnx", data="steps", batch_axis={"*": "none"}, samples=3, run="three")

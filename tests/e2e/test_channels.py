@@ -1,4 +1,4 @@
-"""``--activation-axis``: each channel's statistics, the same however the calibration is shared out."""
+"""``activation_axis``: each channel's statistics, the same however the calibration is shared out."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,10 @@ from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.progress import Progress
 
-CALIBRATE = "calibrate model.onnx --data calib.npz --activation-axis relu=1 --activation-axis x=-3"
+CALIBRATE = (
+    "calibrate model.onnx --data calib.npz --set calibration.activation_axis.relu=1 "
+    "--set calibration.activation_axis.x=-3"
+)
 
 
 def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
@@ -56,7 +59,7 @@ def test_the_same_bytes_however_it_is_cut(folder: Path, ptq: Any) -> None:
     assert ptq(CALIBRATE).status == 0
     wanted = (folder / "ptq-run" / "calibration.safetensors").read_bytes()
 
-    assert ptq(f"{CALIBRATE} --batch-size 5 --threads 1 --max-memory 8GiB --run cut").status == 0
+    assert ptq(f"{CALIBRATE} --batch-size 5 --threads 1 --set runtime.max_memory=8GiB --run cut").status == 0
     assert ptq(f"{CALIBRATE} --batch-size 4 --shard 1/2 --run one").status == 0
     assert ptq(f"{CALIBRATE} --batch-size 4 --shard 2/2 --run two").status == 0
     assert ptq("merge one two --run both").status == 0
@@ -86,9 +89,17 @@ def test_blocks_of_channels_are_put_in_order(folder: Path, ptq: Any) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     onnx.save(proto, folder / "blocks.onnx")
 
-    assert ptq("calibrate blocks.onnx --data calib.npz --activation-axis *=1 --run fast").status == 0
-    small = "--max-memory 8GiB --run small"  # Below a limit of memory nothing is left in blocks.
-    assert ptq(f"calibrate blocks.onnx --data calib.npz --activation-axis *=1 {small}").status == 0
+    assert (
+        ptq(
+            "calibrate blocks.onnx --data calib.npz --set 'calibration.activation_axis.*=1' --run fast"
+        ).status
+        == 0
+    )
+    small = "--set runtime.max_memory=8GiB --run small"  # Below a limit of memory nothing is left in blocks.
+    assert (
+        ptq(f"calibrate blocks.onnx --data calib.npz --set 'calibration.activation_axis.*=1' {small}").status
+        == 0
+    )
 
     found, plain = (statistics_in(folder, run)["b"].channels for run in ("fast", "small"))
     np.testing.assert_allclose(found.maximum, plain.maximum, rtol=1e-4)
@@ -159,7 +170,7 @@ def test_dead_channels_are_named(folder: Path, ptq: Any) -> None:
     for tensor, array in zip(proto.graph.initializer, (weight, bias), strict=False):
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     onnx.save(proto, folder / "dead.onnx")
-    assert ptq("calibrate dead.onnx --data calib.npz --activation-axis relu=1").status == 0
+    assert ptq("calibrate dead.onnx --data calib.npz --set calibration.activation_axis.relu=1").status == 0
 
     assert "dead:       2, 5: 0 in every sample" in ptq("explain relu").out
     found = json.loads(ptq("explain relu --json").out)["channels"]
@@ -171,7 +182,7 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
         "[model]\npath = 'model.onnx'\n[calibration]\ndata = 'calib.npz'\n"
         "[calibration.activation_axis]\n'r*' = 2\nrelu = 1\n"
     )
-    assert ptq("calibrate --activation-axis x=1").status == 0
+    assert ptq("calibrate --set calibration.activation_axis.x=1").status == 0
     found = statistics_in(folder)
     assert found["relu"].channels.axis == 1 and found["x"].channels.axis == 1
     assert ptq("export").status == 0
@@ -192,19 +203,31 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
         ("relu=4", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis 4"),
         ("relu=-5", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis -5"),
         ("x=-4", "PTQ-CALIB-006", "axis -4 of tensor 'x' holds its samples, not its channels"),
-        ("relu", "PTQ-USAGE-001", "--activation-axis 'relu' is not of the form NAME=AXIS"),
-        ("relu=one", "PTQ-USAGE-001", "--activation-axis 'relu=one' is not of the form NAME=AXIS"),
-        ("=1", "PTQ-USAGE-001", "--activation-axis '=1' is not of the form NAME=AXIS"),
-        ("relu=1 --activation-axis relu=2", "PTQ-USAGE-001", "names two axes of 'relu': 1 and 2"),
+        ("relu", "PTQ-USAGE-001", "is not of the form KEY=VALUE"),
         (
-            "r*=1 --activation-axis *u=2",
+            "relu=one",
+            "PTQ-USAGE-001",
+            "--set 'calibration.activation_axis.relu=one' is not of the form NAME=AXIS",
+        ),
+        ("=1", "PTQ-RECIPE-003", "'calibration.activation_axis' is 1, expected a table"),
+        (
+            "relu=1 --set calibration.activation_axis.relu=2",
+            "PTQ-USAGE-001",
+            "names two axes of 'relu': 1 and 2",
+        ),
+        (
+            "r*=1 --set 'calibration.activation_axis.*u=2'",
             "PTQ-CALIB-006",
             "'r*' asks for axis 1 of tensor 'relu', '*u' for axis 2",
         ),
     ],
 )
 def test_what_cannot_be_is_refused(folder: Path, refuse: Any, flags: str, code: str, message: str) -> None:
-    refuse(f"calibrate model.onnx --data calib.npz --run new --activation-axis {flags}", code, message)
+    refuse(
+        f"calibrate model.onnx --data calib.npz --run new --set calibration.activation_axis.{flags}",
+        code,
+        message,
+    )
 
 
 def test_axis_whose_length_differs_between_batches_is_refused(folder: Path, refuse: Any) -> None:
@@ -224,7 +247,7 @@ def test_axis_whose_length_differs_between_batches_is_refused(folder: Path, refu
     )
 
     refuse(
-        "calibrate sequence.onnx --data texts.py:batches --run new --activation-axis x=1",
+        "calibrate sequence.onnx --data texts.py:batches --run new --set calibration.activation_axis.x=1",
         "PTQ-CALIB-006",
         "axis 1 of tensor 'x' had 5 channels and now has 7",
     )
@@ -248,7 +271,7 @@ def test_a_calibration_that_was_ended_continues(folder: Path, ptq: Any) -> None:
 
 
 def test_flags_may_be_given_in_any_order(folder: Path, ptq: Any) -> None:
-    flags = "--activation-axis x=1 --activation-axis relu=1"
+    flags = "--set calibration.activation_axis.x=1 --set calibration.activation_axis.relu=1"
     assert ptq(f"calibrate model.onnx --data calib.npz {flags}").status == 0
 
     assert ptq("export").status == 0

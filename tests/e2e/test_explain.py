@@ -120,7 +120,7 @@ SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_show_sorts(folder: Path, ptq: Any, sort: str) -> None:
-    found = shown_json(ptq(f"calibration show --percentile 90 --sort {sort} --json"))["tensors"]
+    found = shown_json(ptq(f"calibration show --set amax.percentile=90 --sort {sort} --json"))["tensors"]
 
     assert found == sorted(found, key=SORTS[sort])
     assert {item["chosen"] for item in found} == {"percentile"}
@@ -306,7 +306,7 @@ def test_the_python_api_returns_the_same(folder: Path, ptq: Any) -> None:
     assert [tensor.name for tensor in ptq_cli.show_calibration().tensors] == [
         item["name"] for item in shown_json(ptq("calibration show --json"))["tensors"]
     ]
-    shown = shown_json(ptq("explain relu --percentile 99 --json"))["methods"]
+    shown = shown_json(ptq("explain relu --set amax.percentile=99 --json"))["methods"]
     for name, view in found.tensor.methods.items():
         assert view.error is not None and view.error.mse == shown[name]["mse"]
 

@@ -34,7 +34,7 @@ def gates(folder: Path) -> list[dict[str, Any]]:
 
 def test_several_limits_at_once(folder: Path, old: Path, ptq: Any) -> None:
     outcome = ptq(
-        "evaluate --max-drop top1=50% --min cosine=0.5 --max-size 1MB --baseline old.json "
+        "evaluate --max-drop top1=50% --min cosine=0.5 --set gate.max_size=1MB --baseline old.json "
         "--max-regression top1=0.1 --max-regression sqnr_db=0.5"
     )
     assert outcome.status == 0 and outcome.err.startswith("warning: the quantized file is larger")

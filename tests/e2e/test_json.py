@@ -15,7 +15,10 @@ from tests.e2e.conftest import Ptq, Refuse
 DOCS = Path(__file__).parents[2] / "docs"
 PRINTED: dict[str, tuple[str, int]] = {
     "calibrate": ("calibrate model.onnx --data calib.npz", 0),
-    "calibrate, channels": ("calibrate model.onnx --data calib.npz --activation-axis relu=1", 0),
+    "calibrate, channels": (
+        "calibrate model.onnx --data calib.npz --set calibration.activation_axis.relu=1",
+        0,
+    ),
     "calibration show": ("calibration show", 0),
     "explain": ("explain relu", 0),
     "export": ("export --onnx", 0),

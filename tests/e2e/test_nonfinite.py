@@ -1,4 +1,4 @@
-"""``--allow-nonfinite``: NaN and infinities are counted, and ranges come from the finite values."""
+"""``allow_nonfinite``: NaN and infinities are counted, and ranges come from the finite values."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite
 
-ALLOWED = "calibrate model.onnx --data bad.npz --allow-nonfinite"
+ALLOWED = "calibrate model.onnx --data bad.npz --set calibration.allow_nonfinite=true"
 
 
 @pytest.fixture
@@ -49,14 +49,17 @@ def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any)
 
 
 def test_the_same_bytes_however_it_is_cut(bad: Path, ptq: Any) -> None:
-    axis = "--activation-axis *=1"
+    axis = "--set 'calibration.activation_axis.*=1'"
     assert ptq(f"{ALLOWED} {axis}").status == 0
     wanted = (bad / "ptq-run" / "calibration.safetensors").read_bytes()
 
     assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 1/2 --run one").status == 0
     assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 2/2 --run two").status == 0
     assert ptq("merge two one --run both").status == 0
-    assert ptq(f"{ALLOWED} {axis} --batch-size 1 --threads 1 --max-memory 8GiB --run cut").status == 0
+    assert (
+        ptq(f"{ALLOWED} {axis} --batch-size 1 --threads 1 --set runtime.max_memory=8GiB --run cut").status
+        == 0
+    )
 
     assert (bad / "both" / "calibration.safetensors").read_bytes() == wanted
     assert statistics_in(bad, "cut") == statistics_in(bad)
@@ -101,7 +104,10 @@ def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, r
         negative = np.count_nonzero(arrays["x"] < 0)
     refuse("calibrate log.onnx --data calib.npz --run new", "PTQ-CALIB-001", "tensor 'log' is nan at ")
 
-    assert ptq("calibrate log.onnx --data calib.npz --run new --allow-nonfinite").status == 0
+    assert (
+        ptq("calibrate log.onnx --data calib.npz --run new --set calibration.allow_nonfinite=true").status
+        == 0
+    )
 
     assert statistics_in(folder, "new")["log"].nonfinite == NonFinite(nan=negative)
 
@@ -112,7 +118,7 @@ def test_without_any_finite_value_the_export_says_so(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
-    assert ptq(f"{ALLOWED} --method {method} --activation-axis x=1").status == 0
+    assert ptq(f"{ALLOWED} --method {method} --set calibration.activation_axis.x=1").status == 0
 
     shown, explained = ptq("calibration show"), ptq("explain x")
 

@@ -26,7 +26,7 @@ from ptq_cli.report.html.page_view import NOT_ANALYZED
 from tests.pages import Network
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
-QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"
+QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --set run.evaluate=true --run {}"
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = '"><img src=x onerror=alert(2)>'
 
@@ -140,7 +140,7 @@ def test_what_export_was_given_is_what_the_page_shows(folder: Path, ptq: Any) ->
         ("", "float32, int8 weight"),
         ("--weight-bits 5", "float32, weight: scaled, 5 bits"),
         ("--exclude fc", "float32"),
-        ("--weight-quantizer centers --weight-centers 16", "float32, weight: centers (16), 4 bits"),
+        ("--set weights.quantizer=centers --set weights.centers=16", "float32, weight: centers (16), 4 bits"),
     ],
 )
 def test_a_layers_type_is_what_it_was_exported_as(folder: Path, ptq: Any, flags: str, dtype: str) -> None:
@@ -151,7 +151,9 @@ def test_a_layers_type_is_what_it_was_exported_as(folder: Path, ptq: Any, flags:
     assert re.findall(r'class="dtype">([^<]*)<', row) == [dtype]
 
 
-@pytest.mark.parametrize("flags", ["--amax mse --weight-amax percentile", "--exclude fc", "--weight-bits 4"])
+@pytest.mark.parametrize(
+    "flags", ["--amax mse --set amax.weight_method=percentile", "--exclude fc", "--weight-bits 4"]
+)
 def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any, flags: str) -> None:
     assert ptq(f"export {flags}").status == 0
     assert ptq("evaluate --eval-samples 12 --min sqnr_db=10").status == 0
@@ -260,7 +262,7 @@ def test_pictures_are_shown_when_they_are_asked_for(folder: Path, ptq: Any) -> N
     changed = json.loads((folder / "ptq-run/details.json").read_text())["changes"]
     assert changed["total"] == len(changed["samples"]) > 0
     assert "data:image" not in page_of(folder / "ptq-run")
-    assert ptq(f"{words} --thumbnails").status == 0
+    assert ptq(f"{words} --set run.thumbnails=true").status == 0
     text = page_of(folder / "ptq-run")
     assert text.count('src="data:image/jpeg;base64,') == min(changed["total"], 60)
     assert f"{changed['total']} of 400 samples get a different class" in text

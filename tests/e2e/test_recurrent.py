@@ -83,7 +83,12 @@ def test_weights_that_are_products_of_integers_are_not_quantized_again(
     recurrent: Path, ptq: Any, refuse: Refuse
 ) -> None:
     """Preparation folds such products, and nothing else in the file says that it is quantized."""
-    assert ptq("quantize rnn.onnx --data noise.npz --run small --exclude encoder --no-evaluate").status == 0
+    assert (
+        ptq(
+            "quantize rnn.onnx --data noise.npz --run small --exclude encoder --set run.evaluate=false"
+        ).status
+        == 0
+    )
     kinds = {node.op_type for node in onnx.load("small/model.int8.onnx").graph.node}
     assert {"Cast", "Mul", "GRU"} <= kinds and "DynamicQuantizeLSTM" not in kinds
     said = "the model is already quantized: the weights of GRU 'last' are integers"

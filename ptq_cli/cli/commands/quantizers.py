@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
-from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, complete_names, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,

@@ -122,6 +122,32 @@ class NewRecipeDocument(TypedDict):
     unset: list[str]
 
 
+class KeyDocument(TypedDict):
+    """A key of a recipe.
+
+    Attributes:
+        key: the key with its section.
+        type: what it takes, in words.
+        default: its value where nothing sets it; null if it then has none.
+        meaning: what it does.
+    """
+
+    key: str
+    type: str
+    default: Any
+    meaning: str
+
+
+class KeysDocument(TypedDict):
+    """What ``ptq recipe keys`` prints.
+
+    Attributes:
+        keys: those that the pattern matches, in the order of a recipe.
+    """
+
+    keys: list[KeyDocument]
+
+
 class CheckedRecipeDocument(TypedDict):
     """A recipe that is correct.
 
@@ -272,6 +298,7 @@ COMMANDS: Mapping[str, Sequence[DocumentKind]] = {
     "prepare": (PrepareDocument, PreparedFolderDocument),
     "recipe init": (NewRecipeDocument,),
     "recipe check": (CheckedRecipesDocument,),
+    "recipe keys": (KeysDocument,),
     "gate": (GateDocument,),
     "report": (PageDocument,),
     "compare": (ReportChanges, TradeOffs),

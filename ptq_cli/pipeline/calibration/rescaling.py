@@ -287,7 +287,7 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
         return ""
-    allowed = f"--max-memory allows {format_bytes(limit)}"
+    allowed = f"'runtime.max_memory' allows {format_bytes(limit)}"
     return f"it takes up to about {format_bytes(needed)} of memory, and {allowed}"
 
 

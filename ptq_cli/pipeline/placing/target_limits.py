@@ -94,7 +94,7 @@ def _require_scales(family: ScaledWeights, site: WeightSite, target: Target) -> 
         raise TargetOverrideError(
             f"target '{target.name}' has symmetric weights, and '{site.node}' asks for "
             f"{describe_weights(family)}",
-            hint="keep its activations in float with --activation-mode float, or leave symmetric out",
+            hint="keep its activations in float with --set activations.mode=float, or leave symmetric out",
         )
     is_other = family.axis is not None and family.axis != site.axis
     if is_other and family.block_size is None:
@@ -223,7 +223,7 @@ def unread_blocks(
     if block_rule(family, target, op_type, mode) is None:
         return (
             f"no kernel of target {target.name} reads weights of {op_type} in blocks, so they would only "
-            "make the file smaller, and --include asks for that"
+            "make the file smaller, and --override 'PATTERN:quantize=true' asks for that"
         )
     rank = rank_of(weight) if weight is not None else None
     if rank not in (None, MATRIX):

@@ -15,20 +15,14 @@ KEYS = {
     for field in dataclasses.fields(section.type)
 }
 OBJECTS = ("data", "eval_data")  # Python takes objects, too, which a recipe has by a name.
-ARGUMENT = "model.path"  # The command's argument, not a flag.
 
 
-def test_every_setting_has_a_flag():
-    assert {key for keys in FLAG_KEYS.values() for key in keys} == set(KEYS) - {ARGUMENT}
-
-
-@each_case("flag", FLAG_KEYS)
-def test_flag_sets_keys_that_exist_and_have_its_type(flag):
-    wanted = typing.get_type_hints(Settings)[flag]
-
-    for key in FLAG_KEYS[flag]:
-        kinds = typing.get_args(KEYS[key]) if "None" in str(KEYS[key]) else (KEYS[key],)
-        assert wanted is typing.Any if flag in OBJECTS else wanted in kinds
+def test_names_set_keys_that_exist_and_have_their_type():
+    hints = typing.get_type_hints(Settings)
+    for name, keys in FLAG_KEYS.items():
+        for key in keys:
+            kinds = typing.get_args(KEYS[key]) if "None" in str(KEYS[key]) else (KEYS[key],)
+            assert hints[name] is typing.Any if name in OBJECTS else hints[name] in kinds, name
 
 
 def test_settings_and_flags_have_the_same_names():
@@ -55,13 +49,19 @@ def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_we
     }
 
 
-@each_case("flag", FLAG_KEYS)
-def test_each_flag_reaches_its_keys(flag):
-    table = settings_to_table({flag: 5})
+def test_each_name_reaches_its_keys():
+    for flag, keys in FLAG_KEYS.items():
+        table = settings_to_table({flag: 5})
+        for key in keys:
+            section, name = key.split(".")
+            assert table[section][name] == 5
 
-    for key in FLAG_KEYS[flag]:
-        section, name = key.split(".")
-        assert table[section][name] == 5
+
+def test_a_key_overrides_what_a_flag_sets_in_two_places():
+    assert settings_to_table({"evaluation.batch_size": 64, "batch_size": 8}) == {
+        "calibration": {"batch_size": 8},
+        "evaluation": {"batch_size": 64},
+    }
 
 
 def test_one_batch_size_is_for_both_stages():
