@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptq_cli.latency.machine_profile import load_profile
+from ptq_cli.core.documents import read_document
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.files.stored import serialize
 from tests.unit.plan.graphs import build
 
@@ -116,7 +117,7 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
     said: str,
 ) -> None:
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
-    slow = load_profile(folder / "slow.json")
+    slow = read_document(MachineProfile, folder / "slow.json")
     monkeypatch.setattr("ptq_cli.pipeline.placing.latency_preference.profile_here", lambda *_, **__: slow)
     before = (folder / "ptq-run/model.int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")

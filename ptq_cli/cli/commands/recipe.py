@@ -75,8 +75,7 @@ def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
     from ptq_cli.cli.terminal.phrases import shown_path
 
     if as_json:
-        unset = list(result.unset)
-        print_json({"output": str(result.output), "questions": result.questions, "unset": unset})
+        print_json(result)
         return
     say(f"wrote {shown_path(result.output)}, with {result.questions} questions in its comments")
     for key in result.unset:
@@ -114,17 +113,10 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.pipeline.recipes import CheckedRecipes
 
     if as_json:
-        found = [
-            {
-                "file": str(result.file),
-                "settings": dict(result.settings),
-                "missing": [str(path) for path in result.missing],
-            }
-            for result in results
-        ]
-        print_json({"recipes": found})
+        print_json(CheckedRecipes(tuple(results)))
         return
     for result in results:
         count = len(result.settings)

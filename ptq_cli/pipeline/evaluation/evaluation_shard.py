@@ -17,7 +17,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
 from ptq_cli.collectors.share import Share, share_to_table, table_to_share
-from ptq_cli.core.decoding import decode, encode, strict_json
+from ptq_cli.core.documents import decode, encode, strict_json
 from ptq_cli.core.errors import EvaluationFileError, ReportError, first_line
 from ptq_cli.core.read_files import read_file
 from ptq_cli.report.document.report_document import SampleUnit
