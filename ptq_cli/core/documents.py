@@ -176,7 +176,7 @@ def parse_document(kind: type[T], content: bytes) -> T:
     except (ValueError, RecursionError) as error:
         raise format.error(f"it is not valid JSON: {error}", hint=format.hint) from error
     if not isinstance(value, dict) or value.get("format") != format.name:
-        said = f'it is JSON but not of this kind: it has no "format": "{format.name}"'
+        said = f'it is JSON, but its "format" is not "{format.name}"'
         raise format.error(said, hint=f"pass the {format.name.rpartition('.')[2]}.json of a run")
     version = value.get("format_version")
     if isinstance(version, bool) or version != format.version:

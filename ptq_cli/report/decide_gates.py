@@ -219,7 +219,7 @@ def read_baseline(gate: GateSettings) -> Report | None:
 
     Raises:
         InputFileError: the file is missing or unreadable.
-        ReportError: it is damaged, no report, or of a newer format version.
+        ReportError: it is damaged, no report, or of another format version.
 
     Example:
         >>> read_baseline(GateSettings()) is None

@@ -79,8 +79,8 @@ def test_it_measures_here_without_a_profile(folder: Path, ptq: Any) -> None:
         ({"target": "generic"}, "a profile for target 'generic', not 'ort-cpu'"),
         ({"runtime": "onnxruntime 0.1"}, "was measured with onnxruntime 0.1, and this is onnxruntime"),
         ({"runtime_operators": True}, "was measured with ONNX Runtime's own operators"),
-        ({"version": 2}, "has format version 2, expected 1"),
-        ({"nodes": 3}, "is not a profile of ptq"),
+        ({"format_version": 2}, "has format version 2, this ptq reads 1"),
+        ({"nodes": 3}, "'nodes' is 3, expected an object"),
     ],
 )
 def test_a_profile_that_does_not_fit_is_refused(

@@ -48,7 +48,7 @@ def run_compare(before: Path, after: Path) -> ReportChanges:
 
     Raises:
         InputFileError: one of them is missing or unreadable.
-        ReportError: one is damaged, no report, or of a newer format version.
+        ReportError: one is damaged, no report, or of another format version.
         AnalysisError: an analysis is damaged, or of another format version.
     """
     return _changes(_read(before), _read(after))
@@ -67,7 +67,7 @@ def run_compare_models(
     Raises:
         UsageError: there is only one report, the metric is not in all of them, or it would have no effect.
         InputFileError: a report is missing or unreadable.
-        ReportError: one is damaged, no report, or of a newer format version.
+        ReportError: one is damaged, no report, or of another format version.
         AnalysisError: an analysis is damaged, or of another format version.
         OutputFileError: the page cannot be written.
     """
@@ -151,7 +151,7 @@ def run_gate(report: Path, gate: GateSettings) -> Report:
 
     Raises:
         InputFileError: the report or the baseline is missing or unreadable.
-        ReportError: one of them is damaged, no report, or of a newer format version.
+        ReportError: one of them is damaged, no report, or of another format version.
         GateError: it lacks a metric, or a limit makes no sense.
         BaselineError: the baseline is of another model, or was measured on other data.
         UsageError: there is no limit at all.

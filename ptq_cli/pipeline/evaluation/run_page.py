@@ -91,7 +91,7 @@ def run_page(run: RunDirectory) -> PageResult:
 
     Raises:
         MissingStageError: nothing was evaluated there.
-        ReportError: the report is damaged, or of a newer format version.
+        ReportError: the report is damaged, or of another format version.
         OutputFileError: the page cannot be written.
     """
     report = read_document(Report, run.require_stage(run.report_json, "ptq evaluate"))

@@ -93,8 +93,8 @@ class FolderResult:
     left_out: Annotated[tuple[Path, ...], "Files that were quantized already."]
     float_bytes: Annotated[int, "Size of the float models; constants that files share count once."]
     bytes: Annotated[int, "Size of the quantized models, likewise."]
-    shared: Annotated[int, "Number of constants that several quantized models read from one file."]
-    saved: Annotated[int, "Bytes that copies of these would take."]
+    shared_constants: Annotated[int, "Number of constants that several quantized models read from one file."]
+    saved_bytes: Annotated[int, "Bytes that copies of these would take."]
 
     @property
     def summary(self) -> Path:
@@ -258,8 +258,8 @@ class _Making:
             left_out=folder.left_out,
             float_bytes=folder.bytes(folder.files),
             bytes=layout.bytes,
-            shared=layout.shared,
-            saved=layout.saved,
+            shared_constants=layout.shared,
+            saved_bytes=layout.saved,
         )
         copies = {output / file: (folder.path / file).read_bytes() for file in carried}
         summary = {result.summary: to_json(result).encode()}

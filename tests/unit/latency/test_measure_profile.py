@@ -65,7 +65,7 @@ def test_the_digest_is_of_the_operators_and_not_of_their_numbers():
     assert operators_digest(one) != operators_digest(build(NET.replace("HardSwish", "Sigmoid")))
 
 
-@each_case("text", ["", "{", "[]", '{"format": "ptq.profile", "version": 99}', '{"format": "x"}'])
+@each_case("text", ["", "{", "[]", '{"format": "ptq.profile", "format_version": 99}', '{"format": "x"}'])
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str):
     (tmp_path / "p.json").write_text(text, encoding="utf-8")
     with pytest.raises(ProfileError, match=r"p\.json"):

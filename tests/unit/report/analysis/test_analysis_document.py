@@ -73,8 +73,8 @@ def test_what_does_not_fit_is_refused_by_schema_and_reader(analysis: Analysis, p
     "content, said",
     [
         (b"{", "not valid JSON"),
-        (b"[]", "not of this kind"),
-        (b'{"format": "ptq.report", "format_version": 2}', "not of this kind"),
+        (b"[]", 'is not "ptq.analysis"'),
+        (b'{"format": "ptq.report", "format_version": 2}', 'is not "ptq.analysis"'),
         (
             b'{"format": "ptq.analysis", "format_version": 4}',
             "it has format version 4, this ptq reads 1",

@@ -41,7 +41,7 @@ def test_what_became_of_a_sample() -> None:
 @each_case(
     "change, says",
     [
-        ({"format": "ptq.report"}, 'has no "format": "ptq.details"'),
+        ({"format": "ptq.report"}, 'its "format" is not "ptq.details"'),
         ({"format_version": 2}, "has format version 2, this ptq reads 1"),
         ({"format_version": True}, "has format version True"),
         ({"quantized_sha256": "abc"}, "'quantized_sha256' is 'abc'"),

@@ -104,8 +104,8 @@ def refusal(tmp_path: Path, content: bytes) -> ReportError:
         (b'{"format": NaN}', "it is not valid JSON: NaN is not JSON"),
         (b"[" * 100_000, "it is not valid JSON: maximum recursion depth exceeded"),
         (b"9" * 10_000, "it is not valid JSON: Exceeds the limit"),
-        (b"[]", 'it is JSON but not of this kind: it has no "format": "ptq.report"'),
-        (b'{"accuracy": 1}', 'it is JSON but not of this kind: it has no "format": "ptq.report"'),
+        (b"[]", 'it is JSON, but its "format" is not "ptq.report"'),
+        (b'{"accuracy": 1}', 'it is JSON, but its "format" is not "ptq.report"'),
     ],
     ids=["empty", "cut", "binary", "nan", "deep", "huge-number", "list", "other-json"],
 )
