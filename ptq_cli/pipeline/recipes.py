@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.calibdata.checked_settings import CHANNELS as IMAGE_CHANNELS
 from ptq_cli.calibdata.checked_settings import LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.json_schema import attribute_texts, docstring, sentence
@@ -40,19 +41,19 @@ from ptq_cli.recipe.sections import PREFERENCES
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRecipe:
-    """A recipe that is correct.
+    """A recipe that is correct."""
 
-    Attributes:
-        file: the recipe.
-        settings: each that it sets, with the section in front, and its value.
-        missing: files and folders that it names and that are not there.
-        command: what runs it, with what it leaves to the command line.
-    """
+    file: Annotated[Path, "The recipe."]
+    settings: Annotated[dict[str, Any], "Each that it sets, with the section in front, and its value."]
+    missing: Annotated[tuple[Path, ...], "Files and folders that it names and that are not there."]
+    command: Annotated[str, "What runs it, with what it leaves to the command line."]
 
-    file: Path
-    settings: dict[str, Any]
-    missing: tuple[Path, ...]
-    command: str
+
+@dataclass(frozen=True)
+class CheckedRecipes:
+    """What ``ptq recipe check`` prints."""
+
+    recipes: Annotated[tuple[CheckedRecipe, ...], "Each recipe that was checked."]
 
 
 def check_recipe_file(file: Path | None = None, *, folder: Path = Path()) -> CheckedRecipe:
@@ -147,19 +148,12 @@ FORMS = {
 
 @dataclass(frozen=True)
 class NewRecipe:
-    """A recipe that was written.
+    """A recipe that was written."""
 
-    Attributes:
-        output: its file.
-        text: what it says.
-        questions: how many questions it leaves to the user.
-        unset: the keys of data that a quantization needs and it does not set.
-    """
-
-    output: Path
-    text: str
-    questions: int
-    unset: tuple[str, ...]
+    output: Annotated[Path, "Its file."]
+    text: Annotated[str, HIDDEN]
+    questions: Annotated[int, "How many questions it leaves to the user."]
+    unset: Annotated[tuple[str, ...], "The keys of data that a quantization needs and it does not set."]
 
 
 def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> NewRecipe:

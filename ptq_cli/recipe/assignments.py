@@ -6,7 +6,7 @@ from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.core.json_schema import attribute_texts, sentence
@@ -50,19 +50,19 @@ ONCE_KEYS = tuple(item.name for item in fields(Once))
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """A key of a recipe, or one that holds for one command.
+    """A key of a recipe, or one that holds for one command."""
 
-    Attributes:
-        key: the key with its section.
-        kind: its type, in words.
-        default: its value where nothing sets it; None if it then has none.
-        meaning: what it does, as one sentence.
-    """
+    key: Annotated[str, "The key with its section."]
+    type: Annotated[str, "What it takes, in words."]
+    default: Annotated[Any, "Its value where nothing sets it; null if it then has none."]
+    meaning: Annotated[str, "What it does, as one sentence."]
 
-    key: str
-    kind: str
-    default: Any
-    meaning: str
+
+@dataclass(frozen=True)
+class Keys:
+    """What ``ptq recipe keys`` prints."""
+
+    keys: Annotated[tuple[Key, ...], "Those that the pattern matches, in the order of a recipe."]
 
 
 def setting_types() -> dict[str, Any]:
@@ -96,7 +96,7 @@ def list_keys(pattern: str | None = None) -> list[Key]:
     found = [
         Key(
             key=f"{section}.{item.name}",
-            kind="path or entry point"
+            type="path or entry point"
             if item.metadata.get("location")
             else type_words(get_type_hints(kind)[item.name]),
             default=_default(item),

@@ -102,7 +102,7 @@ def presets() -> tuple[str, ...]:
 
 def documents() -> list[str]:
     """Return what ``ptq schema`` knows: commands with ``--json``, and files."""
-    from ptq_cli.cli.documents.document_registry import COMMANDS, FILES
+    from ptq_cli.cli.document_registry import COMMANDS, FILES
 
     return [*COMMANDS, *FILES, "ptq.toml"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.decoding import decode
+from ptq_cli.core.documents import decode
 from ptq_cli.core.errors import InputFileError, ReportError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped

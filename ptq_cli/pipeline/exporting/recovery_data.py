@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 import onnx_ir as ir
@@ -257,23 +258,19 @@ Build = Callable[[Placement], tuple[ir.Model, Plan]]
 
 @dataclass(frozen=True, kw_only=True)
 class RangesByEffect:
-    """What the rung did.
+    """What the rung did."""
 
-    Attributes:
-        kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
-        before, after: SQNR of the outputs on these, in dB.
-        samples, decided_by: how many samples were measured on, and set aside.
-        tensors: how many had a choice.
-        methods: what was chosen, by tensor, where it is not the recipe's method.
-    """
-
-    kept: bool
-    before: float
-    after: float
-    samples: int
-    decided_by: int
-    tensors: int
-    methods: Mapping[str, str] = field(default_factory=dict)
+    kept: Annotated[
+        bool, "Whether the output was better for it on the samples set aside; otherwise nothing was changed."
+    ]
+    before: Annotated[float, "SQNR of the outputs on these, in dB."]
+    after: Annotated[float, "SQNR of the outputs on these, in dB."]
+    samples: Annotated[int, "How many samples were measured on, and set aside."]
+    decided_by: Annotated[int, "How many samples were measured on, and set aside."]
+    tensors: Annotated[int, "How many had a choice."]
+    methods: Annotated[
+        Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
+    ] = field(default_factory=dict)
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""

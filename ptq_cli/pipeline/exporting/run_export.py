@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.process import no_cycle_search
 from ptq_cli.core.progress import ProgressCallback, silent
@@ -51,6 +53,7 @@ from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.report.document.gate_result import ReportWarning
+from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.text.result_warnings import result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
@@ -60,54 +63,65 @@ from ptq_cli.runtime.engine_registry import engine_of
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """The result of ``export``.
+    """What ``ptq export`` wrote."""
 
-    Attributes:
-        output: the quantized model's file.
-        bytes, float_bytes: sizes of the quantized and the float file. The float file is the one that the
-            user named, with its external data, if it is ONNX; otherwise the float model.
-        target: the target's name.
-        amax: the method that decided the ranges, ``auto`` resolved.
-        plan: what was quantized, and why not the rest.
-        kernels: what the runtime makes of it on this machine; None for a target whose runtime is not here,
-            and where ``uncounted`` says why it was not asked.
-        uncounted: why the runtime was not asked in passing; empty if it was.
-        widened: weights whose scale was widened so that their bias fits, with how many channels.
-        weight_amax: the method that decided the weights' ranges.
-        overridden: activations and weights that an override changed the settings of, in the plan's order.
-        unsearched: tensors whose method had only one candidate, so that it chose nothing, with the method.
-        weights, activations: how many have which quantizer.
-        plain: all are scaled, to the target's own integers.
-        outliers: by a weight's name, what leaves most of its values only a few steps.
-        never_run: by its name, why a layer stays float that the calibration never ran.
-        ranges: what was chosen by its effect; None if it was not asked for.
-        recovery: what recovery did; None if it was not asked for.
-        taken: number of weights that were decided with another model of the same folder.
-        warnings: about the file's size and where its work is done.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("layers",)
 
-    output: Path
-    bytes: int
-    float_bytes: int
-    target: str
-    amax: str
-    plan: Plan
-    kernels: KernelCounts | None
-    widened: Mapping[str, int]
-    uncounted: str = ""
-    weight_amax: str = "max"
-    overridden: tuple[str, ...] = ()
-    unsearched: Mapping[str, str] = field(default_factory=dict)
-    weights: Mapping[str, int] = field(default_factory=dict)
-    activations: Mapping[str, int] = field(default_factory=dict)
-    plain: bool = True
-    outliers: Mapping[str, str] = field(default_factory=dict)
-    latency: LatencyPreference | None = None
-    never_run: Mapping[str, str] = field(default_factory=dict)
-    ranges: RangesByEffect | None = None
-    recovery: Recovery | None = None
-    taken: int = 0
-    warnings: tuple[ReportWarning, ...] = ()
+    output: Annotated[Path, "The quantized model's file."]
+    bytes: Annotated[int, "Size of the quantized file."]
+    float_bytes: Annotated[
+        int,
+        "Size of the float file: the one that was named, with "
+        "its external data, if it is ONNX, and otherwise the prepared model.",
+    ]
+    target: Annotated[str, "The target's name."]
+    amax: Annotated[str, "The method that decided the ranges, auto resolved."]
+    plan: Annotated[Plan, HIDDEN]
+    kernels: Annotated[
+        KernelCounts | None,
+        "What the runtime makes of it on this machine; None for a target whose runtime is not here, and "
+        "where uncounted says why it was not asked.",
+    ]
+    widened: Annotated[
+        Mapping[str, int], "Weights whose scale was widened so that their bias fits, with how many channels."
+    ]
+    uncounted: Annotated[str, "Why the runtime was not asked in passing; empty if it was."] = ""
+    weight_amax: Annotated[str, "The method that decided the weights' ranges."] = "max"
+    overridden: Annotated[
+        tuple[str, ...],
+        "Activations and weights that an override changed the settings of, in the plan's order.",
+    ] = ()
+    one_candidate: Annotated[
+        Mapping[str, str],
+        "Tensors whose method had only one candidate, so that it chose nothing, with the method.",
+    ] = field(default_factory=dict)
+    weights: Annotated[Mapping[str, int], "How many weights have which quantizer."] = field(
+        default_factory=dict
+    )
+    activations: Annotated[Mapping[str, int], "How many activations have which quantizer."] = field(
+        default_factory=dict
+    )
+    plain: Annotated[bool, "All are scaled, to the target's own integers."] = True
+    outliers: Annotated[
+        Mapping[str, str], "By a weight's name, what leaves most of its values only a few steps."
+    ] = field(default_factory=dict)
+    latency: Annotated[
+        LatencyPreference | None, "What was kept in float for speed; null if that was not asked for."
+    ] = None
+    never_run: Annotated[
+        Mapping[str, str], "By its name, why a layer stays float that the calibration never ran."
+    ] = field(default_factory=dict)
+    ranges: Annotated[
+        RangesByEffect | None, "What was chosen by its effect; None if it was not asked for."
+    ] = None
+    recovery: Annotated[Recovery | None, "What recovery did; None if it was not asked for."] = None
+    taken: Annotated[int, "Number of weights that were decided with another model of the same folder."] = 0
+    warnings: Annotated[tuple[ReportWarning, ...], "About the file's size and where its work is done."] = ()
+
+    @property
+    def layers(self) -> tuple[LayerEntry, ...]:
+        """Where each layer runs that could be quantized."""
+        return report_layers(self.plan)
 
 
 @dataclass(frozen=True)
@@ -302,7 +316,7 @@ def _result(
         widened=made.parameters.widened,
         weight_amax=asked.amax.weight_method,
         overridden=placement.settings.overridden,
-        unsearched=made.unsearched,
+        one_candidate=made.unsearched,
         weights=placement.weight_counts,
         activations=placement.activation_counts,
         plain=placement.is_plain,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
@@ -37,25 +37,19 @@ OPTION = "--moments"
 
 @dataclass(frozen=True, kw_only=True)
 class MomentsResult:
-    """The result of ``calibrate --moments``.
+    """What ``ptq calibrate --moments`` collected."""
 
-    Attributes:
-        run: where the file is.
-        samples: how many samples were seen.
-        tensors: of how many tensors there are moments.
-        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
-        refused: layers without moments, with why.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("moments",)
 
-    run: RunDirectory
-    samples: int
-    tensors: int
-    shards: str
-    refused: dict[str, str]
+    run: Annotated[RunDirectory, "Where the file is."]
+    samples: Annotated[int, "How many samples were seen."]
+    tensors: Annotated[int, "Of how many tensors there are moments."]
+    shards: Annotated[str, "Which part of the set was seen, such as shard 2 of 8; empty for all of it."]
+    without_moments: Annotated[dict[str, str], "Layers without moments, with why."]
 
     @property
-    def file(self) -> Path:
-        """The moments."""
+    def moments(self) -> Path:
+        """The file with the moments."""
         return self.run.moments
 
 
@@ -141,7 +135,7 @@ def _collect(
         samples=moments.provenance.samples,
         tensors=len(sites),
         shards=share.describe() if share is not None else "",
-        refused=refused,
+        without_moments=refused,
     )
 
 

@@ -47,7 +47,9 @@ def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tel
     evaluator = make()
     if read_checkpoint(path, WORK, _read, partial(_refusal, evaluator, identity), tell) is None:
         return make()
-    tell(f"continuing an earlier evaluation after {evaluator.samples} samples; --restart starts again")
+    tell(
+        f"continuing an earlier evaluation after {evaluator.samples} samples; --set run.restart=true starts again"
+    )
     return evaluator
 
 

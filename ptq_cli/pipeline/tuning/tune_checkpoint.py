@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.decoding import decode, encode, strict_json
+from ptq_cli.core.documents import decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.progress import ProgressCallback, RunProgress, pooled_results
