@@ -83,7 +83,8 @@ def print_folder(result: "FolderResult") -> None:
     if result.shared_constants:
         saved = format_bytes(result.saved_bytes)
         detail(
-            f"{counted(result.shared_constants, 'constant')} shared by several models, stored once: {saved} saved"
+            f"{counted(result.shared_constants, 'constant')} shared by several models, stored once: "
+            f"{saved} saved"
         )
     for file in result.left_out:
         detail(f"note: '{file.as_posix()}' is quantized already, and was left out")
