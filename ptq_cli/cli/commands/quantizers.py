@@ -11,11 +11,10 @@ from ptq_cli.cli.options import shared_options as completion
 from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, complete_names, take
 from ptq_cli.core.errors import UsageError
+from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
-    Parameter,
     QuantizerFamily,
-    RecipeParameter,
     find_family,
 )
 
@@ -106,8 +105,8 @@ def _print_families() -> None:
         (
             family.name,
             family.meaning,
-            _parameters(family.weights),
-            _parameters(family.activations),
+            _parameters(family.weight_parameters),
+            _parameters(family.activation_parameters),
             family.source,
         )
         for family in FAMILIES.values()
@@ -119,7 +118,7 @@ def _print_families() -> None:
         tell(f"the terminal is too narrow for: {', '.join(left_out)}; --json has it")
 
 
-def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
+def _parameters(parameters: tuple[Setting, ...] | None) -> str:
     if parameters is None:
         return "no"
     texts = [f"{item.name} {shown_value(item.default)} ({item.wanted})" for item in parameters]
@@ -147,13 +146,15 @@ def _family_values(family: QuantizerFamily) -> "QuantizerDocument":
         "formula": family.formula,
         "gradient": family.gradient,
         "source": family.source,
-        "weights": _parameter_values(family.weights),
-        "activations": None if family.activations is None else _parameter_values(family.activations),
+        "weights": _parameter_values(family.weight_parameters),
+        "activations": _parameter_values(family.activation_parameters or ())
+        if family.takes_activations
+        else None,
         "drawn": _parameter_values(family.drawn),
     }
 
 
-def _parameter_values(parameters: "Sequence[Parameter | RecipeParameter]") -> list["ParameterDocument"]:
+def _parameter_values(parameters: "Sequence[Setting]") -> list["ParameterDocument"]:
     return [{"name": item.name, "default": item.default, "wanted": item.wanted} for item in parameters]
 
 

@@ -178,7 +178,7 @@ def activation_quantizers() -> dict[str, str]:
     """Return the quantizers of activations, and what each is."""
     from ptq_cli.recipe.quantizer_families import FAMILIES
 
-    return {family.name: family.meaning for family in FAMILIES.values() if family.activations is not None}
+    return {family.name: family.meaning for family in FAMILIES.values() if family.takes_activations}
 
 
 def rungs() -> dict[str, str]:
@@ -190,14 +190,14 @@ def rungs() -> dict[str, str]:
 
 def granularities() -> tuple[str, ...]:
     """Return what ``--weight-granularity`` may be."""
-    from ptq_cli.recipe.quantizer_settings import CHANNEL, TENSOR
+    from ptq_cli.recipe.quantizer_families import CHANNEL, TENSOR
 
     return CHANNEL, TENSOR
 
 
 def alphas() -> tuple[str, ...]:
     """Return what ``--weight-alpha`` may be."""
-    from ptq_cli.recipe.quantizer_settings import PLAIN, POWER_OF_TWO
+    from ptq_cli.recipe.quantizer_families import PLAIN, POWER_OF_TWO
 
     return POWER_OF_TWO, PLAIN
 
@@ -211,7 +211,7 @@ def weight_dtypes() -> tuple[str, ...]:
 
 def activation_dtypes() -> tuple[str, ...]:
     """Return what ``--activation-dtype`` may be."""
-    from ptq_cli.recipe.quantizer_settings import DTYPES
+    from ptq_cli.recipe.quantizer_families import DTYPES
 
     return DTYPES
 
