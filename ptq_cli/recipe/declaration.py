@@ -103,9 +103,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
         help: one sentence that says what it is.
         **declared: other attributes of ``Setting``.
     """
-    made = Setting(help=help, **declared)
-    if not made.wanted:
-        made = replace(made, wanted=_wanted(made))
+    made = _declare(help, declared)
     metadata = {
         DECLARED: made,
         "location": made.is_location,
@@ -128,14 +126,40 @@ def one_of(names: Collection[str]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _wanted(declared: Setting) -> str:
-    low, high, above = declared.low, declared.high, declared.above
-    if declared.choices and not declared.is_open:
-        return one_of(declared.choices)
+def parameter(key: str, default: Any, help: str, **declared: Any) -> Setting:
+    """Return a declared setting that is a field of nothing.
+
+    Args:
+        key: its name.
+        default: its default, whose type is the setting's.
+        help: one sentence that says what it is.
+        **declared: other attributes of ``Setting``.
+
+    Example:
+        >>> parameter("bits", 4, "Number of bits.", low=2, high=16).wanted
+        '2 to 16'
+    """
+    return _declare(help, {"key": key, "name": key, "type": type(default), "default": default, **declared})
+
+
+def _declare(help: str, declared: dict[str, Any]) -> Setting:
+    return Setting(help=help, **{"wanted": _wanted(**declared), **declared})
+
+
+def _wanted(
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Collection[str] = (),
+    is_open: bool = False,
+    **declared: Any,
+) -> str:
+    if choices and not is_open:
+        return one_of(choices)
     if above is not None:
         return f"above {above}" + (f" and at most {high}" if high is not None else "")
     if low is None:
-        return ""
+        return "true or false" if declared.get("type") is bool else ""
     return f"{low} to {high}" if high is not None else f"at least {low}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.core.known_names import did_you_mean, require_known
-from ptq_cli.recipe.declaration import Setting, setting, settings_of
+from ptq_cli.recipe.declaration import Setting, parameter, setting, settings_of
 
 Value = bool | int | float | str
 
@@ -149,52 +149,6 @@ WeightFamily = ScaledWeights | FixedPointWeights | DorefaWeights | StepWeights |
 ActivationFamily = ScaledActivations | FixedPointActivations | StepActivations
 
 
-# What a drawing of a quantizer takes. A model has some of it from its own values, such as amax.
-
-
-@dataclass(frozen=True)
-class _Scaled:
-    bits: int = setting(4, "Number of bits.", low=2, high=16)
-    amax: float = setting(1.0, "Largest magnitude that can be represented.", **DRAWN)
-    unsigned: bool = setting(False, "Represent no negative values.")
-    narrow_range: bool = setting(True, "Leave out the most negative integer.")
-
-
-@dataclass(frozen=True)
-class _FixedPoint:
-    bits: int = setting(4, "Number of bits.", low=1, high=16)
-    integer: int = setting(0, "Bits before the binary point, without the sign.", low=-110, high=120)
-    symmetric: bool = setting(False, "Leave out the most negative integer.")
-    keep_negative: bool = setting(True, "Represent negative values.")
-    alpha: float = setting(
-        1.0,
-        "Factor that the result is multiplied by.",
-        low=-(2.0**100),
-        high=2.0**100,
-        wanted="-2^100 to 2^100",
-    )
-
-
-@dataclass(frozen=True)
-class _Dorefa:
-    bits: int = setting(4, "Number of bits.", low=1, high=16)
-    amax: float = setting(1.0, "Largest magnitude that can be represented.", **DRAWN)
-
-
-@dataclass(frozen=True)
-class _Step:
-    step: float = setting(0.25, "Distance between two levels.", **DRAWN)
-
-
-@dataclass(frozen=True)
-class _Centers:
-    centers: int = setting(
-        16, "Number of centers, learned from normally distributed values.", low=2, high=256
-    )
-    temperature: float = setting(0.1, "How far around a center its gradient reaches.", **DRAWN)
-    seed: int = setting(0, "Seed of the random numbers.", low=0, high=2**32 - 1)
-
-
 @dataclass(frozen=True, kw_only=True)
 class QuantizerFamily:
     """A family of quantizers.
@@ -207,7 +161,7 @@ class QuantizerFamily:
         source: the paper or project that it is from.
         weights: its parameters for weights.
         activations: its parameters for activations, or why it takes none.
-        drawing: its parameters in a drawing.
+        drawn: its parameters in a drawing. A model has some of them from its own values, such as amax.
     """
 
     name: str
@@ -217,7 +171,7 @@ class QuantizerFamily:
     source: str
     weights: type[WeightFamily]
     activations: type[ActivationFamily] | str
-    drawing: type
+    drawn: tuple[Setting, ...]
 
     @property
     def takes_activations(self) -> bool:
@@ -234,11 +188,6 @@ class QuantizerFamily:
         """Likewise for activations; None where it takes none."""
         return None if isinstance(self.activations, str) else tuple(settings_of(self.activations))
 
-    @property
-    def drawn(self) -> tuple[Setting, ...]:
-        """Likewise for a drawing."""
-        return tuple(settings_of(self.drawing))
-
 
 _FAMILIES = (
     QuantizerFamily(
@@ -249,7 +198,12 @@ _FAMILIES = (
         source="NVIDIA pytorch-quantization; ONNX QuantizeLinear",
         weights=ScaledWeights,
         activations=ScaledActivations,
-        drawing=_Scaled,
+        drawn=(
+            parameter("bits", 4, "Number of bits.", low=2, high=16),
+            parameter("amax", 1.0, "Largest magnitude that can be represented.", **DRAWN),
+            parameter("unsigned", False, "Represent no negative values."),
+            parameter("narrow_range", True, "Leave out the most negative integer."),
+        ),
     ),
     QuantizerFamily(
         name="fixed_point",
@@ -259,7 +213,20 @@ _FAMILIES = (
         source="QKeras, quantized_bits",
         weights=FixedPointWeights,
         activations=FixedPointActivations,
-        drawing=_FixedPoint,
+        drawn=(
+            parameter("bits", 4, "Number of bits.", low=1, high=16),
+            parameter("integer", 0, "Bits before the binary point, without the sign.", low=-110, high=120),
+            parameter("symmetric", False, "Leave out the most negative integer."),
+            parameter("keep_negative", True, "Represent negative values."),
+            parameter(
+                "alpha",
+                1.0,
+                "Factor that the result is multiplied by.",
+                low=-(2.0**100),
+                high=2.0**100,
+                wanted="-2^100 to 2^100",
+            ),
+        ),
     ),
     QuantizerFamily(
         name="dorefa",
@@ -269,7 +236,10 @@ _FAMILIES = (
         source="Zhou et al. 2016, DoReFa-Net; SpikingJelly",
         weights=DorefaWeights,
         activations="0 is not one of its levels, so QuantizeLinear cannot compute them",
-        drawing=_Dorefa,
+        drawn=(
+            parameter("bits", 4, "Number of bits.", low=1, high=16),
+            parameter("amax", 1.0, "Largest magnitude that can be represented.", **DRAWN),
+        ),
     ),
     QuantizerFamily(
         name="step",
@@ -279,7 +249,7 @@ _FAMILIES = (
         source="SpikingJelly, step_quantize",
         weights=StepWeights,
         activations=StepActivations,
-        drawing=_Step,
+        drawn=(parameter("step", 0.25, "Distance between two levels.", **DRAWN),),
     ),
     QuantizerFamily(
         name="centers",
@@ -290,7 +260,17 @@ _FAMILIES = (
         weights=CenterWeights,
         activations="each value would have to be compared with every center while the model runs, and ONNX "
         "has no operator for that",
-        drawing=_Centers,
+        drawn=(
+            parameter(
+                "centers",
+                16,
+                "Number of centers, learned from normally distributed values.",
+                low=2,
+                high=256,
+            ),
+            parameter("temperature", 0.1, "How far around a center its gradient reaches.", **DRAWN),
+            parameter("seed", 0, "Seed of the random numbers.", low=0, high=2**32 - 1),
+        ),
     ),
 )
 

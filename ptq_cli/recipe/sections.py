@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptq_cli.core.process import parse_size
 from ptq_cli.core.words import parse_duration
-from ptq_cli.recipe.declaration import REQUIRED, setting, settings_of
+from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from ptq_cli.recipe.recovery_rungs import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 
@@ -40,22 +40,24 @@ def _with_parameters(families: dict[str, type]) -> Callable[[type[Section]], typ
     """Return a decorator that adds to a section what any of its quantizers takes, not set by default."""
 
     def extend(section: type[Section]) -> type[Section]:
-        takers: dict[str, list[str]] = {}
+        takers: dict[str, dict[str, Setting]] = {}
         for family, kind in families.items():
             for item in settings_of(kind):
-                takers.setdefault(item.key, []).append(family)
-        for name, takes in takers.items():
-            found = [item for family in takes for item in settings_of(families[family]) if item.key == name]
-            only = "" if len(takes) == len(families) else f" ({', '.join(takes)} only)."
-            bounds = {
-                "low": min((item.low for item in found if item.low is not None), default=None),
-                "high": max((item.high for item in found if item.high is not None), default=None),
-                "choices": tuple(dict.fromkeys(word for item in found for word in item.choices)),
-                "wanted": found[0].wanted if len({item.wanted for item in found}) == 1 else "",
-            }
-            help = found[0].help.removesuffix(".") + only if only else found[0].help
-            section.__annotations__[name] = found[0].type | None
-            setattr(section, name, setting(None, help, **bounds))
+                takers.setdefault(item.key, {})[family] = item
+        for key, taken in takers.items():
+            found = [*taken.values()]
+            names = ", ".join(f"`{name}`" for name in FAMILIES if name in taken)
+            only = "" if len(taken) == len(families) else f" Only for {names}."
+            section.__annotations__[key] = found[0].type | None
+            added = setting(
+                None,
+                found[0].help + only,
+                low=min((item.low for item in found if item.low is not None), default=None),
+                high=max((item.high for item in found if item.high is not None), default=None),
+                choices=tuple(dict.fromkeys(word for item in found for word in item.choices)),
+                wanted=found[0].wanted if len({item.wanted for item in found}) == 1 else "",
+            )
+            setattr(section, key, added)
         return section
 
     return extend
