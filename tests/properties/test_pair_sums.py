@@ -23,7 +23,7 @@ from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.integer_storage import as_it_is
 from ptq_cli.qdq.write.weight_decisions import Bias, decide_weight
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     DorefaWeights,
     FixedPointWeights,
     ScaledWeights,

@@ -44,7 +44,7 @@ from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights
+from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, StepWeights
 from ptq_cli.recipe.recovery_rungs import RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments

@@ -28,14 +28,13 @@ from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.write.weight_quantizer import WeightQuantizer
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     FixedPointActivations,
     FixedPointWeights,
     ScaledActivations,
     WeightFamily,
-    describe_activations,
-    describe_weights,
 )
+from ptq_cli.recipe.quantizer_settings import describe_activations, describe_weights
 from ptq_cli.recipe.sections import FLOAT32
 
 

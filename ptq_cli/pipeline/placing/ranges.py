@@ -18,7 +18,7 @@ from ptq_cli.core.formats import FloatFormat, NumberFormat
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
 from ptq_cli.qdq.write.integer_forms import Values, clamped_sum, hard_swish
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
     FixedPointActivations,
     ScaledActivations,

@@ -29,7 +29,7 @@ from ptq_cli.qdq.write.weight_quantizer import (
     storage_bits,
     weight_ranges,
 )
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     PLAIN,
     CenterWeights,
     DorefaWeights,

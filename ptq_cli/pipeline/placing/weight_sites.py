@@ -19,7 +19,7 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE, WeightQuantizer
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     PLAIN,
     TENSOR,
     CenterWeights,
@@ -28,8 +28,8 @@ from ptq_cli.recipe.quantizer_settings import (
     ScaledWeights,
     StepWeights,
     WeightFamily,
-    describe_weights,
 )
+from ptq_cli.recipe.quantizer_settings import describe_weights
 from ptq_cli.recipe.recovery_rungs import STATIC
 from ptq_cli.recipe.sections import FLOAT16, AmaxSettings
 
