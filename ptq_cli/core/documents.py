@@ -27,7 +27,7 @@ from ptq_cli.core.read_files import read_file
 
 T = TypeVar("T")
 
-HIDDEN = object()
+HIDDEN = None
 """Marks an ``Annotated`` field that the document leaves out."""
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 """JSON has no such numbers, so they are texts."""
@@ -213,13 +213,14 @@ def decode(kind: Any, value: Any, where: str) -> Any:
     match origin or kind:
         case typing.Annotated:
             found = _decode_annotated(arguments, value, where)
-        case builtins.tuple:
+        case builtins.tuple | builtins.list as sequence:
             _require(isinstance(value, list), value, "a list", where)
-            found = tuple(decode(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+            entries = enumerate(value)
+            found = sequence(decode(arguments[0], item, f"{where}[{index}]") for index, item in entries)
         case builtins.dict:
             _require(isinstance(value, dict), value, "an object", where)
-            entries = ((_decode_scalar(str, key, where), item) for key, item in value.items())
-            found = {key: decode(arguments[1], item, f"{where}.{key}") for key, item in entries}
+            pairs = ((_decode_scalar(str, key, where), item) for key, item in value.items())
+            found = {key: decode(arguments[1], item, f"{where}.{key}") for key, item in pairs}
         case types.UnionType | typing.Union:
             (inner,) = (member for member in arguments if member is not NoneType)
             found = None if value is None else decode(inner, value, where)

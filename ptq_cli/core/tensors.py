@@ -52,8 +52,8 @@ class IndexSpec(TensorSpec):
         longest: most values of a sequence, if the model has a table of their positions.
     """
 
-    rows: int = 0
-    longest: int | None = None
+    rows: Annotated[int, None] = 0  # None: not in a document
+    longest: Annotated[int | None, None] = None
 
 
 def rows_of(spec: TensorSpec | None) -> int | None:

@@ -245,7 +245,7 @@ def test_a_page_needs_a_report(refuse: Any, folder: Path) -> None:
 
 def test_a_damaged_report_is_refused(refuse: Any, folder: Path) -> None:
     (folder / "ptq-run/report.json").write_text("{}")
-    refuse("report", "PTQ-REPORT-001", "it is JSON but not a ptq report")
+    refuse("report", "PTQ-REPORT-001", 'it is JSON, but its "format" is not "ptq.report"')
 
 
 def make_pictures(folder: Path, count: int) -> None:
