@@ -19,7 +19,7 @@ from ptq_cli.core.arithmetic import (
     scale_from_amax,
 )
 from ptq_cli.core.formats import FloatFormat, Granularity, IntegerFormat, NumberFormat, PerTensor
-from ptq_cli.recipe.quantizer_settings import ActivationFamily, FixedPointActivations, StepActivations
+from ptq_cli.recipe.quantizer_families import ActivationFamily, FixedPointActivations, StepActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
 
