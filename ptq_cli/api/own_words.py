@@ -10,7 +10,8 @@ from ptq_cli.api.passed_objects import onnx_file, pass_data, pass_model
 from ptq_cli.core.errors import PtqError, UsageError
 from ptq_cli.pipeline.resolve import COMMAND_LINE, Request
 from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types
-from ptq_cli.recipe.flags import FLAG_KEYS, Settings
+from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.keyword_settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,9 +122,9 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 
 
 def _choices(name: str) -> Iterable[str]:
-    from ptq_cli.pipeline.recipes import ONLY
+    from ptq_cli.pipeline.recipes import names_of
 
-    return ONLY.get(FLAG_KEYS.get(name, ("",))[0], ())
+    return names_of(FLAG_KEYS[name][0]) if name in FLAG_KEYS else ()
 
 
 def _literal(text: str) -> str:

@@ -238,13 +238,13 @@ class CacheInputError(PtqError):
 
 
 class ReportError(PtqError):
-    """The report is damaged, has a newer format version, or is not a report at all."""
+    """The report is damaged, has another format version, or is not a report at all."""
 
     code = "PTQ-REPORT-001"
 
 
 class AnalysisError(PtqError):
-    """The analysis is damaged, has a newer format version, or is not an analysis at all."""
+    """The analysis is damaged, has another format version, or is not an analysis at all."""
 
     code = "PTQ-ANALYSIS-001"
 

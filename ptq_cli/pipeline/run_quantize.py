@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaling import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import Calibrated, CalibrationResult, make_calibration
@@ -18,36 +18,36 @@ from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import Exported, ExportResult, make_export
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.measuring.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.pipeline.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.resolve import Request, Resolved, open_data, resolve
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.report.document.gate_result import Times
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.runtime.cuda import require_device
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationResult:
-    """The result of ``quantize``.
+    """What ``ptq quantize`` did."""
 
-    Attributes:
-        calibration: what was calibrated.
-        export: what was written.
-        evaluation: None if none was asked for.
-        times: how fast the quantized model is; those of the evaluation, if there is one.
-        has_evaluation_data: whether the recipe names data to evaluate it on.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("report",)
 
-    calibration: CalibrationResult
-    export: ExportResult
-    evaluation: EvaluationResult | None
-    times: Times
-    has_evaluation_data: bool = False
+    calibration: Annotated[CalibrationResult, "What was calibrated."]
+    export: Annotated[ExportResult, "What was written."]
+    evaluation: Annotated[EvaluationResult | None, HIDDEN]
+    times: Annotated[Times, "How fast the quantized model is; those of the evaluation, if there is one."]
+    has_evaluation_data: Annotated[bool, "Whether the recipe names data to evaluate it on."] = False
+
+    @property
+    def report(self) -> Report | None:
+        """The report of its evaluation; null if it was not evaluated."""
+        return self.evaluation.report if self.evaluation is not None else None
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def run_quantize(
 def discard_checkpoints(run: RunDirectory) -> None:
     """Remove what a run that is finished could have continued from."""
     discard_checkpoint(run.checkpoint)
-    discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    discard_checkpoint(run.evaluation_checkpoint)
 
 
 def make_quantization(

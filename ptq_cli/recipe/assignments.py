@@ -2,16 +2,16 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
 from ptq_cli.core.errors import RecipeKeyError, UsageError
-from ptq_cli.core.json_schema import attribute_texts, sentence
+from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.flags import FLAG_KEYS
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import SETTINGS, Recipe
 
 OPTION = "--set"
 ONCE = "run"
@@ -27,21 +27,18 @@ NAMES = {keys[0]: name for name, keys in FLAG_KEYS.items() if len(keys) == 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Once:
-    """``[run]``: what holds for one command; no recipe has these keys, and none is written with them.
+    """``[run]``: what holds for one command; no recipe has these keys, and none is written with them."""
 
-    Attributes:
-        restart: whether to start over instead of continuing from a checkpoint.
-        evaluate: whether to evaluate the quantized model; if not set, it is evaluated if a limit or
-            evaluation data is given.
-        thumbnails: whether ``report.html`` shows the images whose predicted class changes.
-        suffix: last part of the names of a folder's quantized files: ``q4`` for ``model_q4.onnx``; if not
-            set, it tells their form: ``quantized``, ``int8``, ``q4``.
-    """
-
-    restart: bool = False
-    evaluate: bool | None = None
-    thumbnails: bool = False
-    suffix: str | None = None
+    restart: bool = setting(False, "Start over instead of continuing from a checkpoint.")
+    evaluate: bool | None = setting(
+        None,
+        "Evaluate the quantized model; if not set, only if a limit or evaluation data is given.",
+    )
+    thumbnails: bool = setting(False, "Show the images whose predicted class changes in `report.html`.")
+    suffix: str | None = setting(
+        None,
+        "Suffix of a folder's quantized files: `q4` for `model_q4.onnx`; if not set, it tells their form.",
+    )
 
 
 ONCE_KEYS = tuple(item.name for item in fields(Once))
@@ -49,19 +46,19 @@ ONCE_KEYS = tuple(item.name for item in fields(Once))
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """A key of a recipe, or one that holds for one command.
+    """A key of a recipe, or one that holds for one command."""
 
-    Attributes:
-        key: the key with its section.
-        kind: its type, in words.
-        default: its value where nothing sets it; None if it then has none.
-        meaning: what it does, as one sentence.
-    """
+    key: Annotated[str, "The key with its section."]
+    type: Annotated[str, "What it takes, in words."]
+    default: Annotated[Any, "Its value where nothing sets it; null if it then has none."]
+    meaning: Annotated[str, "What it does, as one sentence."]
 
-    key: str
-    kind: str
-    default: Any
-    meaning: str
+
+@dataclass(frozen=True)
+class Keys:
+    """What ``ptq recipe keys`` prints."""
+
+    keys: Annotated[tuple[Key, ...], "Those that the pattern matches, in the order of a recipe."]
 
 
 def setting_types() -> dict[str, Any]:
@@ -71,12 +68,12 @@ def setting_types() -> dict[str, Any]:
         >>> setting_types()["image.mean"], setting_types()["amax.method"]
         (list[float], <class 'str'>)
     """
-    return {
-        f"{section}.{name}": hint
-        for section, kind in _sections()
-        if section not in TABLES
-        for name, hint in get_type_hints(kind).items()
-    }
+    return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
+
+
+def find_setting(key: str) -> Setting | None:
+    """Return what is declared of a key; None if there is no such key."""
+    return next((item for item in _declared() if item.key == key), None)
 
 
 def list_keys(pattern: str | None = None) -> list[Key]:
@@ -94,15 +91,12 @@ def list_keys(pattern: str | None = None) -> list[Key]:
     """
     found = [
         Key(
-            key=f"{section}.{item.name}",
-            kind="path or entry point"
-            if item.metadata.get("location")
-            else type_words(get_type_hints(kind)[item.name]),
-            default=_default(item),
-            meaning=_first_sentence(attribute_texts(kind)[item.name]),
+            key=item.key,
+            type="path or entry point" if item.is_location else type_words(item.type),
+            default=None if item.default is REQUIRED else item.default,
+            meaning=item.sentence().partition(". ")[0].replace("`", "").removesuffix(".") + ".",
         )
-        for section, kind in _sections()
-        for item in fields(kind)
+        for item in _declared()
     ]
     if pattern is None:
         return found
@@ -202,10 +196,9 @@ def _require_same(flag: str, key: str, given: Any, value: Any) -> None:
         )
 
 
-def _sections() -> Iterator[tuple[str, Any]]:
-    for name, hint in get_type_hints(Recipe).items():
-        yield name, get_args(hint)[0] if get_origin(hint) is list else hint
-    yield ONCE, Once
+def _declared() -> Iterator[Setting]:
+    yield from SETTINGS.values()
+    yield from settings_of(Once, ONCE)
 
 
 WORDS = {
@@ -232,18 +225,6 @@ def type_words(kind: Any, *, plural: bool = False) -> str:
     if origin in (list, dict):
         return f"{'list' if origin is list else 'table'} of {type_words(arguments[-1], plural=True)}"
     return "table" if is_dataclass(options[0]) else WORDS[options[0]][plural]
-
-
-def _default(item: "Field[Any]") -> Any:
-    if item.default_factory is not MISSING:
-        return item.default_factory()
-    return None if item.default is MISSING else item.default
-
-
-def _first_sentence(text: str) -> str:
-    words = text.partition(". ")[0].replace("`", "")
-    # A key at the beginning stays as it is written.
-    return f"{words.removesuffix('.')}." if "." in words.split()[0] else sentence(words)
 
 
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:

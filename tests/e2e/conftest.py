@@ -22,7 +22,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.cli.documents.document_registry import COMMANDS
+from ptq_cli.cli.document_registry import COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.core.json_schema import documents_schema
 from tests.proposed_commands import require_proposals
@@ -126,7 +126,7 @@ def untimed(words: list[str]) -> list[str]:
 @cache
 def schema_of(name: str) -> jsonschema.Draft202012Validator:
     """The schema of what a command prints with ``--json``, without keys that it does not describe."""
-    schema = json.loads(documents_schema(name, {name: COMMANDS[name]}, strict=True))
+    schema = json.loads(documents_schema(name, {name: list(map(document_type, COMMANDS[name]))}, strict=True))
     return jsonschema.Draft202012Validator({**schema, **schema["$defs"].pop(name)})
 
 

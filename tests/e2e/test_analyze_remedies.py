@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
+from ptq_cli.core.documents import read_document
+from ptq_cli.report.analysis.analysis_document import Analysis
 from tests.e2e.conftest import Ptq
 
 RECIPE = """\
@@ -161,7 +162,7 @@ CASES = {
 def analyzed(ptq: Ptq, *more: str) -> tuple[Analysis, str]:
     outcome = ptq("analyze", *more)
     assert outcome.status == 0, outcome
-    return read_analysis(Path("ptq-run/analysis.json")), outcome.out
+    return read_document(Analysis, Path("ptq-run/analysis.json")), outcome.out
 
 
 def worst(analysis: Analysis) -> float:

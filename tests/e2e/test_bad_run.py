@@ -229,7 +229,7 @@ def test_a_quantized_model_that_is_none(folder: Path, refuse: Any, name: str, co
 
 
 REPORTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another format": (lambda report: report.update(format="other"), "not a ptq report"),
+    "another format": (lambda report: report.update(format="other"), 'is not "ptq.report"'),
     "a newer version": (lambda report: report.update(format_version=99), "format version 99"),
     "a verdict that its numbers deny": (lambda report: report.update(verdict="pass"), "'verdict' is 'pass'"),
     "a key too few": (lambda report: report.pop("metrics"), "'metrics' is missing"),

@@ -95,7 +95,7 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
     verified = ptq("verify --data calib.npz --json")
     assert verified.status == 0
     # Kernels are compared one sample at a time, which is cut from axis 1 of the state.
-    assert json.loads(verified.out)["kernels"]["fault"] is None
+    assert json.loads(verified.out)["kernel_comparison"]["fault"] == ""
 
 
 def test_batches_and_shards_do_not_change_the_statistics(folder: Path) -> None:
@@ -340,7 +340,7 @@ def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, pt
     words = "quantize voice.onnx --data calib.npz --batch-axis state=1 --recover round --weight-bits 4 --json"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
-    (found,) = json.loads(outcome.out)["export"]["recovery"]
+    (found,) = json.loads(outcome.out)["export"]["recovery"]["effects"]
     assert found["layers"]
     assert found["samples"] == 8
     assert found["decided_by"] == 3

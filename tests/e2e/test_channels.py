@@ -127,7 +127,7 @@ def test_every_method_decides_each_channel(folder: Path, ptq: Any, method: str) 
     found = json.loads(outcome.out)["channels"]
     assert (found["axis"], found["size"], found["method"]) == (1, 8, method)
     assert len(found["amax"]) == len(found["scale"]) == len(found["zero_point"]) == 8
-    assert all(0 < amax <= high for amax, high in zip(found["amax"], found["max"], strict=True))
+    assert all(0 < amax <= high for amax, high in zip(found["amax"], found["maximum"], strict=True))
     assert found["imbalance"] == pytest.approx(max(found["amax"]) / np.median(found["amax"]))
 
 
@@ -144,8 +144,8 @@ def test_show_and_explain_draw_them(folder: Path, ptq: Any, monkeypatch: pytest.
         "ort-cpu quantizes activations per tensor: ptq export gives all channels one scale" in explained.out
     )
     listed = json.loads(ptq("calibration show --json").out)["tensors"]
-    by_name = {tensor["name"]: tensor["channels"] for tensor in listed}
-    assert by_name["relu"]["axis"] == 1 and len(by_name["relu"]["max"]) == 8
+    by_name = {tensor["name"]: tensor["measured_channels"] for tensor in listed}
+    assert by_name["relu"]["axis"] == 1 and len(by_name["relu"]["maximum"]) == 8
     assert [name for name, channels in by_name.items() if channels is None] == [
         name for name in by_name if name not in ("relu", "x")
     ]

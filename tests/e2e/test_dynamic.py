@@ -56,7 +56,7 @@ def test_the_preset_needs_no_data_and_leaves_convolutions_in_float(network: Path
     found = ptq("quantize model.onnx --preset dynamic_int8 --set evaluation.latency=false --json")
     assert found.status == 0, found.err
     export = json.loads(found.out)["export"]
-    assert (export["integer_kernels"]["MatMul"], export["float_kernels"]["Conv"]) == (3, 1)
+    assert (export["kernels"]["integer"]["MatMul"], export["kernels"]["floating"]["Conv"]) == (3, 1)
     model = network / "ptq-run/model.int8.onnx"
     assert operators(model).count("MatMulInteger") == 3
     assert {item.domain for item in onnx.load(model).opset_import} == {""}

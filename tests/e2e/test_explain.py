@@ -96,25 +96,25 @@ def test_the_values_are_those_of_the_data(folder: Path, ptq: Any) -> None:
 
     tensor = next(item for item in found["tensors"] if item["name"] == "x")
     assert (tensor["count"], tensor["zeros"]) == (x.size, 0)
-    assert (tensor["min"], tensor["max"]) == (float(x.min()), float(x.max()))
+    assert (tensor["low"], tensor["high"]) == (float(x.min()), float(x.max()))
     assert tensor["methods"].keys() == METHODS.keys()
     for name, method in tensor["methods"].items():
-        beyond = int(np.count_nonzero((x < method["low"]) | (x > method["high"])))
-        assert method["clipped_at_least"] <= beyond <= method["clipped_at_most"], name
-        assert method["sqnr_db"] > 30
+        beyond = int(np.count_nonzero((x < method["choice"]["low"]) | (x > method["choice"]["high"])))
+        assert method["clipped"][0] <= beyond <= method["clipped"][1], name
+        assert method["error"]["sqnr_db"] > 30
 
 
 def test_zeros_are_counted(folder: Path, ptq: Any) -> None:
     tensors = {item["name"]: item for item in shown_json(ptq("calibration show --json"))["tensors"]}
 
     relu = tensors["relu"]
-    assert 0.2 < relu["zeros"] / relu["count"] < 0.8 and relu["min"] == 0.0
+    assert 0.2 < relu["zeros"] / relu["count"] < 0.8 and relu["low"] == 0.0
 
 
 SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "name": lambda item: item["name"],
-    "range": lambda item: item["min"] - item["max"],
-    "clipped": lambda item: -item["methods"]["percentile"]["clipped_at_most"] / item["count"],
+    "range": lambda item: item["low"] - item["high"],
+    "clipped": lambda item: -item["methods"]["percentile"]["clipped"][1] / item["count"],
 }
 
 
@@ -145,9 +145,9 @@ def test_the_scale_is_the_exported_one(folder: Path, ptq: Any) -> None:
         for node in onnx.load("ptq-run/model.int8.onnx").graph.node
         if node.op_type == "QuantizeLinear" and node.input[0] == "x"
     )
-    assert found["chosen"] == "mse"
-    assert found["methods"]["mse"]["scale"] == float(constants[node.input[1]])
-    assert found["methods"]["mse"]["zero_point"] == int(constants[node.input[2]])
+    assert found["tensor"]["chosen"] == "mse"
+    assert found["tensor"]["methods"]["mse"]["scale"] == float(constants[node.input[1]])
+    assert found["tensor"]["methods"]["mse"]["zero_point"] == int(constants[node.input[2]])
 
 
 def test_explain_tells_all(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:
     named = onnx.load("ptq-run/model.float.onnx")
     node = next(node for node in named.graph.node if node.op_type == "Relu")
     node_name, tensor = node.name, node.output[0]
-    assert shown_json(ptq("explain", node_name, "--json"))["name"] == tensor
+    assert shown_json(ptq("explain", node_name, "--json"))["tensor"]["name"] == tensor
     assert "'conv' is in the model but was not measured" in ptq("explain conv").err
 
 
@@ -218,9 +218,9 @@ def test_with_ranges_only_it_says_what_is_missing(only_ranges: Path, ptq: Any, w
     assert "--method histogram" in outcome.out
     found = shown_json(ptq(f"{words} --json"))
     assert found["missing"] == ["percentile", "entropy", "mse"]
-    tensor = found if "tensors" not in found else found["tensors"][0]
+    tensor = found["tensor"] if "tensors" not in found else found["tensors"][0]
     assert tensor["zeros"] is None and list(tensor["methods"]) == ["max"]
-    assert tensor["methods"]["max"]["clipped_at_most"] == 0
+    assert tensor["methods"]["max"]["clipped"] == [0, 0]
 
 
 def test_a_chosen_method_that_lacks_histograms_is_told(only_ranges: Path, ptq: Any) -> None:
@@ -306,9 +306,9 @@ def test_the_python_api_returns_the_same(folder: Path, ptq: Any) -> None:
     assert [tensor.name for tensor in ptq_cli.show_calibration().tensors] == [
         item["name"] for item in shown_json(ptq("calibration show --json"))["tensors"]
     ]
-    shown = shown_json(ptq("explain relu --set amax.percentile=99 --json"))["methods"]
+    shown = shown_json(ptq("explain relu --set amax.percentile=99 --json"))["tensor"]["methods"]
     for name, view in found.tensor.methods.items():
-        assert view.error is not None and view.error.mse == shown[name]["mse"]
+        assert view.error is not None and view.error.mse == shown[name]["error"]["mse"]
 
 
 @pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)

@@ -207,12 +207,12 @@ def test_data_decide_the_weights_of_all_files_once(
     assert Path("out/config.json").read_text() == "{}"
     files = {item["file"]: item for item in json.loads(told.out)["files"]}
     assert [
-        files[f"onnx/{name}.onnx"]["weights_decided_before"] for name in ("decoder_model", "encoder_model")
+        files[f"onnx/{name}.onnx"]["result"]["export"]["taken"] for name in ("decoder_model", "encoder_model")
     ] == [
         0,
         1,
     ]
-    assert "cannot quantize anything" in files["onnx/embed_tokens.onnx"]["copied_because"]
+    assert "cannot quantize anything" in files["onnx/embed_tokens.onnx"]["reason"]
     copied, source = (parts / name for name in ("out/onnx/embed_tokens_own.onnx", "onnx/embed_tokens.onnx"))
     assert copied.read_bytes() == source.read_bytes()
     first, second = (dense_of(parts / f"out/onnx/{name}_model_own.onnx") for name in ("decoder", "encoder"))
@@ -222,7 +222,8 @@ def test_data_decide_the_weights_of_all_files_once(
     assert not np.allclose(first[1], nearest, rtol=1e-5), "the data decided"
     np.testing.assert_allclose(first[2], second[2], atol=1e-2)
     excluded = {
-        item["name"]: item["integer"] for item in files["onnx/decoder_model.onnx"]["export"]["layers"]
+        item["name"]: item["integer"]
+        for item in files["onnx/decoder_model.onnx"]["result"]["export"]["layers"]
     }
     assert (excluded["decoder"], excluded["dense"]) == (False, True)
     evaluated = ptq("evaluate out --eval-data calib --set evaluation.latency=false --min sqnr_db=5")

@@ -79,11 +79,11 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(
 def test_bench_runs_models_on_each_runtime_that_is_named(folder: Path, ptq: Ptq, opened: list[int]) -> None:
     words = "bench --runs 5 --threads 1 --json"
     (own,) = json.loads(ptq(words).out)["scenarios"]
-    assert own["runtime"] == "ONNX Runtime" and not opened, "it was quantized for that"
+    assert own["latency"]["runtime"] == "ONNX Runtime" and not opened, "it was quantized for that"
     both = json.loads(ptq(f"{words} --runtime openvino --runtime onnxruntime").out)["scenarios"]
-    assert [item["runtime"] for item in both] == ["OpenVINO", "ONNX Runtime"]
+    assert [item["latency"]["runtime"] for item in both] == ["OpenVINO", "ONNX Runtime"]
     assert set(opened) == {1} and len(opened) >= 2
-    assert all(model["p50"] > 0 for item in both for model in item["models"])
+    assert all(model["p50"] > 0 for item in both for model in item["latency"]["models"])
 
 
 @needs_openvino

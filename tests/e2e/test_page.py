@@ -15,12 +15,13 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.latency.machine_profile import NodeTimes, profile_to_json
+from ptq_cli.core.documents import read_document, to_json
+from ptq_cli.latency.machine_profile import NodeTimes
 from ptq_cli.latency.measure_profile import operators_digest
 from ptq_cli.pipeline.evaluation.page_evidence import gather
 from ptq_cli.pipeline.evaluation.run_page import STALE_ANALYSIS, read_material
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.document.report_document import read_report
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYZED
 from tests.pages import Network
@@ -60,10 +61,10 @@ def test_the_page_is_made_again_without_running_a_model(folder: Path, ptq: Any) 
 def test_the_page_shows_the_times_of_a_profile_of_its_model(folder: Path, ptq: Any) -> None:
     run = RunDirectory(folder / "ptq-run")
     digest = operators_digest(ir.load(run.path / "model.float.onnx"))
-    times = {layer.name: NodeTimes(30.0, 12.5) for layer in read_report(run.report_json).layers}
+    times = {layer.name: NodeTimes(30.0, 12.5) for layer in read_document(Report, run.report_json).layers}
     profile = replace(Network().page_input().profile, model=digest, nodes=times)
     for model, count in ((digest, len(times)), ("e" * 64, 0)):
-        run.profile.write_bytes(profile_to_json(replace(profile, model=model)))
+        run.profile.write_bytes(to_json(replace(profile, model=model).encode()))
         assert ptq("report").status == 0
         assert page_of(run.path).count('<td class="num" data-l="In float"><span>30 µs</span>') == count
 
@@ -75,7 +76,7 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
         assert f">{method}</th>" in text
     assert "in the file (percentile)" in text
     assert NOT_ANALYZED in text
-    for layer in read_report(folder / "ptq-run/report.json").layers:
+    for layer in read_document(Report, folder / "ptq-run/report.json").layers:
         assert layer.name in text.replace("<wbr>", "")
 
 
@@ -83,7 +84,7 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
 def gathered(folder: Path) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...]]:
     """What a page shows of the finished run's models and calibration."""
     run = folder / "ptq-run"
-    material = read_material(read_report(run / "report.json"), RunDirectory(run))
+    material = read_material(read_document(Report, run / "report.json"), RunDirectory(run))
     layers, tensors, notes = gather(material)
     assert notes == ()
     return layers, tensors
@@ -244,7 +245,7 @@ def test_a_page_needs_a_report(refuse: Any, folder: Path) -> None:
 
 def test_a_damaged_report_is_refused(refuse: Any, folder: Path) -> None:
     (folder / "ptq-run/report.json").write_text("{}")
-    refuse("report", "PTQ-REPORT-001", "it is JSON but not a ptq report")
+    refuse("report", "PTQ-REPORT-001", 'it is JSON, but its "format" is not "ptq.report"')
 
 
 def make_pictures(folder: Path, count: int) -> None:
@@ -314,14 +315,14 @@ def test_a_layer_called_script_is_a_text_in_every_format(hostile: Path, ptq: Any
     assert "&#60;script&#62;alert" in (hostile / "h/report.md").read_text()
     for name in ("report.json", "analysis.json", "details.json"):
         assert (hostile / "h" / name).read_text(encoding="utf-8").isascii()
-    assert any(SCRIPT in layer.name for layer in read_report(hostile / "h/report.json").layers)
+    assert any(SCRIPT in layer.name for layer in read_document(Report, hostile / "h/report.json").layers)
 
 
 def test_a_metric_of_such_an_output_is_a_text(hostile: Path, ptq: Any) -> None:
     assert ptq(QUANTIZE.format("hostile.onnx", "h")).status == 0
     (name,) = [
         metric.name
-        for metric in read_report(hostile / "h/report.json").metrics
+        for metric in read_document(Report, hostile / "h/report.json").metrics
         if metric.name.startswith("sqnr_db[")
     ]
     assert SCRIPT in name and ATTRIBUTE in name

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptq_cli.latency.machine_profile import load_profile
+from ptq_cli.core.documents import read_document
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.files.stored import serialize
 from tests.unit.plan.graphs import build
 
@@ -78,8 +79,8 @@ def test_it_measures_here_without_a_profile(folder: Path, ptq: Any) -> None:
         ({"target": "generic"}, "a profile for target 'generic', not 'ort-cpu'"),
         ({"runtime": "onnxruntime 0.1"}, "was measured with onnxruntime 0.1, and this is onnxruntime"),
         ({"runtime_operators": True}, "was measured with ONNX Runtime's own operators"),
-        ({"version": 2}, "has format version 2, expected 1"),
-        ({"nodes": 3}, "is not a profile of ptq"),
+        ({"format_version": 2}, "has format version 2, this ptq reads 1"),
+        ({"nodes": 3}, "'nodes' is 3, expected an object"),
     ],
 )
 def test_a_profile_that_does_not_fit_is_refused(
@@ -121,7 +122,7 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
     said: str,
 ) -> None:
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
-    slow = load_profile(folder / "slow.json")
+    slow = read_document(MachineProfile, folder / "slow.json")
     monkeypatch.setattr("ptq_cli.pipeline.placing.latency_preference.profile_here", lambda *_, **__: slow)
     before = (folder / "ptq-run/model.int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")

@@ -41,7 +41,7 @@ def test_each_family_is_exported_without_data_and_evaluated(folder: Path, ptq: A
     in_float = family == "centers"
     layers = {layer["name"]: layer for layer in values["layers"]}
     assert layers["conv"]["integer"] is layers["fc"]["integer"] is not in_float
-    assert values["integer_kernels"]["Conv"] == values["integer_kernels"]["Gemm"] == int(not in_float)
+    assert values["kernels"]["integer"]["Conv"] == values["kernels"]["integer"]["Gemm"] == int(not in_float)
     assert ptq("evaluate --eval-data eval.npz").status == 0
     report = json.loads((folder / "ptq-run/report.json").read_text())
     metrics = {item["name"]: item["quantized_value"] for item in report["metrics"]}

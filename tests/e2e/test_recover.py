@@ -12,7 +12,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import quantized_graph as recovered_model
+from ptq_cli.pipeline.exporting import decided_model as recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
 from tests.unit.plan.graphs import build
 
@@ -319,8 +319,8 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
 def test_the_recipe_of_a_run_remembers_and_reset_forgets(folder: Path, ptq: Any) -> None:
     assert ptq("export --recover round --weight-bits 4").status == 0
     first = (folder / "ptq-run/model.w4.onnx").read_bytes()
-    (told,) = json.loads(ptq("export --json").out)["recovery"]
+    (told,) = json.loads(ptq("export --json").out)["recovery"]["effects"]
     assert told["kept"] is True
-    assert told["layers"]["fc"]["error_after"] <= told["layers"]["fc"]["error_before"]
+    assert told["layers"]["fc"]["after"] <= told["layers"]["fc"]["before"]
     assert (folder / "ptq-run/model.w4.onnx").read_bytes() == first
     assert json.loads(ptq("export --reset --json").out)["recovery"] is None

@@ -63,9 +63,9 @@ def test_they_are_quantized_without_a_calibration(recurrent: Path, ptq: Any) -> 
 def test_integers_that_an_operator_of_the_runtime_reads_are_not_recovered(recurrent: Path, ptq: Any) -> None:
     made = ptq("quantize rnn.onnx --data noise.npz --recover weighed --run more --quiet --json")
     assert made.status == 0, made.err
-    (found,) = json.loads(made.out)["export"]["recovery"]
+    (found,) = json.loads(made.out)["export"]["recovery"]["effects"]
     reason = "an operator of the runtime reads its integers, and has scales of its own"
-    assert found["not_recovered"]["encoder"] == reason
+    assert found["refused"]["encoder"] == reason
 
 
 def test_what_is_excluded_is_as_it_was(recurrent: Path, ptq: Any) -> None:

@@ -152,8 +152,8 @@ def test_json(ptq: Any, folder: Path) -> None:
     assert (part["runs"], part["shards"], part["missing"]) == (1, "shard 1 of 2", "shard 2 of 2")
     calibrate_shards(ptq, 2, [2])
     merged = json.loads(ptq("merge part run-2 --run all --json").out)
-    assert (merged["samples"], merged["shards"], merged["missing"]) == (12, None, None)
-    assert json.loads(ptq(f"{CALIBRATE} --json").out)["shards"] is None
+    assert (merged["samples"], merged["shards"], merged["missing"]) == (12, "", "")
+    assert json.loads(ptq(f"{CALIBRATE} --json").out)["shards"] == ""
 
 
 def test_python(folder: Path) -> None:

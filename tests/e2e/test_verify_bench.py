@@ -91,8 +91,8 @@ def test_bench_tells_latencies_and_a_ratio(folder: Path, ptq: Ptq) -> None:
 def test_bench_gives_json_alone(folder: Path, ptq: Ptq) -> None:
     values = json.loads(ptq("bench ptq-run/model.float.onnx --threads 1 --runs 5 --json").out)
     (scenario,) = values["scenarios"]
-    (model,) = scenario["models"]
-    assert (model["ratio_to_first"], model["operators"], model["runs"]) == (None, None, 5)
+    (model,) = scenario["latency"]["models"]
+    assert (scenario["latency"]["ratios"], scenario["operators"], model["runs"]) == ([], [], 5)
     assert model["p50"] > 0
 
 
@@ -119,12 +119,14 @@ def test_the_document_of_bench_follows_its_schema(folder: Path, ptq: Ptq) -> Non
     values = json.loads(ptq("bench --batch 1 --batch 2 --threads 1 --runs 5 --profile --json").out)
     schema = json.loads((ROOT / "docs" / "bench.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema).validate(values)
-    assert [item["batch"] for item in values["scenarios"]] == [1, 2]
-    quantized = values["scenarios"][1]["models"][1]
-    assert quantized["ratio_to_first"]["interval"]["method"] == "student"
-    assert sum(item["seconds"] for item in quantized["nodes"]) == pytest.approx(quantized["p50"])
-    assert sum(item["share"] for item in quantized["operators"]) == pytest.approx(1.0)
-    assert values["scenarios"][0]["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}]
+    assert [item["latency"]["batch"] for item in values["scenarios"]] == [1, 2]
+    last = values["scenarios"][1]
+    assert last["latency"]["ratios"][0]["interval"]["method"] == "student"
+    took = sum(item["microseconds"] for item in last["profiles"][1])
+    assert took == pytest.approx(1e6 * last["latency"]["models"][1]["p50"])
+    assert sum(item["share"] for item in last["operators"][1]) == pytest.approx(1.0)
+    (entry,) = values["scenarios"][0]["inputs"]
+    assert entry == {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8], "batch_axis": 0}
 
 
 class _Batches(CalibrationDataReader):
@@ -144,7 +146,7 @@ def test_a_model_of_onnx_runtimes_own_tool_is_verified(folder: Path, ptq: Ptq) -
     # Its default is int8 for activations, with zero points: nothing that ort-cpu would make.
     assert values["faults"] == []
     assert all(item["reason"] for item in values["operators"] if item["placement"] == "float")
-    assert values["outputs"]["differences"][0]["output"] == "scores"
+    assert values["comparison"]["differences"][0]["output"] == "scores"
 
 
 def test_a_float_model_is_shown_as_a_tree(folder: Path, ptq: Ptq) -> None:
@@ -202,7 +204,7 @@ def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq
     outcome = ptq("verify --random-inputs --json")
     assert outcome.status == 0, outcome
     values = json.loads(outcome.out)
-    assert values["outputs"]["samples"] == 64
+    assert values["comparison"]["samples"] == 64
     assert [fault for fault in values["data_faults"] if "calib.npz' does not exist" in fault]
     assert "note: data of the recipe were not used: data '" in " ".join(
         ptq("verify --random-inputs").out.split()
@@ -212,7 +214,7 @@ def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq
 def test_other_data_of_the_recipe_take_the_place_of_those_that_are_gone(folder: Path, ptq: Ptq) -> None:
     (folder / "ptq.toml").write_text('[calibration]\ndata = "gone.npz"\n[evaluation]\ndata = "eval.npz"\n')
     values = json.loads(ptq("verify --json").out)
-    assert (Path(values["outputs"]["data"]).name, values["outputs"]["samples"]) == ("eval.npz", 20)
+    assert (Path(values["comparison"]["data"]).name, values["comparison"]["samples"]) == ("eval.npz", 20)
 
 
 def test_data_that_are_asked_for_must_be_there(folder: Path, refuse: Refuse) -> None:

@@ -131,7 +131,7 @@ def test_both_accuracy_levels_of_blocks_are_measured(dense: Path, ptq: Any) -> N
     assert [(item["level"], item["reported"]) for item in swapped] == [(0, True), (4, False)]
     assert swapped[0]["values"] == levels[1]["values"]
     benched = json.loads(ptq("bench --runs 2 --threads 1 --json").out)
-    assert [item["runtime"] for item in benched["scenarios"]] == [
+    assert [item["latency"]["runtime"] for item in benched["scenarios"]] == [
         "ONNX Runtime at accuracy level 4",
         "ONNX Runtime at accuracy level 0",
     ]

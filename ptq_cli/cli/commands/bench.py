@@ -124,7 +124,7 @@ def command(
     With several batch sizes, numbers of threads or runtimes, each of them is measured with each of the
     others. --profile shows what every model spends its time on, by the operators of its graph.
     """
-    from ptq_cli.cli.shown.bench_tables import bench_document, print_bench, warn_of_saturation
+    from ptq_cli.cli.shown.bench_tables import print_bench, warn_of_saturation
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
@@ -147,7 +147,7 @@ def command(
     with shown_progress() as progress:
         result = run_bench(request, RunDirectory(run), models, asked, progress)
     if as_json:
-        print_json(bench_document(result))
+        print_json(result)
     else:
         print_bench(result, top or 0)
     warn_of_saturation(result)

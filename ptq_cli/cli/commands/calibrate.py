@@ -80,7 +80,7 @@ def command(
     With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
     together, from which ptq export --recover weighed chooses its weights without the data.
     """
-    from ptq_cli.cli.shown.calibration_lines import after_calibration, calibration_values, print_calibration
+    from ptq_cli.cli.shown.calibration_lines import after_calibration, print_calibration
     from ptq_cli.cli.terminal.output import print_json, tell
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
@@ -90,13 +90,13 @@ def command(
     restart = restart or once_from(options).restart
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if moments:
-        from ptq_cli.cli.shown.calibration_lines import after_moments, moments_values, print_moments
+        from ptq_cli.cli.shown.calibration_lines import after_moments, print_moments
         from ptq_cli.pipeline.exporting.run_moments import run_moments
 
         with shown_progress() as progress:
             found = run_moments(request, RunDirectory(run), progress, shard=shard, restart=restart)
         if as_json:
-            print_json(moments_values(found))
+            print_json(found)
             return
         print_moments(found)
         tell(after_moments(found))
@@ -104,7 +104,7 @@ def command(
     with shown_progress() as progress:
         result = run_calibrate(request, RunDirectory(run), progress, shard=shard, restart=restart)
     if as_json:
-        print_json(calibration_values(result))
+        print_json(result)
         return
     print_calibration(result)
     tell(after_calibration(result))

@@ -43,9 +43,8 @@ Examples:
 @option(
     OWN,
     "--onnx",
-    "format_",
-    flag_value="onnx",
-    default="onnx",
+    is_flag=True,
+    expose_value=False,
     help="Write an ONNX file; the only format, and the default.",
 )
 @take(OUTPUT)
@@ -75,7 +74,6 @@ Examples:
     GLOBALS,
 )
 def command(
-    format_: str,
     output: Path | None,
     reset: bool,
     run: Path,
@@ -96,7 +94,7 @@ def command(
     for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
     calibration's target.
     """
-    from ptq_cli.cli.shown.export_lines import export_values, print_export
+    from ptq_cli.cli.shown.export_lines import print_export
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result
     from ptq_cli.cli.terminal.phrases import next_step
@@ -110,7 +108,7 @@ def command(
         result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
     warn_of_outliers(result.outliers)
     if as_json:
-        print_json({"format": format_, **export_values(result)})
+        print_json(result)
         return
     print_export(result)
     warn_of_result(result.warnings)

@@ -1,6 +1,5 @@
 """``ptq gate``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +41,13 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
     from ptq_cli.pipeline.evaluation.run_compare import run_gate
     from ptq_cli.recipe.sections import GateSettings
-    from ptq_cli.report.document.report_document import report_to_json
+    from ptq_cli.report.document.gate_result import Judgement
     from ptq_cli.report.text.markdown import gate_to_markdown
 
     decided = run_gate(report, GateSettings(**settings_from(options)))
     add_to_step_summary(gate_to_markdown(decided))
     if as_json:
-        values = json.loads(report_to_json(decided))
-        print_json({"verdict": values["verdict"], "gates": values["gates"]})
+        print_json(Judgement(decided.gates))
     else:
         print_gates(decided)
     return report_status(decided)

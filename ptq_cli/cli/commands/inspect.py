@@ -54,7 +54,7 @@ def command(
     listed below their modules with totals for each module; blocks that repeat are shown once. Nothing is
     calibrated and nothing is written.
     """
-    from ptq_cli.cli.shown.inspection_tree import inspection_values, print_inspection
+    from ptq_cli.cli.shown.inspection_tree import print_inspection
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.inspection.run_inspect import run_inspect
     from ptq_cli.pipeline.resolve import Request
@@ -63,6 +63,6 @@ def command(
         Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     )
     if as_json:
-        print_json(inspection_values(result))
+        print_json(result)
     else:
         print_inspection(result, depth=depth, show_all=show_all)

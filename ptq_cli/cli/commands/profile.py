@@ -64,7 +64,6 @@ def command(
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.core.decoding import encode
     from ptq_cli.pipeline.exporting.run_profile import run_profile
     from ptq_cli.pipeline.resolve import Request
 
@@ -73,10 +72,7 @@ def command(
         result = run_profile(request, output, progress)
     profile = result.profile
     if as_json:
-        shown = ("target", "runtime", "machine", "batch", "threads", "floating", "integer", "spread")
-        values = {key: encode(getattr(profile, key)) for key in shown}
-        chosen = {"expected": result.expected, "in_float": result.in_float}
-        print_json({"output": str(output), **values, **chosen})
+        print_json(result)
         return
     for note in result.notes:
         say(f"note: {note}")

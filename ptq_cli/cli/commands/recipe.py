@@ -77,8 +77,7 @@ def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
     from ptq_cli.cli.terminal.phrases import shown_path
 
     if as_json:
-        unset = list(result.unset)
-        print_json({"output": str(result.output), "questions": result.questions, "unset": unset})
+        print_json(result)
         return
     say(f"wrote {shown_path(result.output)}, with {result.questions} questions in its comments")
     for key in result.unset:
@@ -116,17 +115,10 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.pipeline.recipes import CheckedRecipes
 
     if as_json:
-        found = [
-            {
-                "file": str(result.file),
-                "settings": dict(result.settings),
-                "missing": [str(path) for path in result.missing],
-            }
-            for result in results
-        ]
-        print_json({"recipes": found})
+        print_json(CheckedRecipes(tuple(results)))
         return
     for result in results:
         count = len(result.settings)
@@ -155,22 +147,15 @@ def keys(pattern: str | None, as_json: bool) -> None:
     one command: --set takes them, and a recipe does not.
     """
     from ptq_cli.cli.terminal.output import UNKNOWN, print_json, print_table
-    from ptq_cli.recipe.assignments import list_keys
+    from ptq_cli.recipe.assignments import Keys, list_keys
     from ptq_cli.report.text.summary import Table
 
     found = list_keys(pattern)
     if as_json:
-        print_json(
-            {
-                "keys": [
-                    {"key": item.key, "type": item.kind, "default": item.default, "meaning": item.meaning}
-                    for item in found
-                ]
-            }
-        )
+        print_json(Keys(tuple(found)))
         return
     rows = tuple(
-        (item.key, item.kind, UNKNOWN if item.default is None else json.dumps(item.default), item.meaning)
+        (item.key, item.type, UNKNOWN if item.default is None else json.dumps(item.default), item.meaning)
         for item in found
     )
     print_table(Table(("key", "type", "default", "meaning"), rows), whole=(0,))

@@ -102,7 +102,7 @@ def presets() -> tuple[str, ...]:
 
 def documents() -> list[str]:
     """Return what ``ptq schema`` knows: commands with ``--json``, and files."""
-    from ptq_cli.cli.documents.document_registry import COMMANDS, FILES
+    from ptq_cli.cli.document_registry import COMMANDS, FILES
 
     return [*COMMANDS, *FILES, "ptq.toml"]
 
@@ -138,40 +138,19 @@ def rungs() -> dict[str, str]:
 # After --set: first keys, and after "=" the values of those that have names for them.
 
 
-def _values() -> dict[str, LoadNames]:
-    """Return what the values of keys may be, each loaded when it is asked for."""
+def _named() -> dict[str, LoadNames]:
+    """Return what names there are, by what a setting is declared to be the name of."""
     from ptq_cli.amax.method_registry import method_names
     from ptq_cli.calibdata.checked_settings import CHANNELS, LAYOUTS
-    from ptq_cli.core.formats import FLOATS
-    from ptq_cli.recipe import quantizer_settings as quantizers_of
-    from ptq_cli.recipe import recovery_rungs, sections
-    from ptq_cli.recipe.quantizer_families import FAMILIES
 
     return {
-        "calibration.method": collectors,
-        "amax.method": amax_methods,
-        "amax.weight_method": method_names,
-        "weights.quantizer": quantizers,
-        "weights.granularity": lambda: (quantizers_of.CHANNEL, quantizers_of.TENSOR),
-        "weights.alpha": lambda: (quantizers_of.POWER_OF_TWO, quantizers_of.PLAIN),
-        "weights.dtype": lambda: FLOATS,
-        "activations.mode": lambda: recovery_rungs.MODES,
-        "activations.granularity": lambda: recovery_rungs.GRANULARITIES,
-        "activations.quantizer": lambda: [
-            family.name for family in FAMILIES.values() if family.activations is not None
-        ],
-        "activations.dtype": lambda: quantizers_of.DTYPES,
-        "quantization.target": targets,
-        "quantization.float_type": lambda: sections.FLOAT_TYPES,
-        "recovery.rungs": rungs,
-        "export.prefer": lambda: sections.PREFERENCES,
-        "evaluation.metrics": metrics,
-        # Which GPUs there are, only PyTorch could tell.
-        "runtime.device": lambda: ("cpu", "cuda"),
-        "image.mode": lambda: CHANNELS,
-        "image.layout": lambda: LAYOUTS,
-        "text.tail": lambda: ("drop", "pad"),
-        "text.pairs": lambda: ("joined", "apart"),
+        "collector": collectors,
+        "amax method": amax_methods,
+        "amax method of weights": method_names,
+        "target": targets,
+        "metric": metrics,
+        "image mode": lambda: CHANNELS,
+        "layout": lambda: LAYOUTS,
     }
 
 
@@ -182,12 +161,15 @@ def key_values(key: str) -> tuple[str, ...]:
         >>> key_values("text.tail"), key_values("text.pack"), key_values("amax.bins")
         (('drop', 'pad'), ('true', 'false'), ())
     """
-    from ptq_cli.recipe.assignments import setting_types
+    from ptq_cli.recipe.assignments import find_setting
 
-    if setting_types().get(key) in (bool, bool | None):
+    declared = find_setting(key)
+    if declared is None:
+        return ()
+    if declared.type is bool:
         return "true", "false"
-    load = _values().get(key)
-    return tuple(load()) if load is not None else ()
+    load = _named().get(declared.names)
+    return (*declared.choices, *(load() if load is not None else ()))
 
 
 def complete_sections(

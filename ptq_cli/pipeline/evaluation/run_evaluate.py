@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
@@ -26,15 +27,15 @@ from ptq_cli.pipeline.evaluation.made_reports import (
     require_fitting_baseline,
 )
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.measuring.one_pass import evaluate_pass, open_evaluation_set, open_models
 from ptq_cli.pipeline.output_checks import input_files, require_free_outputs
 from ptq_cli.pipeline.resolve import Request, Resolved
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
-from ptq_cli.report.document.report_document import parse_report, report_to_json
+from ptq_cli.report.document.report_document import Report
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.distributed import Group
@@ -102,7 +103,7 @@ def run_evaluations(
         evaluation_set = open_evaluation_set(opened, progress)
         is_first = ranks is None or ranks.is_first
         if restart and is_first:
-            discard_evaluation_checkpoint(run.evaluation_checkpoint)
+            discard_checkpoint(run.evaluation_checkpoint)
         evaluated = make_evaluations(
             opened.resolved(run),
             opened.loaded.calibration,
@@ -116,7 +117,7 @@ def run_evaluations(
         )
         if is_first:
             write_together({path: content for item in evaluated for path, content in item.files.items()})
-            discard_evaluation_checkpoint(run.evaluation_checkpoint)
+            discard_checkpoint(run.evaluation_checkpoint)
         if group is not None:
             group.wait_for_all("written")
     return tuple(item.result for item in evaluated)
@@ -182,10 +183,10 @@ def make_evaluations(
     mine = replace(resolved, machine=machine_of_rank(resolved.machine, group.ranks))
     evaluations = evaluate_together(mine, models, evaluation_set, progress, group, changed)
     made = reports() if group.ranks.is_first else ()
-    contents = [report_to_json(item.result.report) for item in made]
+    contents = [to_json(item.result.report) for item in made]
     told = json.loads(group.announce(json.dumps(contents).encode(), "reports"))
     return made or tuple(
-        Evaluated(EvaluationResult(parse_report(content.encode()), own), {})
+        Evaluated(EvaluationResult(parse_document(Report, content.encode()), own), {})
         for content, own in zip(told, runs, strict=True)
     )
 
@@ -195,21 +196,13 @@ def make_evaluations(
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationShardResult:
-    """The result of ``evaluate --shard``.
+    """What ``ptq evaluate --shard`` measured."""
 
-    Attributes:
-        run: where the file is.
-        file: what was measured.
-        samples: how many samples were seen.
-        shard: which part of the data, such as ``shard 2 of 8``.
-        unit: what is counted as one.
-    """
-
-    run: RunDirectory
-    file: Path
-    samples: int
-    shard: str
-    unit: str
+    run: Annotated[RunDirectory, "Where the file is."]
+    file: Annotated[Path, "What was measured."]
+    samples: Annotated[int, "How many samples were seen."]
+    shard: Annotated[str, "Which part of the data, such as shard 2 of 8."]
+    unit: Annotated[str, "What is counted as one."]
 
 
 def run_evaluation_shard(
@@ -250,7 +243,7 @@ def run_evaluation_shard(
     )
     models = evaluated_models(judged_models(resolved, opened.pairs))
     if restart:
-        discard_evaluation_checkpoint(run.shard_checkpoint(file))
+        discard_checkpoint(run.shard_checkpoint(file))
     # What the recipe holds before an export's settings are added: merge adds them again.
     origin = ShardOrigin(
         run.path,
@@ -270,7 +263,7 @@ def run_evaluation_shard(
         checkpoint=run.shard_checkpoint(file),
     )
     write_together({file: shard_bytes(found)})
-    discard_evaluation_checkpoint(run.shard_checkpoint(file))
+    discard_checkpoint(run.shard_checkpoint(file))
     return EvaluationShardResult(
         run=run, file=file, samples=found.samples, shard=found.share.describe(), unit=found.facts.unit
     )

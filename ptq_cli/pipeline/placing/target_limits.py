@@ -11,15 +11,15 @@ from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
     CenterWeights,
     DorefaWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
-    describe_weights,
 )
+from ptq_cli.recipe.quantizer_settings import describe_weights, overridden
 from ptq_cli.recipe.recovery_rungs import FLOAT
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, WeightSettings
 
@@ -39,7 +39,8 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
     """
     if settings.bits is not None or rule.bits == BYTE or settings.quantizer in CODED:
         return settings
-    return replace(settings, bits=rule.bits)
+    changed: WeightSettings = overridden(settings, WeightSettings(bits=rule.bits))
+    return changed
 
 
 def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_type: str) -> None:

@@ -33,11 +33,11 @@ VALUES: dict[str, Any] = {
 def test_every_key_is_set_by_its_type() -> None:
     for item in list_keys():
         section = item.key.partition(".")[0]
-        if section in TABLES or item.kind.startswith("table"):
+        if section in TABLES or item.type.startswith("table"):
             continue
-        settings, once = parse_assignments([f"{item.key}={EXAMPLES[item.kind]}"])
+        settings, once = parse_assignments([f"{item.key}={EXAMPLES[item.type]}"])
         found = vars(once)[item.key[4:]] if section == "run" else settings[NAMES.get(item.key, item.key)]
-        assert found == VALUES[item.kind], item.key
+        assert found == VALUES[item.type], item.key
 
 
 @each_case(
@@ -111,6 +111,6 @@ def test_keys_are_listed_by_a_part_or_a_pattern() -> None:
 
 def test_every_key_has_a_type_and_a_sentence() -> None:
     for item in list_keys():
-        assert item.kind in EXAMPLES or item.kind.startswith("table"), item.key
+        assert item.type in EXAMPLES or item.type.startswith("table"), item.key
         assert item.meaning.endswith(".") and "`" not in item.meaning, item.key
     assert type_words(str | None) == "text"

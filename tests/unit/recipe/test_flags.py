@@ -1,32 +1,26 @@
-import dataclasses
 import typing
 
 import pytest
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, Settings, settings_to_table
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
+from ptq_cli.recipe.keyword_settings import Settings
+from ptq_cli.recipe.schema import SETTINGS
 from tests.each_case import each_case
 
-KEYS = {
-    f"{section.name}.{field.name}": field.type
-    for section in dataclasses.fields(Recipe)
-    if dataclasses.is_dataclass(section.type)  # A list of tables has no flag.
-    for field in dataclasses.fields(section.type)
-}
-OBJECTS = ("data", "eval_data")  # Python takes objects, too, which a recipe has by a name.
+
+def test_every_setting_but_the_model_has_a_name():
+    named = {key for keys in FLAG_KEYS.values() for key in keys}
+    several = ("override.", "metric.")
+    assert named == {key for key in SETTINGS if not key.startswith(several)} - {"model.path"}
 
 
-def test_names_set_keys_that_exist_and_have_their_type():
-    hints = typing.get_type_hints(Settings)
-    for name, keys in FLAG_KEYS.items():
-        for key in keys:
-            kinds = typing.get_args(KEYS[key]) if "None" in str(KEYS[key]) else (KEYS[key],)
-            assert hints[name] is typing.Any if name in OBJECTS else hints[name] in kinds, name
-
-
-def test_settings_and_flags_have_the_same_names():
+def test_keyword_arguments_have_the_declared_names_and_types():
     assert {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE} == set(typing.get_type_hints(Settings))
+    for name, wanted in typing.get_type_hints(Settings).items():
+        for key in FLAG_KEYS.get(name, ()):
+            declared = SETTINGS[key]
+            assert wanted == (typing.Any if declared.takes_objects else declared.type), key
 
 
 def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_weight():
@@ -50,11 +44,11 @@ def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_we
 
 
 def test_each_name_reaches_its_keys():
-    for flag, keys in FLAG_KEYS.items():
-        table = settings_to_table({flag: 5})
-        for key in keys:
-            section, name = key.split(".")
-            assert table[section][name] == 5
+    for name, keys in FLAG_KEYS.items():
+        table = settings_to_table({name: 5})
+        assert [table[section][key] for section, _, key in (key.partition(".") for key in keys)] == [5] * len(
+            keys
+        )
 
 
 def test_a_key_overrides_what_a_flag_sets_in_two_places():

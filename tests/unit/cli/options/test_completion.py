@@ -80,8 +80,8 @@ COMPLETED: dict[str, list[str]] = {
     "ptq export --set activations.quantizer=": plain(
         ["scaled", "fixed_point", "step"], "activations.quantizer="
     ),
-    "ptq export --set weights.granularity=": plain(["channel", "tensor"], "weights.granularity="),
-    "ptq export --set weights.alpha=": plain(["auto_po2", "none"], "weights.alpha="),
+    "ptq export --set weights.granularity=": plain(["tensor", "channel"], "weights.granularity="),
+    "ptq export --set weights.alpha=": plain(["none", "auto_po2"], "weights.alpha="),
     "ptq export --set activations.dtype=ui": plain(["uint8", "uint16"], "activations.dtype="),
     "ptq quantizers show ": plain(FAMILIES),
     "ptq calibrate --set image.mode=": plain(["RGB", "BGR", "L"], "image.mode="),
@@ -123,7 +123,7 @@ def test_zsh_and_fish_show_what_a_quantizer_is(complete: Complete) -> None:
     meaning = FAMILIES["dorefa"].meaning
     assert complete("ptq quantizers show do", "zsh") == ["plain", "dorefa", meaning]
     assert complete("ptq quantizers show do", "fish") == [f"plain,dorefa\t{meaning}"]
-    bins = "Number of bins added from one tried range to the next."
+    bins = "Bins added from one range tried to the next (at least 1)."
     assert complete("ptq export --set amax.str", "fish") == [f"plain,amax.stride=\t{bins}"]
 
 
