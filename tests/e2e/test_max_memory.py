@@ -86,7 +86,7 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
     )
     assert peak(stderr) <= (int(least) + 5) * 2**20
     assert re.search(
-        r"note: equalize changed nothing: it takes up to about \d+ MB of memory, and --max", stderr
+        r"note: equalize changed nothing: it takes up to about \d+ MB of memory, and 'runtime.max", stderr
     )
     found = load_calibration(folder / "low/calibration.safetensors")
     assert statistics_digest(found.statistics) == free[1]
@@ -109,7 +109,7 @@ def test_a_generous_limit_changes_nothing_but_is_announced(folder, free, ptq, mo
 def test_no_size_is_an_error_of_the_setting(folder, ptq, monkeypatch, text):
     monkeypatch.chdir(folder)
     outcome = ptq(
-        "calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", f"--set runtime.max_memory={text}"
+        "calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", "--set", f"runtime.max_memory={text}"
     )
 
     assert outcome.status == 2

@@ -164,6 +164,6 @@ def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(
     folder: Path, refuse: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ptq_cli.pipeline.preparing.run_prepare.own_batch_size", lambda _: 4)
-    says = "--serve-batch is 3, but the model takes batches of 4"
+    says = "'export.serve_batch' is 3, but the model takes batches of 4"
     refuse(f"{QUANTIZE} --set export.serve_batch=3 --run new", "PTQ-RECIPE-003", says)
     refuse("evaluate --set export.serve_batch=3 --set evaluation.latency=true", "PTQ-RECIPE-003", says)
