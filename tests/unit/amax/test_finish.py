@@ -64,10 +64,12 @@ def test_nothing_else_changes_a_scale() -> None:
         "recovery/quantized_layer.py",
         "report/analysis/analyzed_layers.py",
     }
-    package, found = Path(ptq_cli.__file__).parent, set()
-    for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "replace":
-                if "scale" in {item.arg for item in node.keywords}:
-                    found.add(path.relative_to(package).as_posix())
+    package = Path(ptq_cli.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "replace"
+        if "scale" in {item.arg for item in node.keywords}
+    }
     assert found - others == {"amax/finish.py"}
