@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.flags import FLAG_KEYS
-from ptq_cli.recipe.schema import SETTINGS
+from ptq_cli.recipe.schema import SETTINGS, Recipe
 
 OPTION = "--set"
 ONCE = "run"
