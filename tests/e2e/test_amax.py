@@ -42,15 +42,6 @@ def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, m
     assert (folder / "ptq-run/calibration.safetensors").read_bytes() == calibration
 
 
-def test_methods_give_different_models_and_each_the_same_again(folder: Path, ptq: Any) -> None:
-    models: dict[str, bytes] = {}
-    for method in [*METHODS, *METHODS]:
-        assert ptq(f"export --amax {method} --percentile 99 --weight-amax {method}").status == 0
-        content = (folder / "ptq-run/model.int8.onnx").read_bytes()
-        assert models.setdefault(method, content) == content
-    assert len(set(models.values())) == len(METHODS)
-
-
 @pytest.mark.parametrize("method", ["percentile", "mse"])
 def test_weights_are_decided_apart_from_activations(folder: Path, ptq: Any, method: str) -> None:
     by_max = exported(ptq, "--amax max")
@@ -109,18 +100,6 @@ def test_override_that_matches_nothing_is_refused_before_the_calibration(folder:
     assert outcome.status == 2
     assert "match = 'rela' matches no activation that is quantized (did you mean 'relu'?)" in outcome.err
     assert not (folder / "new").exists()
-
-
-def test_method_with_one_candidate_only_is_noted(folder: Path, ptq: Any) -> None:
-    flags = "--amax entropy --amax-bins 128"
-
-    outcome = ptq(f"export {flags}")
-    document = json.loads(ptq(f"export {flags} --json").out)
-
-    assert "note: entropy had only one candidate for 'relu': its whole range\n" in outcome.out
-    assert document["one_candidate"]["relu"] == "entropy"
-    assert "note:" not in ptq("export --amax mse").out
-    assert json.loads(ptq("export --amax max --json").out)["one_candidate"] == {}
 
 
 @pytest.mark.parametrize("method", METHODS[1:])

@@ -180,12 +180,6 @@ def test_what_proves_and_explains_a_run_reads_both_files(large: Path, ptq: Ptq) 
     assert "No histograms" not in outcome.out + outcome.err
 
 
-def test_a_limit_of_memory_counts_what_is_mapped_once(large: Path, ptq: Ptq) -> None:
-    outcome = ptq(f"{CALIBRATE} --max-memory 4GiB")
-    assert outcome.status == 0, outcome.err
-    assert "below 4.29 GB of memory" in outcome.err
-
-
 # Files that changed, or are not there.
 
 
@@ -199,12 +193,6 @@ def test_a_changed_number_of_the_float_model_is_noticed(large: Path, ptq: Ptq, r
     assert ptq(CALIBRATE).status == 0
     change(f"{FLOAT}.data", 20_000)
     refuse("export", "PTQ-CALIB-003", "is not the model that was calibrated")
-
-
-def test_a_changed_number_of_the_source_is_noticed(large: Path, ptq: Ptq, refuse: Refuse) -> None:
-    assert ptq(CALIBRATE).status == 0
-    change("large.onnx.data", 20_000)
-    refuse("export", "PTQ-CALIB-003", "large.onnx.data' has changed since it was calibrated")
 
 
 def test_data_that_are_missing_or_short_are_named(large: Path, ptq: Ptq, refuse: Refuse) -> None:

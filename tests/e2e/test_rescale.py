@@ -113,16 +113,6 @@ def test_a_network_with_uneven_channels_is_as_good_as_before_it_got_them(quantiz
     assert set(told.strengths) <= {"stem", "depthwise", "project", "head"}
 
 
-def test_a_normalization_and_attention_are_smoothed(quantize: Quantize) -> None:
-    text = ATTENTION
-    quantize(uneven(text, 4.0), "uneven", recover=["none"])
-    found = quantize(uneven(text, 4.0), "smooth", recover=["equalize", "smooth"])
-    assert sqnr("smooth") > sqnr("uneven") + 6
-    equalized, smoothed = found.calibration.rescaled
-    assert (equalized.possible, equalized.kept) == (0, False)
-    assert (smoothed.kept, set(smoothed.strengths)) == (True, {"h", "value"})
-
-
 def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(
     quantize: Quantize,
 ) -> None:

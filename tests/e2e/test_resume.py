@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ptq_cli
@@ -60,21 +59,6 @@ def test_it_continues_after_the_last_checkpoint(
     assert outcome.err.startswith(said)
     assert read(folder / "run") == whole
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)
-
-
-def test_it_continues_again_and_again(folder: Path, ptq: Any, whole: dict[str, bytes]) -> None:
-    for samples in (4, 6, 6, 10):
-        begin(samples)
-    assert "after 8 samples" in ptq(f"{WORDS} --run run").err
-    assert read(folder / "run") == whole
-
-
-def test_only_the_rest_is_run(folder: Path) -> None:
-    begin(8)
-    told: list[Progress] = []
-    ptq_cli.calibrate("model.onnx", run="run", progress=told.append, **SETTINGS)
-    steps = [(step.done, step.total) for step in told if step.stage == "calibrate" and not step.note]
-    assert steps == [(6, 12), (8, 12), (10, 12), (12, 12)]
 
 
 def test_a_finished_checkpoint_needs_no_batch(folder: Path, ptq: Any, whole: dict[str, bytes]) -> None:
@@ -202,33 +186,3 @@ def test_a_full_disk_ends_no_calibration(folder: Path, ptq: Any, whole: dict[str
 def test_seconds_that_are_none(refuse: Any, value: str) -> None:
     words = f"calibrate model.onnx --data calib.npz --checkpoint-every {value}"
     refuse(words, "PTQ-RECIPE-003", "'calibration.checkpoint_every'", "0 or more")
-
-
-def test_an_uninterrupted_calibration_writes_no_checkpoint_by_default(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ptq_cli.pipeline.calibration.run_calibrate.save_calibration", pytest.fail)
-    ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=1)
-
-
-def test_images_that_were_counted_are_not_opened_again(folder: Path, ptq: Any) -> None:
-    from PIL import Image
-
-    images = folder / "images"
-    images.mkdir()
-    noise = np.random.default_rng(4).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
-    for index, pixels in enumerate(noise):
-        Image.fromarray(pixels).save(images / f"{index}.bmp")
-    words = (
-        "calibrate model.onnx --data images --batch-size 1 --recover none"  # others look at samples before
-    )
-    settings = {"data": "images", "batch_size": 1, "recover": ["none"]}
-    assert ptq(f"{words} --run whole").status == 0
-    begin(5, **settings)
-    for index in (2, 3):  # the first two show what the model's inputs look like
-        size = (images / f"{index}.bmp").stat().st_size
-        (images / f"{index}.bmp").write_bytes(b"\0" * size)
-    outcome = ptq(f"{words} --checkpoint-every 30 --run run")
-    assert "after 4 samples" in outcome.err
-    calibrations = [(folder / run / FILES[0]).read_bytes() for run in ("run", "whole")]
-    assert calibrations[0] == calibrations[1]

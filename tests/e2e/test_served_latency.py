@@ -95,15 +95,6 @@ def test_models_that_are_evaluated_together_take_turns_together(
     assert outcome.out.count("slower than float: 0.50 times as fast") == 2
 
 
-def test_it_is_measured_here(folder: Path, ptq: Any) -> None:
-    outcome = ptq("evaluate --latency --threads 1")
-    assert outcome.status == 0 and "at batch 1, 1 thread" in outcome.out
-    latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
-    assert latency["batch_size"] == latency["threads"] == 1
-    assert latency["ratio_interval"]["low"] <= latency["ratio"] <= latency["ratio_interval"]["high"]
-    assert latency["own"]["own_ms"] > 0
-
-
 def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     assert "as fast" not in ptq("evaluate --no-latency").out
     assert "not measured: --no-latency; ptq evaluate --latency" in (

@@ -2,13 +2,10 @@
 
 import shutil
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-Write = Callable[..., None]
 
 RECIPE = '[model]\npath = "model.onnx"\n[calibration]\ndata = "calib.npz"\n'
 
@@ -60,15 +57,6 @@ def test_a_run_s_recipe_repeats_the_run(folder: Path, ptq: Any) -> None:
     assert (folder / "a/model.int8.onnx").read_bytes() == (folder / "b/model.int8.onnx").read_bytes()
 
 
-def test_export_needs_no_flag_again(folder: Path, ptq: Any) -> None:
-    words = "calibrate model.pt --arch model.py:build --data calib.npz --samples 8 --run new"
-    assert ptq(words).status == 0
-    outcome = ptq("export --run new")
-    assert outcome.status == 0, outcome
-    assert "wrote new/model.int8.onnx" in outcome.out
-    assert outcome.err.endswith("next: ptq evaluate --run new\n")
-
-
 def test_export_needs_no_flag_again_beside_a_recipe(folder: Path, ptq: Any) -> None:
     (folder / "ptq.toml").write_text('[calibration]\nmethod = "max"\n')
     words = "calibrate model.pt --arch model.py:build --data calib.npz --method histogram --run new"
@@ -84,15 +72,6 @@ def test_a_limit_holds_for_its_own_command_where_a_recipe_is_at_hand(folder: Pat
     outcome = ptq("evaluate")
     assert outcome.status == 0
     assert "no gate: no limit was set" in outcome.out
-
-
-def test_a_run_works_from_another_folder(folder: Path, ptq: Any, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        assert ptq("export --run tiny/ptq-run").status == 0
-        outcome = ptq("evaluate --run tiny/ptq-run")
-    assert outcome.status == 0, outcome
-    assert "wrote tiny/ptq-run/report.json" in outcome.out
 
 
 def test_the_folder_can_move(folder: Path, ptq: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

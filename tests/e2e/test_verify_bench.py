@@ -88,14 +88,6 @@ def test_bench_tells_latencies_and_a_ratio(folder: Path, ptq: Ptq) -> None:
     assert "speed: how many times as fast as model.float.onnx, with the 95 % interval" in outcome.out
 
 
-def test_bench_gives_json_alone(folder: Path, ptq: Ptq) -> None:
-    values = json.loads(ptq("bench ptq-run/model.float.onnx --threads 1 --runs 5 --json").out)
-    (scenario,) = values["scenarios"]
-    (model,) = scenario["models"]
-    assert (model["ratio_to_first"], model["operators"], model["runs"]) == (None, None, 5)
-    assert model["p50"] > 0
-
-
 def test_bench_measures_each_batch_with_each_number_of_threads(folder: Path, ptq: Ptq) -> None:
     shutil.copy("ptq-run/model.int8.onnx", "copy.onnx")
     words = "bench ptq-run/model.float.onnx ptq-run/model.int8.onnx copy.onnx --batch 1 --batch 4 --runs 5"
@@ -207,13 +199,3 @@ def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq
     assert "note: data of the recipe were not used: data '" in " ".join(
         ptq("verify --random-inputs").out.split()
     )
-
-
-def test_other_data_of_the_recipe_take_the_place_of_those_that_are_gone(folder: Path, ptq: Ptq) -> None:
-    (folder / "ptq.toml").write_text('[calibration]\ndata = "gone.npz"\n[evaluation]\ndata = "eval.npz"\n')
-    values = json.loads(ptq("verify --json").out)
-    assert (Path(values["outputs"]["data"]).name, values["outputs"]["samples"]) == ("eval.npz", 20)
-
-
-def test_data_that_are_asked_for_must_be_there(folder: Path, refuse: Refuse) -> None:
-    refuse("verify --data gone.npz --random-inputs", "PTQ-FILE-001", "'gone.npz' does not exist")

@@ -239,33 +239,6 @@ def test_nan_is_refused_where_asked_and_where_there_is_no_index_for_it():
         quantize_to_centers(torch.tensor([1]), CENTERS)
 
 
-@pytest.mark.filterwarnings("default")  # torch's own, while it traces
-@pytest.mark.parametrize("axis", [pytest.param(None, marks=pytest.mark.nightly), 1])
-@pytest.mark.parametrize(
-    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.nightly)], ids=str
-)
-def test_one_graph_under_torch_compile(axis, backend):
-    x = seeded(4, 3, 7)
-    centers = CENTERS if axis is None else seeded(3, 5, seed=1)
-    torch._dynamo.reset()
-    for function in (soft_assign, quantize_to_centers):
-        compiled = torch.compile(
-            lambda x, own, function=function: function(x, own, 0.3, axis=axis),
-            fullgraph=True,
-            backend=backend,
-        )
-        results = []
-        for variant in (lambda x, own, f=function: f(x, own, 0.3, axis=axis), compiled):
-            mine, own = x.clone().requires_grad_(), centers.clone().requires_grad_()
-            found = variant(mine, own)
-            found.square().sum().backward()
-            results.append((found.detach(), mine.grad, own.grad))
-        for expected, found in zip(*results, strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    index = torch.compile(lambda x: hard_assign(x, centers, axis=axis), fullgraph=True, backend=backend)(x)
-    assert torch.equal(index, hard_assign(x, centers, axis=axis))
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_gpu():
