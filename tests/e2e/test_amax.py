@@ -90,24 +90,3 @@ def test_override_that_cannot_be_meant_is_refused(
     (folder / "r.toml").write_text(f"{recipe}\n[[override]]\n{override}\n")
 
     refuse("export --recipe r.toml", code, says)
-
-
-def test_override_that_matches_nothing_is_refused_before_the_calibration(folder: Path, ptq: Any) -> None:
-    (folder / "r.toml").write_text('[[override]]\nmatch = "rela"\namax = "mse"\n')
-
-    outcome = ptq("quantize model.onnx --data calib.npz --run new --recipe r.toml")
-
-    assert outcome.status == 2
-    assert "match = 'rela' matches no activation that is quantized (did you mean 'relu'?)" in outcome.err
-    assert not (folder / "new").exists()
-
-
-@pytest.mark.parametrize("method", METHODS[1:])
-def test_ranges_alone_are_enough_for_max_only(folder: Path, ptq: Any, method: str) -> None:
-    assert ptq("calibrate model.onnx --data calib.npz --method max --run ranges").status == 0
-
-    outcome = ptq(f"export --run ranges --amax {method}")
-
-    assert outcome.status == 2
-    assert f"the {method} method needs histograms, and this calibration kept only ranges" in outcome.err
-    assert ptq("export --run ranges --weight-amax mse").status == 0

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import ptq_cli
 from ptq_cli.collectors.calibration_file import load_calibration
-from ptq_cli.core.errors import BatchAxisError, DataShapeError, PtqError
+from ptq_cli.core.errors import BatchAxisError, DataShapeError
 
 torch.set_num_threads(1)
 VOICE = """<ir_version: 10, opset_import: ["": 17]>
@@ -59,32 +59,6 @@ def arrays(count: int = COUNT) -> dict[str, np.ndarray]:
 
 def statistics(run: str) -> bytes:
     return Path(run, "calibration.safetensors").read_bytes()
-
-
-def test_batches_and_shards_do_not_change_the_statistics(folder: Path) -> None:
-    for size in (3, 32):
-        ptq_cli.calibrate(
-            "voice.onnx", data="calib.npz", batch_axis={"state": 1}, batch_size=size, run=f"run-{size}"
-        )
-    ranges = [
-        {name: (item.low, item.high) for name, item in load_calibration(file).statistics.items()}
-        for file in (Path("run-3/calibration.safetensors"), Path("run-32/calibration.safetensors"))
-    ]
-    assert ranges[0].keys() == ranges[1].keys()
-    for name, pair in ranges[0].items():
-        assert np.allclose(pair, ranges[1][name], rtol=1e-5), name
-    parts = [f"part-{number}" for number in (1, 2)]
-    for number, part in enumerate(parts, start=1):
-        ptq_cli.calibrate(
-            "voice.onnx",
-            data="calib.npz",
-            batch_axis={"state": 1},
-            batch_size=3,
-            shard=f"{number}/2",
-            run=part,
-        )
-    ptq_cli.merge(*parts, run="merged")
-    assert statistics("merged") == statistics("run-3")
 
 
 def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
@@ -133,17 +107,6 @@ def test_samples_that_are_first_where_the_model_has_them_second(folder: Path) ->
     with pytest.raises(DataShapeError, match="'input' has 11, 'state' has 2") as error:
         ptq_cli.calibrate("voice.onnx", data="first.npz")
     assert "numpy.moveaxis(array, 0, 1)" in error.value.hint
-
-
-def test_without_the_axis_the_hint_names_it(folder: Path) -> None:
-    model = onnx.load("voice.onnx")
-    model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "M"
-    onnx.save(model, "voice.onnx")
-    with pytest.raises(
-        PtqError, match="differ in the number of samples: 'input' has 11, 'state' has 2"
-    ) as error:
-        ptq_cli.calibrate("voice.onnx", data="calib.npz")
-    assert "batch_axis={'state': 1}" in error.value.hint
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import pytest
 from onnx import numpy_helper
 from PIL import Image
 
-import ptq_cli
 from ptq_cli.amax.method_registry import METHODS
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]$x_[/red]\nsecond --> <line> &"
@@ -234,19 +233,6 @@ def test_a_sample_model(digits: Path, ptq: Any) -> None:
     assert len(found["tensors"]) > 20
     for tensor in found["tensors"][::6]:
         assert ptq("explain", tensor["name"], "--run", "explained").status == 0
-
-
-def test_the_python_api_returns_the_same(folder: Path, ptq: Any) -> None:
-    found = ptq_cli.explain("relu", percentile=99.0)
-
-    assert found.producer is not None and found.producer.op == "Relu"
-    assert found.calibration.tensors == (found.tensor,), "the others are not searched"
-    assert [tensor.name for tensor in ptq_cli.show_calibration().tensors] == [
-        item["name"] for item in shown_json(ptq("calibration show --json"))["tensors"]
-    ]
-    shown = shown_json(ptq("explain relu --percentile 99 --json"))["methods"]
-    for name, view in found.tensor.methods.items():
-        assert view.error is not None and view.error.mse == shown[name]["mse"]
 
 
 @pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)

@@ -12,7 +12,12 @@ import pytest
 import ptq_cli
 from ptq_cli.runtime.engine_registry import count_kernels
 
-MODELS = ("model.pt", "model.torchscript.pt", "model.pt2", "model.onnx")
+MODELS = (
+    "model.pt",
+    "model.torchscript.pt",
+    pytest.param("model.pt2", marks=pytest.mark.nightly),
+    "model.onnx",
+)
 
 
 def read_report(folder: Path) -> dict[str, Any]:

@@ -56,12 +56,6 @@ def test_layers_that_are_slower_in_integers_stay_in_float(
     assert ptq("verify all-float.onnx").status == 0
 
 
-def test_it_measures_here_without_a_profile(folder: Path, ptq: Any) -> None:
-    outcome = ptq("export --prefer latency --threads 1 -o measured.onnx")
-    assert outcome.status == 0 and "measured here" in outcome.out
-    assert (folder / "measured.onnx").is_file()
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -105,14 +105,6 @@ def test_each_preset_works_on_a_calibration_that_is_there(folder: Path, ptq: Any
     assert exported(ptq, f"--preset {preset}")["weights"]
 
 
-def test_inspect_says_what_a_weight_would_be_stored_as(folder: Path, ptq: Any) -> None:
-    outcome = ptq("inspect model.onnx --weight-quantizer centers --json")
-    layers = {layer["name"]: layer for layer in json.loads(outcome.out)["layers"]}
-    assert (layers["conv"]["integer"], layers["conv"]["weight"]) == (False, "centers (16), 4 bits")
-    assert "no integer kernel" in layers["conv"]["reason"]
-    assert "float; centers (16), 4 bits" in ptq("inspect model.onnx --preset codebook_w4").out
-
-
 def test_damaged_metadata_is_refused(folder: Path, ptq: Any, refuse: Any) -> None:
     exported(ptq, FAMILIES["centers"])
     path = folder / "ptq-run/model.w4.onnx"

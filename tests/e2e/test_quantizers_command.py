@@ -58,12 +58,6 @@ print(sorted(set({without}) & set(sys.modules)), file=sys.stderr)"
     assert result.stderr.splitlines()[-1] == "[]"
 
 
-def test_a_drawing_says_what_it_is_of(ptq: Any) -> None:
-    lines = ptq("quantizers show scaled --bits 4").out.splitlines()
-    assert lines[0] == f"scaled: {FAMILIES['scaled'].meaning}"
-    assert lines[1] == "bits 4, amax 1, unsigned no, narrow_range yes; 15 levels"
-
-
 def test_a_terminal_without_the_characters_gets_plain_ones() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "80"}
     words = [sys.executable, "-m", "ptq_cli", "quantizers", "show", "scaled", "--bits", "3"]

@@ -68,12 +68,6 @@ def test_rounding_follows_the_chosen_ranges(quantize):
     assert again.output.read_bytes() == both.output.read_bytes()
 
 
-def test_threads_change_nothing(quantize):
-    one = quantize(percentile=90.0, recover=["ranges"])
-    more = ptq_cli.quantize(recipe="run/recipe.toml", run="more", threads=3).export
-    assert more.output.read_bytes() == one.output.read_bytes()
-
-
 def test_nothing_is_changed_where_nothing_is_better(quantize):
     plain = quantize(method="max")
     result = quantize("again", method="max", recover=["ranges"])  # Without histograms there is one method.

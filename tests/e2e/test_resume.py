@@ -1,6 +1,5 @@
 """A calibration that was ended at any moment continues, and ends with the bytes of one that was not."""
 
-import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -103,11 +102,6 @@ def test_quantize_continues_too(folder: Path, ptq: Any, whole: dict[str, bytes])
     assert outcome.status == 0 and "continuing" not in outcome.err
 
 
-def test_an_earlier_result_stays_until_the_new_one_is_whole(folder: Path, whole: dict[str, bytes]) -> None:
-    begin(8, "whole", method="max")
-    assert read(folder / "whole") == whole
-
-
 def other_data(folder: Path) -> None:
     shutil.copyfile(folder / "eval.npz", folder / "calib.npz")
 
@@ -156,30 +150,6 @@ def test_a_checkpoint_in_place_of_a_calibration_is_refused(folder: Path, refuse:
         "is a checkpoint of shard 1 of 1, which is not finished",
         hint="run ptq calibrate for it",
     )
-
-
-def test_a_full_disk_ends_no_calibration(folder: Path, ptq: Any, whole: dict[str, bytes]) -> None:
-    write = Path.write_bytes
-    calls = 0
-
-    def full_at_times(path: Path, content: bytes) -> int:
-        nonlocal calls
-        if CHECKPOINT in path.name:
-            calls += 1
-            if calls in (1, 3):
-                write(path, content[:100])
-                raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return write(path, content)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "write_bytes", full_at_times)
-        outcome = ptq(f"{WORDS} --run run")
-    assert outcome.status == 0
-    first, second = (line for line in outcome.err.splitlines() if line.startswith("note: "))
-    reason = f"cannot write 'run/{CHECKPOINT}': no space left on device"
-    assert first == f"note: no checkpoint was written, calibration continues: {reason}"
-    assert second == f"note: no checkpoint was written; the last one is kept, calibration continues: {reason}"
-    assert read(folder / "run") == whole
 
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])

@@ -85,16 +85,6 @@ def test_without_an_evaluation_it_is_told_all_the_same(
     assert (result.times.latency.verdict, result.times.latency.speed_up) == ("slower", pytest.approx(0.5))
 
 
-def test_models_that_are_evaluated_together_take_turns_together(
-    folder: Path, ptq: Any, slow: list[dict[str, Any]]
-) -> None:
-    assert ptq("export --amax max -o max.onnx").status == 0
-    words = "evaluate --model ptq-run/model.int8.onnx --model max.onnx --latency --serve-batch 2"
-    outcome = ptq(words)
-    assert (slow[0]["models"], slow[0]["batch"]) == (4, 2)
-    assert outcome.out.count("slower than float: 0.50 times as fast") == 2
-
-
 def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     assert "as fast" not in ptq("evaluate --no-latency").out
     assert "not measured: --no-latency; ptq evaluate --latency" in (

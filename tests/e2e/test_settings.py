@@ -1,54 +1,12 @@
 """Flags beat ``--recipe``, which beats ``./ptq.toml``, which beats the preset; a run remembers."""
 
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 RECIPE = '[model]\npath = "model.onnx"\n[calibration]\ndata = "calib.npz"\n'
-
-LAYERS: dict[str, tuple[str | None, str | None, str, tuple[str, int]]] = {
-    "preset": (None, None, "", ("histogram", 32)),
-    "ptq.toml": ('method = "max"\nbatch_size = 3', None, "", ("max", 3)),
-    "recipe over ptq.toml": (
-        'method = "max"\nbatch_size = 3',
-        "batch_size = 5",
-        "--recipe r.toml",
-        ("max", 5),
-    ),
-    "flags over both": ('method = "max"', "batch_size = 5", "--recipe r.toml --batch-size 7", ("max", 7)),
-    "a flag over ptq.toml": ('method = "max"', None, "--method histogram", ("histogram", 32)),
-}
-
-
-def read_recipe(run: Path) -> dict[str, Any]:
-    return tomllib.loads((run / "recipe.toml").read_text())
-
-
-@pytest.mark.parametrize(("toml", "recipe", "flags", "expected"), LAYERS.values(), ids=LAYERS.keys())
-def test_a_higher_layer_wins(
-    folder: Path, ptq: Any, toml: str | None, recipe: str | None, flags: str, expected: tuple[str, int]
-) -> None:
-    if toml is not None:
-        (folder / "ptq.toml").write_text(f"[calibration]\n{toml}\n")
-    if recipe is not None:
-        (folder / "r.toml").write_text(f"[calibration]\n{recipe}\n")
-    outcome = ptq(f"calibrate model.onnx --data calib.npz --run new {flags}")
-    assert outcome.status == 0, outcome
-    settings = read_recipe(folder / "new")["calibration"]
-    assert (settings["method"], settings["batch_size"]) == expected
-
-
-def test_a_recipe_in_another_folder_names_files_beside_itself(folder: Path, ptq: Any, tmp_path: Path) -> None:
-    (folder / "ptq.toml").write_text(RECIPE)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(elsewhere)
-        assert ptq("calibrate --recipe ../tiny/ptq.toml").status == 0
-    assert read_recipe(elsewhere / "ptq-run")["model"]["path"] == "../../tiny/model.onnx"
 
 
 def test_a_run_s_recipe_repeats_the_run(folder: Path, ptq: Any) -> None:

@@ -95,14 +95,14 @@ def quantized(samples: Path, calibrated_cifar: Path) -> Path:
 MAIN_TABLES = {
     "inspect": "inspect table/model.float.onnx",
     "inspect --all": "inspect table/model.float.onnx --all",
-    "report": "evaluate --run table --eval-samples 16 --min sqnr_db=99 --metric class_accuracy --metric top1",
+    "report": "evaluate --run table --eval-samples 4 --min sqnr_db=99 --metric class_accuracy --metric top1",
     "gate": "gate table/report.json --max-drop top1=1%",
     "compare": "compare table/report.json table/report.json",
     "calibration show": "calibration show --run table",
     "explain": "explain stem.activation/Clip --run table",
     "verify": "verify --run table --all",
-    "bench": "bench --run table --runs 4",
-    "analyze": "analyze --run table --eval-samples 16 --layers stem*",
+    "bench": "bench --run table --runs 2",
+    "analyze": "analyze --run table --eval-samples 4 --layers stem*",
     "quantizers": "quantizers",
 }
 
