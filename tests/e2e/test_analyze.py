@@ -32,6 +32,10 @@ def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPat
     analysis = read_analysis(folder / "ptq-run" / "analysis.json")
     assert [row[1] for row in rows] == [layer.name for layer in analysis.ranked()[:2]]
     assert outcome.out.rstrip().endswith("wrote ptq-run/analysis.json and report.html")
+    monkeypatch.setenv("COLUMNS", "50")
+    outcome = ptq("analyze --eval-data eval.npz --metric cosine --top 1")
+    assert "1 of 4 layers; --top 4 shows all" in outcome.out
+    assert "left float: " not in outcome.out
 
 
 def test_tensors_worst_first(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:

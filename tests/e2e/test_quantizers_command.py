@@ -124,3 +124,9 @@ def test_without_matplotlib_it_says_how_to_get_it(ptq: Any, monkeypatch: pytest.
     )
     outcome = ptq("quantizers show step --plot x.png")
     assert outcome.status == 2 and "pip install 'ptq-cli[plot]'" in outcome.err
+
+
+def test_a_drawing_says_what_it_is_of(ptq: Any) -> None:
+    lines = ptq("quantizers show scaled --bits 4").out.splitlines()
+    assert lines[0] == f"scaled: {FAMILIES['scaled'].meaning}"
+    assert lines[1] == "bits 4, amax 1, unsigned no, narrow_range yes; 15 levels"
