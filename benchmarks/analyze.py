@@ -18,10 +18,11 @@ from statistics import median
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, peak_bytes, run_ptq
 from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.core.documents import read_document
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
 from ptq_cli.pipeline.resolve import Request, open_data, reading_of, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.analysis.analysis_document import read_analysis
+from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
 
@@ -131,7 +132,7 @@ def row(subject: Subject) -> Sequence[str]:
         run_analyze(request, subject.run)
 
     both, each, whole = take_turns_by_both((passes, a_session_each, analyze))
-    cost = read_analysis(subject.run.analysis).cost
+    cost = read_document(Analysis, subject.run.analysis).cost
     layers = cost.variants // 2
     ratio = median(2 * taken.processor / pair.processor for taken, pair in zip(whole, both, strict=True))
     words = ["analyze", "--run", str(subject.run.path), "--samples", str(IMAGES)]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,6 @@ from ptq_cli.core.formats import IntegerFormat
 class Choice:
     """A range that a method chose.
 
-    Attributes:
-        low, high: its ends, which hold 0 between them; ``-amax`` and ``amax`` where it is symmetric.
-        candidates: how many ranges the method could choose from, or None where it computes one and does not
-            search. With one candidate it chose nothing: the range is the whole one.
-
     Units:
         low, high: as the tensor's values.
 
@@ -29,9 +25,15 @@ class Choice:
         (2.0, -2.0)
     """
 
-    low: float
-    high: float
-    candidates: int | None = None
+    DERIVED: ClassVar[tuple[str, ...]] = ("amax",)
+
+    low: Annotated[float, "The lower end, 0 or below; -amax where it is symmetric."]
+    high: Annotated[float, "The upper end, 0 or above."]
+    candidates: Annotated[
+        int | None,
+        "How many ranges the method could choose from, or None where it computes one and does not search. "
+        "With one candidate it chose nothing: the range is the whole one.",
+    ] = None
 
     @property
     def amax(self) -> float:
@@ -136,18 +138,13 @@ def counts_between(bins: SignedBins, edges: Values) -> Values:
 class ExpectedError:
     """The error of quantizing and dequantizing a tensor's values.
 
-    Attributes:
-        mse: mean squared error, of all values, zeros too.
-        clipping: the part of it that values beyond the last levels have.
-        sqnr_db: power of the values over that of the error; inf where there is no error.
-
     Units:
         mse, clipping: squared units of the values; sqnr_db: decibels.
     """
 
-    mse: float
-    clipping: float
-    sqnr_db: float
+    mse: Annotated[float, "Mean squared error, of all values, zeros too."]
+    clipping: Annotated[float, "The part of it that values beyond the last levels have."]
+    sqnr_db: Annotated[float, "Power of the values over that of the error; inf where there is no error."]
 
 
 def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice: Choice) -> tuple[int, int]:

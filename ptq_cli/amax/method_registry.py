@@ -1,4 +1,4 @@
-"""The amax methods of ptq by the name that ``--amax`` and ``--weight-amax`` take."""
+"""The amax methods of ptq by the name that ``amax.method`` and ``amax.weight_method`` take."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """What is kept of one tensor: a commutative monoid under ``merge``."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +15,14 @@ Range = npt.NDArray[np.float32]
 class NonFinite:
     """How many values were not finite.
 
-    Attributes:
-        nan: NaN.
-        positive, negative: infinities of each sign.
-
     Example:
         >>> NonFinite(nan=1).merge(NonFinite(negative=2)).total
         3
     """
 
-    nan: int = 0
-    positive: int = 0
-    negative: int = 0
+    nan: Annotated[int, "NaN."] = 0
+    positive: Annotated[int, "Infinities of each sign."] = 0
+    negative: Annotated[int, "Infinities of each sign."] = 0
 
     @property
     def total(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.decoding import strict_json
+from ptq_cli.core.documents import strict_json
 from ptq_cli.core.errors import InputFileError, PtqError, ReportError, first_line
 from ptq_cli.core.read_files import require_file
 

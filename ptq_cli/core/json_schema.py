@@ -1,4 +1,4 @@
-"""JSON Schemas of documents, from the dataclasses and typed dictionaries that they are written from."""
+"""JSON Schemas of documents, from the dataclasses that they are written from."""
 
 import ast
 import inspect
@@ -6,18 +6,15 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from os import PathLike
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ptq_cli.core.decoding import AtLeast
+from ptq_cli.core.documents import NON_FINITE, AtLeast, FileFormat, Matches, header_of, keys_of
 
 # What docstrings say about the attributes of a class, for pages and schemas that are made from them.
-
-
-T = TypeVar("T")
-BASES = "__described_with__"
 
 
 def docstring(item: Any) -> str:
@@ -39,52 +36,22 @@ def attribute_texts(kind: type) -> dict[str, str]:
     """Return the descriptions in the ``Attributes:`` of a docstring, by name, with their line breaks removed.
 
     Args:
-        kind: a dataclass, or a ``TypedDict``; see ``described_with``.
+        kind: a dataclass, or a ``TypedDict``.
 
     Raises:
         ValueError: an attribute is not described.
 
     Example:
-        >>> from ptq_cli.core.tensors import TensorSpec
-        >>> attribute_texts(TensorSpec)["name"]
-        "the value's name in the graph."
+        >>> from ptq_cli.recipe.quantizer_families import Parameter
+        >>> attribute_texts(Parameter)["name"]
+        'as in a recipe.'
     """
-    texts = {key: text for base in getattr(kind, BASES, ()) for key, text in attribute_texts(base).items()}
-    texts |= _described(docstring(kind))
+    texts = _described(docstring(kind))
     wanted = [item.name for item in fields(kind)] if is_dataclass(kind) else list(get_type_hints(kind))
     missing = [name for name in wanted if name not in texts]
     if missing:
         raise ValueError(f"{kind.__name__} does not describe {', '.join(missing)}")
     return {key: text.replace("``", "`") for key, text in texts.items()}
-
-
-def described_with(*bases: type) -> Callable[[type[T]], type[T]]:
-    """Return a decorator of a ``TypedDict`` that extends others, whose attributes are described there.
-
-    Python does not keep which ones a ``TypedDict`` extends.
-
-    Example:
-        >>> from typing import TypedDict
-        >>> class Named(TypedDict):
-        ...     '''Something with a name.
-        ...
-        ...     Attributes:
-        ...         name: what it is called.
-        ...     '''
-        ...
-        ...     name: str
-        >>> @described_with(Named)
-        ... class Known(Named):
-        ...     '''Something known.'''
-        >>> attribute_texts(Known)
-        {'name': 'what it is called.'}
-    """
-
-    def mark(kind: type[T]) -> type[T]:
-        setattr(kind, BASES, bases)
-        return kind
-
-    return mark
 
 
 def _described(text: str) -> dict[str, str]:
@@ -114,49 +81,33 @@ def sentence(text: str) -> str:
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SCALARS = {str: "string", int: "integer", bool: "boolean"}
-NUMBER = "number"
+HEADER = {"format": "Says what the file is.", "format_version": "Version of this format."}
+NUMBER = {"$ref": "#/$defs/number"}
 NUMBERS = {
     "description": "JSON has no infinity and no NaN, so they are texts.",
-    "anyOf": [{"type": "number"}, {"enum": ["inf", "-inf", "nan"]}],
+    "anyOf": [{"type": "number"}, {"enum": list(NON_FINITE)}],
 }
 
 
-@dataclass(frozen=True)
-class FileFormat:
-    """Marks an ``Annotated`` dataclass whose document says its format and its version.
-
-    Attributes:
-        name: what ``"format"`` says.
-        version: what ``"format_version"`` says.
-    """
-
-    name: str
-    version: int
-
-
-DocumentKind = Any
-"""A dataclass, a ``TypedDict``, or a dataclass that is ``Annotated`` with a ``FileFormat``."""
-
-
-def file_schema(kind: DocumentKind) -> str:
+def file_schema(kind: type) -> str:
     """Return the schema of a file as JSON, with a newline at the end; it allows no other keys.
 
     Example:
-        >>> from ptq_cli.report.document.details import FORMAT, FORMAT_VERSION, Details
-        >>> json.loads(file_schema(Annotated[Details, FileFormat(FORMAT, FORMAT_VERSION)]))["$id"]
+        >>> from ptq_cli.report.document.details import Details
+        >>> json.loads(file_schema(Details))["$id"]
         'urn:ptq:details:1'
     """
     schemas = Schemas(strict=True)
-    own, format = get_args(kind)
+    format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     head = {
         "$schema": DRAFT,
         "$id": f"urn:{format.name.replace('.', ':')}:{format.version}",
         "title": f"{format.name.replace('.', ' ')}, format version {format.version}",
     }
-    return _as_json({**head, **schemas.document(own, format)}, schemas)
+    return schemas.as_json({**head, **schemas.object(kind)})
 
 
-def documents_schema(title: str, kinds: Mapping[str, Sequence[DocumentKind]], *, strict: bool = False) -> str:
+def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict: bool = False) -> str:
     """Return one schema with a definition for each name, as JSON with a newline at the end.
 
     Args:
@@ -171,11 +122,11 @@ def documents_schema(title: str, kinds: Mapping[str, Sequence[DocumentKind]], *,
         {'$ref': '#/$defs/ReportWarning'}
     """
     schemas = Schemas(strict=strict)
-    named = {name: _any_of([schemas.reference(kind) for kind in each]) for name, each in kinds.items()}
-    return _as_json({"$schema": DRAFT, "title": title, "$defs": named}, schemas)
+    named = {name: schemas.any_of(each) for name, each in kinds.items()}
+    return schemas.as_json({"$schema": DRAFT, "title": title, "$defs": named})
 
 
-def document_schema(title: str, kinds: Sequence[DocumentKind]) -> str:
+def document_schema(title: str, kinds: Sequence[type]) -> str:
     """Return the schema of one document as JSON, with a newline at the end.
 
     Example:
@@ -184,8 +135,7 @@ def document_schema(title: str, kinds: Sequence[DocumentKind]) -> str:
         '#/$defs/ReportWarning'
     """
     schemas = Schemas(strict=False)
-    named = _any_of([schemas.reference(kind) for kind in kinds])
-    return _as_json({"$schema": DRAFT, "title": title, **named}, schemas)
+    return schemas.as_json({"$schema": DRAFT, "title": title, **schemas.any_of(kinds)})
 
 
 class Schemas:
@@ -197,87 +147,96 @@ class Schemas:
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
-        self.definitions: dict[str, Any] = {NUMBER: NUMBERS}
+        self._made: dict[str, type] = {}
+        self._definitions: dict[str, Any] = {"number": NUMBERS}
 
-    def reference(self, kind: DocumentKind) -> dict[str, Any]:
-        """Return a reference to the definition of a document, which is made if there is none yet."""
-        origin: Any = get_origin(kind)
-        own, format = get_args(kind) if origin is Annotated else (kind, None)
-        name = own.__name__ if format is None else f"{own.__name__}Document"
-        if name not in self.definitions:
-            self.definitions[name] = {}
-            self.definitions[name] = self._object(own) if format is None else self.document(own, format)
-        return {"$ref": f"#/$defs/{name}"}
+    def any_of(self, kinds: Sequence[Any]) -> dict[str, Any]:
+        """Return the schema of a value that is of one of the types."""
+        schemas = [self.of(kind) for kind in kinds]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
-    def document(self, kind: type, format: FileFormat) -> dict[str, Any]:
-        """Return the schema of a document with its format and its version."""
-        body = self._object(kind)
+    def object(self, kind: type) -> dict[str, Any]:
+        """Return the schema of a dataclass.
+
+        Raises:
+            ValueError: a key is not described.
+        """
         header = {
-            "format": {"description": "Says what the file is.", "const": format.name},
-            "format_version": {"description": "Version of this format.", "const": format.version},
+            name: {"description": HEADER[name], "const": value} for name, value in header_of(kind).items()
         }
-        body["required"] = [*header, *body["required"]]
-        body["properties"] = {**header, **body["properties"]}
-        return body
-
-    def _object(self, kind: Any) -> dict[str, Any]:
-        hints, texts = get_type_hints(kind, include_extras=True), attribute_texts(kind)
-        names = [item.name for item in fields(kind)] if is_dataclass(kind) else list(hints)
-        numbers = {"type": "number"} if is_typeddict(kind) else {"$ref": f"#/$defs/{NUMBER}"}
-        properties = {name: _said(texts[name], self._of(hints[name], numbers)) for name in names}
-        for name in getattr(kind, "DERIVED", ()):
-            getter = getattr(kind, name).fget
-            hint = get_type_hints(getter, include_extras=True)["return"]
-            text = docstring(getter).split("\n\n")[0].replace("\n", " ").replace("``", "`")
-            properties[name] = _said(text, self._of(hint, numbers))
+        keys = {name: self._described(kind, name) for name in keys_of(kind)}
         return {
-            "description": docstring(kind).split("\n\n")[0].replace("\n", " ").replace("``", "`"),
+            "description": _summary(kind),
             "type": "object",
             **({"additionalProperties": False} if self._strict else {}),
-            "required": list(properties),
-            "properties": properties,
+            "required": [*header, *keys],
+            "properties": {**header, **keys},
         }
 
-    def _of(self, kind: Any, numbers: dict[str, Any]) -> dict[str, Any]:
+    def of(self, kind: Any) -> dict[str, Any]:
+        """Return the schema of a value of a declared type."""
         origin, arguments = get_origin(kind), get_args(kind)
-        if is_dataclass(kind) or is_typeddict(kind):
-            schema = self.reference(kind)
-        elif origin in (tuple, list):
-            schema = {"type": "array", "items": self._of(arguments[0], numbers)}
-        elif origin is dict:
-            values = self._of(arguments[1], numbers)
+        if isinstance(kind, type) and is_dataclass(kind) and not issubclass(kind, PathLike):
+            schema = self._reference(kind)
+        elif origin is tuple:
+            schema = {"type": "array", "items": self.of(arguments[0])}
+        elif getattr(origin, "__name__", "") == "ndarray" or getattr(origin, "__name__", "") == "ndarray":
+            schema = {"type": "array", "items": NUMBER}
+        elif origin in (dict, Mapping):
+            values = self.of(arguments[1])
             schema = {"type": "object", **({"additionalProperties": values} if values else {})}
         elif origin in (UnionType, Union):
-            members = [self._of(member, numbers) for member in arguments if member is not NoneType]
+            members = [self.of(member) for member in arguments if member is not NoneType]
             schema = {"anyOf": [*members, *([{"type": "null"}] if NoneType in arguments else [])]}
         elif origin is Literal:
             schema = {"enum": list(arguments)}
-        elif origin is Annotated and isinstance(arguments[1], FileFormat):
-            schema = self.reference(kind)
         elif origin is Annotated:
-            schema = {**self._of(arguments[0], numbers), **_rule(arguments[1])}
+            schema = self.of(arguments[0])
+            for rule in arguments[1:]:
+                schema = {**schema, **(_rule(rule) if isinstance(rule, AtLeast | Matches) else {})}
         elif kind is Any:
             schema = {}
         else:
-            schema = numbers if kind is float else {"type": SCALARS[kind]}
+            schema = NUMBER if kind is float else {"type": SCALARS.get(kind, "string")}
         return schema
 
+    def as_json(self, body: dict[str, Any]) -> str:
+        """Return a schema with the definitions that it refers to."""
+        own = body.get("$defs", {})
+        definitions = {**own, **self._definitions}
+        used = json.dumps([body, definitions])
+        kept = {
+            name: item for name, item in definitions.items() if name in own or f'"#/$defs/{name}"' in used
+        }
+        return json.dumps({**body, "$defs": kept}, indent=2, ensure_ascii=False) + "\n"
 
-def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    def _reference(self, kind: type) -> dict[str, Any]:
+        name = kind.__name__
+        if self._made.setdefault(name, kind) is not kind:
+            raise ValueError(f"{kind} and {self._made[name]} have the same name")
+        if name not in self._definitions:
+            self._definitions[name] = {}
+            self._definitions[name] = self.object(kind)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _described(self, kind: type, name: str) -> dict[str, Any]:
+        item = getattr(kind, name, None)
+        getter = getattr(item, "fget", None) or getattr(item, "func", None)
+        if getter is not None:
+            return {
+                "description": _summary(getter),
+                **self.of(get_type_hints(getter, include_extras=True)["return"]),
+            }
+        hint = get_type_hints(kind, include_extras=True)[name]
+        texts = [entry for entry in getattr(hint, "__metadata__", ()) if isinstance(entry, str)]
+        if not texts:
+            raise ValueError(f"{kind.__name__} does not describe {name}")
+        return {"description": texts[-1], **self.of(hint)}
 
 
-def _said(text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": sentence(text.replace("`", "")), **schema}
+def _summary(item: Any) -> str:
+    return docstring(item).split("\n\n")[0].replace("\n", " ").replace("`", "")
 
 
-def _rule(rule: Any) -> dict[str, Any]:
+def _rule(rule: AtLeast | Matches) -> dict[str, Any]:
     return {"minimum": rule.low} if isinstance(rule, AtLeast) else {"pattern": f"^{rule.pattern}$"}
-
-
-def _as_json(body: dict[str, Any], schemas: Schemas) -> str:
-    definitions = {**body.get("$defs", {}), **schemas.definitions}
-    used = json.dumps([body, definitions])
-    own = body.get("$defs", {})
-    kept = {name: item for name, item in definitions.items() if name in own or f'"#/$defs/{name}"' in used}
-    return json.dumps({**body, "$defs": kept}, indent=2, ensure_ascii=False) + "\n"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -13,21 +14,17 @@ Array = npt.NDArray[np.generic]
 class TensorSpec:
     """Name, dtype and shape of a model's input or output.
 
-    Attributes:
-        name: the value's name in the graph.
-        dtype: numpy dtype.
-        shape: one entry per axis; None where any size is allowed.
-        batch_axis: the axis of the samples; None if the whole tensor belongs to a batch.
-
     Example:
         >>> str(TensorSpec("x", np.dtype("float32"), (None, 3, 32, 32)))
         'x: float32[?, 3, 32, 32]'
     """
 
-    name: str
-    dtype: np.dtype[np.generic]
-    shape: tuple[int | None, ...]
-    batch_axis: int | None = 0
+    name: Annotated[str, "The value's name in the graph."]
+    dtype: Annotated[np.dtype[np.generic], str, "Its type, as numpy calls it."]
+    shape: Annotated[tuple[int | None, ...], "One entry per axis; None where any size is allowed."]
+    batch_axis: Annotated[
+        int | None, "The axis of the samples; None if the whole tensor belongs to a batch."
+    ] = 0
 
     @property
     def samples_axis(self) -> int | None:
@@ -55,8 +52,8 @@ class IndexSpec(TensorSpec):
         longest: most values of a sequence, if the model has a table of their positions.
     """
 
-    rows: int = 0
-    longest: int | None = None
+    rows: Annotated[int, None] = 0  # None: not in a document
+    longest: Annotated[int | None, None] = None
 
 
 def rows_of(spec: TensorSpec | None) -> int | None:

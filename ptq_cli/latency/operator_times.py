@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, thread_time
+from typing import Annotated
 
 import numpy as np
 import onnx
@@ -131,18 +132,14 @@ class OperatorTimes:
 
 @dataclass(frozen=True)
 class NodeTime:
-    """What a node of a graph takes.
+    """What a node of a graph takes."""
 
-    Attributes:
-        name: of the node; may be empty.
-        operator: its type.
-        microseconds: of a profiled run; 0 if ONNX Runtime merged it into another node, or computed it before
-            the run.
-    """
-
-    name: str
-    operator: str
-    microseconds: float
+    name: Annotated[str, "Of the node; may be empty."]
+    operator: Annotated[str, "Its type."]
+    microseconds: Annotated[
+        float,
+        "Of a profiled run; 0 if ONNX Runtime merged it into another node, or computed it before the run.",
+    ]
 
 
 def operator_times(
@@ -301,19 +298,14 @@ def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Nod
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorSummary:
-    """What all nodes of one type take.
+    """What all nodes of one type take."""
 
-    Attributes:
-        operator: the type.
-        nodes: how many there are.
-        microseconds: of a run; 0 if ONNX Runtime merged all of them into others, or computed them before it.
-        share: of the run, 0 to 1.
-    """
-
-    operator: str
-    nodes: int
-    microseconds: float
-    share: float
+    operator: Annotated[str, "The type."]
+    nodes: Annotated[int, "How many there are."]
+    microseconds: Annotated[
+        float, "Of a run; 0 if ONNX Runtime merged all of them into others, or computed them before it."
+    ]
+    share: Annotated[float, "Of the run, 0 to 1."]
 
 
 def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:

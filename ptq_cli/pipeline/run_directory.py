@@ -29,6 +29,10 @@ class RunDirectory:
         """Refuse a name that its files cannot have; see ``require_name``."""
         require_name(self.path)
 
+    def __fspath__(self) -> str:
+        """Return the folder's path, as documents write it."""
+        return str(self.path)
+
     @property
     def recipe(self) -> Path:
         """The resolved recipe."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
@@ -27,26 +28,26 @@ from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.report.document.gate_result import Times
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.runtime.cuda import require_device
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizationResult:
-    """The result of ``quantize``.
+    """What ``ptq quantize`` did."""
 
-    Attributes:
-        calibration: what was calibrated.
-        export: what was written.
-        evaluation: None if none was asked for.
-        times: how fast the quantized model is; those of the evaluation, if there is one.
-        has_evaluation_data: whether the recipe names data to evaluate it on.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("report",)
 
-    calibration: CalibrationResult
-    export: ExportResult
-    evaluation: EvaluationResult | None
-    times: Times
-    has_evaluation_data: bool = False
+    calibration: Annotated[CalibrationResult, "What was calibrated."]
+    export: Annotated[ExportResult, "What was written."]
+    evaluation: Annotated[EvaluationResult | None, HIDDEN]
+    times: Annotated[Times, "How fast the quantized model is; those of the evaluation, if there is one."]
+    has_evaluation_data: Annotated[bool, "Whether the recipe names data to evaluate it on."] = False
+
+    @property
+    def report(self) -> Report | None:
+        """The report of its evaluation; null if it was not evaluated."""
+        return self.evaluation.report if self.evaluation is not None else None
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import GateError, ReportError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.sections import GateSettings, Limit
 from ptq_cli.report.document.gate_result import LATENCY, SATURATION, SIZE, GateResult
 from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import Report, read_report
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.interval import ANYWHERE, Interval
 from ptq_cli.report.limits import (
     MAX_DROP_FLAG,
@@ -218,7 +219,7 @@ def read_baseline(gate: GateSettings) -> Report | None:
 
     Raises:
         InputFileError: the file is missing or unreadable.
-        ReportError: it is damaged, no report, or of a newer format version.
+        ReportError: it is damaged, no report, or of another format version.
 
     Example:
         >>> read_baseline(GateSettings()) is None
@@ -227,6 +228,6 @@ def read_baseline(gate: GateSettings) -> Report | None:
     if gate.baseline is None:
         return None
     try:
-        return read_report(Path(gate.baseline))
+        return read_document(Report, Path(gate.baseline))
     except ReportError as error:
         raise ReportError(f"baseline {error.message}", hint=error.hint) from error

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ptq_cli.core.decoding import AtLeast
+from ptq_cli.core.documents import AtLeast
 
 Method = Literal["score", "wilson", "student", "bootstrap", "blocks"]
 
@@ -21,23 +21,20 @@ than 10^9 samples differ by more than this, so it never lets a further wrong sam
 class Interval:
     """A range for the true value, if samples were drawn again and again from the same population.
 
-    Attributes:
-        low: the lower end.
-        high: the upper end, not below ``low``.
-        method: ``"score"`` (Tango) for the difference of two paired shares, ``"wilson"`` for one share,
-            ``"student"`` for a ratio of times, ``"bootstrap"`` otherwise; ``"blocks"`` if blocks of
-            samples were drawn instead of samples.
-        confidence: the share of such intervals that hold the true value.
-
     Example:
         >>> Interval(-0.01, 0.02, "score").confidence
         0.95
     """
 
-    low: float
-    high: float
-    method: Method
-    confidence: float = CONFIDENCE
+    low: Annotated[float, "The lower end."]
+    high: Annotated[float, "The upper end, not below low."]
+    method: Annotated[
+        Method,
+        '"score" (Tango) for the difference of two paired shares, "wilson" for one share, "student" for a '
+        'ratio of times, "bootstrap" otherwise; "blocks" if blocks of samples were drawn instead of '
+        "samples.",
+    ]
+    confidence: Annotated[float, "The share of such intervals that hold the true value."] = CONFIDENCE
 
 
 ANYWHERE = Interval(-math.inf, math.inf, "bootstrap")
@@ -90,22 +87,16 @@ class Flips:
 
     Only these make the models' shares differ: samples on which both agree cancel.
 
-    Attributes:
-        samples: how many both models saw.
-        lost: right by the float model alone.
-        gained: right by the quantized model alone.
-        p_value: p-value of the exact McNemar test; see ``mcnemar_p_value``.
-
     Example:
         >>> flips = Flips.counted(samples=1000, lost=12, gained=5)
         >>> flips.drop, round(flips.p_value, 3)
         (0.007, 0.143)
     """
 
-    samples: Annotated[int, AtLeast(1)]
-    lost: Count
-    gained: Count
-    p_value: float
+    samples: Annotated[Annotated[int, AtLeast(1)], "How many both models saw."]
+    lost: Annotated[Count, "Right by the float model alone."]
+    gained: Annotated[Count, "Right by the quantized model alone."]
+    p_value: Annotated[float, "P-value of the exact McNemar test; see mcnemar_p_value."]
 
     @classmethod
     def counted(cls, samples: int, lost: int, gained: int) -> "Flips":

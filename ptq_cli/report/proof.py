@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -28,22 +28,19 @@ from ptq_cli.runtime.turns import Batch, batch_size
 
 @dataclass(frozen=True, kw_only=True)
 class OutputDifference:
-    """The difference between an output of the optimized graph and of the graph as written.
+    """The difference between an output of the optimized graph and of the graph as written."""
 
-    Attributes:
-        output: its name.
-        absolute: the largest difference.
-        step: the size of a quantization step of the output.
-        on_grid: whether the output is quantized and the step is its own; otherwise the step is that of an
-            8-bit grid over its range.
-        sqnr_db: SQNR over all its values; inf if they are equal.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("steps",)
 
-    output: str
-    absolute: float
-    step: float
-    on_grid: bool
-    sqnr_db: float
+    output: Annotated[str, "Its name."]
+    absolute: Annotated[float, "The largest difference."]
+    step: Annotated[float, "The size of a quantization step of the output."]
+    on_grid: Annotated[
+        bool,
+        "Whether the output is quantized and the step is its own; otherwise the step is that of an 8-bit "
+        "grid over its range.",
+    ]
+    sqnr_db: Annotated[float, "SQNR over all its values; inf if they are equal."]
 
     @property
     def steps(self) -> float:
@@ -53,55 +50,38 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """The outputs of the optimized graph compared with those of the graph as written.
+    """The outputs of the optimized graph compared with those of the graph as written."""
 
-    Attributes:
-        data: where the samples are from, or that they were generated.
-        samples: how many samples.
-        differences: one for each numeric output.
-    """
-
-    data: str
-    samples: int
-    differences: tuple[OutputDifference, ...]
+    data: Annotated[str, "Where the samples are from, or that they were generated."]
+    samples: Annotated[int, "How many samples."]
+    differences: Annotated[tuple[OutputDifference, ...], "One for each numeric output."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelDifference:
-    """The largest difference between a kernel and its operators as written, on the same integers.
+    """The largest difference between a kernel and its operators as written, on the same integers."""
 
-    Attributes:
-        node: name of the operator.
-        op: its type.
-        tensor: what it computes: integers, or an output of the model.
-        steps: the largest difference, in steps of 8 bits over its range.
-        share: share of the values that differ, 0 to 1; None for floats, which nearly all differ a little.
-    """
-
-    node: str
-    op: str
-    tensor: str
-    steps: float
-    share: float | None
+    node: Annotated[str, "Name of the operator."]
+    op: Annotated[str, "Its type."]
+    tensor: Annotated[str, "What it computes: integers, or an output of the model."]
+    steps: Annotated[float, "The largest difference, in steps of 8 bits over its range."]
+    share: Annotated[
+        float | None,
+        "Share of the values that differ, 0 to 1; None for floats, which nearly all differ a little.",
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelComparison:
-    """Each kernel compared with its operators as written, on the integers that they meet in the file.
+    """Each kernel compared with its operators as written, on the integers that they meet in the file."""
 
-    Attributes:
-        samples: how many samples.
-        kernels: how many were compared.
-        differences: kernels that differ at all, the largest difference first.
-        limit: the largest difference that passes, in steps.
-        fault: why kernels could not be compared; empty if they were.
-    """
-
-    samples: int
-    kernels: int
-    differences: tuple[KernelDifference, ...]
-    limit: float
-    fault: str = ""
+    samples: Annotated[int, "How many samples."]
+    kernels: Annotated[int, "How many were compared."]
+    differences: Annotated[
+        tuple[KernelDifference, ...], "Kernels that differ at all, the largest difference first."
+    ]
+    limit: Annotated[float, "The largest difference that passes, in steps."]
+    fault: Annotated[str, "Why kernels could not be compared; empty if they were."] = ""
 
     @property
     def wrong(self) -> tuple[KernelDifference, ...]:
@@ -111,48 +91,47 @@ class KernelComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """The result of ``verify``.
+    """What ``ptq verify`` found."""
 
-    Attributes:
-        model: the file.
-        made_by: the tool that wrote the file, according to the file.
-        target: the target whose rules apply.
-        opset: the model's opset.
-        runtime: the runtime whose optimizer was used, with its version; empty if only the target's rules
-            decide.
-        operators: all operators except the Q/DQ pairs.
-        unknown: why the work of an operator is not known, by its name.
-        assumed: sizes that were assumed, by ``input[axis]``.
-        faults: rules of the target that the graph breaks.
-        comparison: comparison of the outputs; None if there were no data that could be used.
-        min_integer_share: the required share, or None.
-        data_faults: why data of the recipe could not be used for the comparison; empty if the first could.
-        kernel_comparison: comparison of each kernel; None if outputs were not compared, or if ONNX Runtime
-            does not run the target.
-        once: by an operator's name, the loop that its work is counted for one step of, because only a run
-            tells how many there are.
-        saturation: which layers can saturate on x86 processors without VNNI.
-        saturates_here: whether this processor is such a one, and there are such layers.
-        require_portable: whether there may be none on any processor.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "integer_share", "integer_work", "work")
 
-    model: str
-    made_by: str
-    target: str
-    opset: int
-    runtime: str
-    operators: tuple[OperatorProof, ...]
-    unknown: Mapping[str, str]
-    assumed: Mapping[str, int]
-    faults: tuple[Fault, ...]
-    comparison: OutputComparison | None
-    min_integer_share: float | None
-    data_faults: tuple[str, ...] = ()
-    kernel_comparison: KernelComparison | None = None
-    once: Mapping[str, str] = field(default_factory=dict)
-    saturation: Saturation = NOTHING
-    saturates_here: bool = False
-    require_portable: bool = False
+    model: Annotated[str, "The file."]
+    made_by: Annotated[str, "The tool that wrote the file, according to the file."]
+    target: Annotated[str, "The target whose rules apply."]
+    opset: Annotated[int, "The model's opset."]
+    runtime: Annotated[
+        str,
+        "The runtime whose optimizer was used, with its version; empty if only the target's rules decide.",
+    ]
+    operators: Annotated[tuple[OperatorProof, ...], "All operators except the Q/DQ pairs."]
+    unknown: Annotated[Mapping[str, str], "Why the work of an operator is not known, by its name."]
+    assumed: Annotated[
+        Mapping[str, int], "Sizes that this counts with because they are not fixed, by input[axis]."
+    ]
+    faults: Annotated[tuple[Fault, ...], "Rules of the target that the graph breaks."]
+    comparison: Annotated[
+        OutputComparison | None, "Comparison of the outputs; None if there were no data that could be used."
+    ]
+    min_integer_share: Annotated[float | None, "The required share, or None."]
+    data_faults: Annotated[
+        tuple[str, ...],
+        "Why data of the recipe could not be used for the comparison; empty if the first could.",
+    ] = ()
+    kernel_comparison: Annotated[
+        KernelComparison | None,
+        "Comparison of each kernel; None if outputs were not compared, or if ONNX Runtime does not run "
+        "the target.",
+    ] = None
+    once: Annotated[
+        Mapping[str, str],
+        "By an operator's name, the loop that its work is counted for one step of, because only a run "
+        "tells how many there are.",
+    ] = field(default_factory=dict)
+    saturation: Annotated[Saturation, "Which layers can saturate on x86 processors without VNNI."] = NOTHING
+    saturates_here: Annotated[bool, "Whether this processor is such a one, and there are such layers."] = (
+        False
+    )
+    require_portable: Annotated[bool, "Whether there may be none on any processor."] = False
 
     @property
     def integer_work(self) -> int:

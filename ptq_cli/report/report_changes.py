@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ptq_cli.core.errors import BaselineError
 from ptq_cli.report.analysis.analysis_document import Analysis
@@ -115,15 +115,6 @@ WORSE_BY_DB = 0.5
 class MetricChange:
     """One metric of the quantized models of two reports.
 
-    Attributes:
-        name: the metric's.
-        unit: of its values.
-        higher_is_better: false for errors.
-        before: the first report's value, or None if it has none.
-        after: the second's.
-        interval: where ``worse_by`` lies, where both say which of the same samples are right.
-        flips: these samples.
-
     Example:
         >>> MetricChange(
         ...     name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=28.5
@@ -133,13 +124,15 @@ class MetricChange:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
 
-    name: str
-    unit: Unit
-    higher_is_better: bool
-    before: float | None
-    after: float | None
-    interval: Interval | None = None
-    flips: Flips | None = None
+    name: Annotated[str, "The metric's."]
+    unit: Annotated[Unit, "Of its values."]
+    higher_is_better: Annotated[bool, "False for errors."]
+    before: Annotated[float | None, "The first report's value, or None if it has none."]
+    after: Annotated[float | None, "The second's."]
+    interval: Annotated[
+        Interval | None, "Where worse_by lies, where both say which of the same samples are right."
+    ] = None
+    flips: Annotated[Flips | None, "These samples."] = None
 
     @property
     def worse_by(self) -> float | None:
@@ -152,28 +145,16 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that differs, as text.
+    """Something that differs, as text."""
 
-    Attributes:
-        what: its name.
-        before: the first report's value; empty if there is none.
-        after: the second's.
-    """
-
-    what: str
-    before: str
-    after: str
+    what: Annotated[str, "Its name."]
+    before: Annotated[str, "The first report's value; empty if there is none."]
+    after: Annotated[str, "The second's."]
 
 
 @dataclass(frozen=True)
 class LayerLoss:
     """A layer whose output is farther from the float model's than it was.
-
-    Attributes:
-        name: the node's name.
-        op: its operator.
-        before: SQNR of its output in the first quantized model. Decibels.
-        after: in the second.
 
     Example:
         >>> LayerLoss("/conv1/Conv", "Conv", before=32.0, after=30.5).worse_by
@@ -182,10 +163,10 @@ class LayerLoss:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
 
-    name: str
-    op: str
-    before: float
-    after: float
+    name: Annotated[str, "The node's name."]
+    op: Annotated[str, "Its operator."]
+    before: Annotated[float, "SQNR of its output in the first quantized model. Decibels."]
+    after: Annotated[float, "In the second."]
 
     @property
     def worse_by(self) -> float:
@@ -195,30 +176,24 @@ class LayerLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportChanges:
-    """What changed between two reports.
+    """What changed between two reports."""
 
-    Attributes:
-        same_samples: whether both were measured on the same data; otherwise metrics differ by that, too.
-        metrics: every metric of either.
-        bytes_before: size of the first quantized model.
-        bytes_after: of the second.
-        changes: models, settings, data and versions that differ.
-        layers: layers that run elsewhere now, or for another reason.
-        latency_before: the first quantized model's time over its float model's; None if not measured.
-        latency_after: the second's.
-        worse_layers: layers that lost more than half a decibel, the worst first; None without an analysis of
-            both.
-    """
-
-    same_samples: bool
-    metrics: tuple[MetricChange, ...]
-    bytes_before: int
-    bytes_after: int
-    changes: tuple[Change, ...]
-    layers: tuple[Change, ...]
-    latency_before: float | None = None
-    latency_after: float | None = None
-    worse_layers: tuple[LayerLoss, ...] | None = None
+    same_samples: Annotated[
+        bool, "Whether both were measured on the same data; otherwise metrics differ by that, too."
+    ]
+    metrics: Annotated[tuple[MetricChange, ...], "Every metric of either."]
+    bytes_before: Annotated[int, "Size of the first quantized model."]
+    bytes_after: Annotated[int, "Of the second."]
+    changes: Annotated[tuple[Change, ...], "Models, settings, data and versions that differ."]
+    layers: Annotated[tuple[Change, ...], "Layers that run elsewhere now, or for another reason."]
+    latency_before: Annotated[
+        float | None, "The first quantized model's time over its float model's; None if not measured."
+    ] = None
+    latency_after: Annotated[float | None, "The second's."] = None
+    worse_layers: Annotated[
+        tuple[LayerLoss, ...] | None,
+        "Layers that lost more than half a decibel, the worst first; None without an analysis of both.",
+    ] = None
 
 
 def compare_reports(

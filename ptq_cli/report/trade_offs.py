@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
@@ -21,54 +21,37 @@ COMPARISON = "sqnr_db"
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedModel:
-    """One quantized model among several.
+    """One quantized model among several."""
 
-    Attributes:
-        name: what it is called here: the shortest part of the report's path that tells it from the others.
-        verdict: of its report.
-        value: of the metric.
-        interval: where ``value`` lies, the float model's taken as certain; None if nothing tells.
-        drop: how much worse than the float model it is; None for a comparison of both.
-        bytes: size of its file.
-        size_ratio: ``bytes`` over the size of its float file, as in its report.
-        latency_ratio: its time over its float model's; None if it was not measured.
-        best_by_size: no other model is as good and smaller, or as small and better.
-        best_by_time: no other model is as good and faster, or as fast and better.
-    """
-
-    name: str
-    verdict: Verdict
-    value: float
-    interval: Interval | None
-    drop: float | None
-    bytes: int
-    size_ratio: float
-    latency_ratio: float | None
-    best_by_size: bool
-    best_by_time: bool
+    name: Annotated[
+        str, "What it is called here: the shortest part of the report's path that tells it from the others."
+    ]
+    verdict: Annotated[Verdict, "Of its report."]
+    value: Annotated[float, "Of the metric."]
+    interval: Annotated[
+        Interval | None, "Where value lies, the float model's taken as certain; None if nothing tells."
+    ]
+    drop: Annotated[float | None, "How much worse than the float model it is; None for a comparison of both."]
+    bytes: Annotated[int, "Size of its file."]
+    size_ratio: Annotated[float, "Bytes over the size of its float file, as in its report."]
+    latency_ratio: Annotated[float | None, "Its time over its float model's; None if it was not measured."]
+    best_by_size: Annotated[bool, "No other model is as good and smaller, or as small and better."]
+    best_by_time: Annotated[bool, "No other model is as good and faster, or as fast and better."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOffs:
-    """Several quantized models, by one metric.
+    """Several quantized models, by one metric."""
 
-    Attributes:
-        metric: its name.
-        unit: of its values.
-        higher_is_better: false for errors.
-        float_value: the float model's value; None for a comparison of both, or if the models differ in it.
-        float_bytes: size of the float file; None if the models differ in it.
-        notes: what makes the values of different reports differ besides the models.
-        models: in the order of the reports.
-    """
-
-    metric: str
-    unit: Unit
-    higher_is_better: bool
-    float_value: float | None
-    float_bytes: int | None
-    notes: tuple[str, ...]
-    models: tuple[ComparedModel, ...]
+    metric: Annotated[str, "Its name."]
+    unit: Annotated[Unit, "Of its values."]
+    higher_is_better: Annotated[bool, "False for errors."]
+    float_value: Annotated[
+        float | None, "The float model's value; None for a comparison of both, or if the models differ in it."
+    ]
+    float_bytes: Annotated[int | None, "Size of the float file; None if the models differ in it."]
+    notes: Annotated[tuple[str, ...], "What makes the values of different reports differ besides the models."]
+    models: Annotated[tuple[ComparedModel, ...], "In the order of the reports."]
 
 
 def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | None = None) -> TradeOffs:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -46,17 +46,17 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """How many kernels of each compute operator a runtime runs as integers and as floats.
+    """How many kernels of each compute operator a runtime runs as integers and as floats."""
 
-    Attributes:
-        runtime: what its makers call it.
-        integer, floating: by operator, such as ``Conv``, ``Gemm``, ``MatMul`` and ``LSTM``. A MatMul with a
-            bias may run as a Gemm.
-    """
-
-    runtime: str
-    integer: dict[str, int]
-    floating: dict[str, int]
+    runtime: Annotated[str, "What its makers call it."]
+    integer: Annotated[
+        dict[str, int],
+        "By operator, such as Conv, Gemm, MatMul and LSTM. A MatMul with a bias may run as a Gemm.",
+    ]
+    floating: Annotated[
+        dict[str, int],
+        "By operator, such as Conv, Gemm, MatMul and LSTM. A MatMul with a bias may run as a Gemm.",
+    ]
 
 
 class OpenedModel(Protocol):

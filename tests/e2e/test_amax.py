@@ -35,7 +35,7 @@ def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, m
     for data in ("calib.npz", "eval.npz"):
         (folder / data).unlink()
 
-    outcome = ptq(f"export --amax {method} --percentile 99 --json")
+    outcome = ptq(f"export --amax {method} --set amax.percentile=99 --json")
 
     assert outcome.status == 0, outcome
     assert json.loads(outcome.out)["amax"] == method
@@ -45,7 +45,7 @@ def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, m
 @pytest.mark.parametrize("method", ["percentile", "mse"])
 def test_weights_are_decided_apart_from_activations(folder: Path, ptq: Any, method: str) -> None:
     by_max = exported(ptq, "--amax max")
-    found = exported(ptq, f"--amax max --weight-amax {method} --percentile 50")
+    found = exported(ptq, f"--amax max --set amax.weight_method={method} --set amax.percentile=50")
 
     assert changed(by_max, found) == {"conv.weight.scale", "fc.weight.scale"}
     assert all((found[name] <= by_max[name] * (1 + 1e-6)).all() for name in found)

@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.report.analysis.analysis_document import read_analysis
+from ptq_cli.core.documents import read_document
+from ptq_cli.report.analysis.analysis_document import Analysis
 from tests.e2e.conftest import Ptq, Refuse, make_arrays
 
 
@@ -29,7 +30,7 @@ def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPat
     assert header.split() == " ".join(names).split()
     rows = [line.split() for line in outcome.out.splitlines() if line.strip()[:2] in ("1 ", "2 ")]
     assert [row[0] for row in rows] == ["1", "2"]
-    analysis = read_analysis(folder / "ptq-run" / "analysis.json")
+    analysis = read_document(Analysis, folder / "ptq-run" / "analysis.json")
     assert [row[1] for row in rows] == [layer.name for layer in analysis.ranked()[:2]]
     assert outcome.out.rstrip().endswith("wrote ptq-run/analysis.json and report.html")
     monkeypatch.setenv("COLUMNS", "50")
@@ -134,7 +135,7 @@ def test_overlays_for_model_explorer(folder: Path, ptq: Ptq) -> None:
         assert overlay["results"] and set(overlay["results"]) <= nodes
         assert set(overlay) <= {"results", "name", "gradient"}
         found[name] = {node: result["value"] for node, result in overlay["results"].items()}
-    analysis = read_analysis(folder / "ptq-run" / "analysis.json")
+    analysis = read_document(Analysis, folder / "ptq-run" / "analysis.json")
     conv = next(layer for layer in analysis.layers if layer.name == "conv")
     assert found["SQNR (dB)"]["conv"] == pytest.approx(conv.sqnr_accumulated_db, abs=0.01)
     assert (found["kernel"]["conv"], found["bits"]["conv"]) == ("integer", 8)

@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
+from ptq_cli.core.documents import read_document
+from ptq_cli.report.analysis.analysis_document import Analysis
 from tests.e2e.conftest import Ptq
 
 RECIPE = """\
@@ -123,13 +124,19 @@ CASES = {
         remedy="ptq quantize --method histogram --amax mse",
     ),
     "clipping": Case(
-        make=usual, settings="--percentile 90", cause="clipping", remedy=r"ptq export --amax (max|mse)"
+        make=usual,
+        settings="--set amax.percentile=90",
+        cause="clipping",
+        remedy=(
+            r"ptq export "
+            r"--amax (max|mse)"
+        ),
     ),
     "clipped weights": Case(
         make=usual,
-        settings="--weight-amax percentile --percentile 90 --amax max",
+        settings="--set amax.weight_method=percentile --set amax.percentile=90 --amax max",
         cause="clipping",
-        remedy=r"ptq export --weight-amax (max|mse)",
+        remedy=r"ptq export --set amax.weight_method=(max|mse)",
     ),
     "few steps": Case(
         make=usual, settings="--weight-bits 3", cause="few steps", remedy="ptq export --weight-bits 8"
@@ -155,7 +162,7 @@ CASES = {
 def analyzed(ptq: Ptq, *more: str) -> tuple[Analysis, str]:
     outcome = ptq("analyze", *more)
     assert outcome.status == 0, outcome
-    return read_analysis(Path("ptq-run/analysis.json")), outcome.out
+    return read_document(Analysis, Path("ptq-run/analysis.json")), outcome.out
 
 
 def worst(analysis: Analysis) -> float:

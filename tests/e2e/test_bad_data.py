@@ -19,7 +19,7 @@ from tests.each_case import each_case
 CALIBRATE = "calibrate model.onnx --data {}"
 QUANTIZE = "quantize model.onnx --data {}"
 EVALUATE = "evaluate --eval-data {}"
-QUANTIZE_AND_EVALUATE = "quantize model.onnx --data calib.npz --evaluate --eval-data {}"
+QUANTIZE_AND_EVALUATE = "quantize model.onnx --data calib.npz --set run.evaluate=true --eval-data {}"
 EVERYWHERE = (CALIBRATE, QUANTIZE, EVALUATE, QUANTIZE_AND_EVALUATE)
 
 

@@ -316,7 +316,7 @@ def test_a_failing_evaluation_leaves_quantize_without_a_trace(folder: Path, refu
     x = np.zeros((40, 3, 8, 8), np.float32)
     x[39] = np.nan
     np.savez(folder / "late.npz", x=x, label=np.zeros(40, int))
-    words = f"{QUANTIZE} --samples 5 --output out.onnx --eval-data late.npz --evaluate"
+    words = f"{QUANTIZE} --samples 5 --output out.onnx --eval-data late.npz --set run.evaluate=true"
     refuse(words, "PTQ-DATA-008", "'late.npz[39]'")
 
 

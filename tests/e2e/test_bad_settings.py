@@ -149,7 +149,7 @@ FLAGS = {
     ),
     "an unknown metric": ("evaluate --metric tp1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", "top5"),
     "a percentile beyond 100": (
-        "export --percentile 101",
+        "export --set amax.percentile=101",
         "PTQ-RECIPE-003",
         "at most 100",
         "amax.percentile",
@@ -167,7 +167,7 @@ FLAGS = {
         "sizes of at least 1",
         "x=1,3,224,224",
     ),
-    "a list of no numbers": ("inspect m --mean a,b", "PTQ-USAGE-001", "list of numbers", "--help"),
+    "a list of no numbers": ("inspect m --set image.mean=a,b", "PTQ-RECIPE-003", "a number", "image.mean"),
     "a limit without a number": ("evaluate --max-drop top1", "PTQ-GATE-001", "METRIC=NUMBER", "top1=0.01"),
     "a limit in percent": (
         "evaluate --min sqnr_db=1%",
@@ -182,7 +182,7 @@ FLAGS = {
         "top1=0.01",
     ),
     "a size that is none": (
-        "evaluate --max-size big",
+        "evaluate --set gate.max_size=big",
         "PTQ-GATE-001",
         "--max-size 'big' is not a valid size",
         "1MB",

@@ -78,7 +78,7 @@ def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
 
 def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None:
     note = "note: the samples of 'state' are on axis 1, as the model's file says"
-    words = "quantize voice.onnx --data calib.npz --batch-size 4 --no-latency"
+    words = "quantize voice.onnx --data calib.npz --batch-size 4 --set evaluation.latency=false"
     told = ptq(f"{words} --eval-data calib.npz --run told")
     assert told.status == 0 and told.err.startswith(note) and f"on {COUNT} samples" in told.out
     assert note in ptq("inspect voice.onnx").out
@@ -171,7 +171,7 @@ def save_steps(folder: str, count: int) -> None:
 
 def test_each_file_of_a_folder_is_a_step(folder: Path, ptq: Ptq) -> None:
     save_steps("steps", 11)
-    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --evaluate")
+    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --set run.evaluate=true")
     assert told.status == 0 and "on 11 steps" in told.out, told.err
     # 10.npz is after 2.npz, and nothing is split: three steps end with that of three rows.
     three = ptq_cli.calibrate("voice.onnx", data="steps", batch_axis={"*": "none"}, samples=3, run="three")
@@ -234,7 +234,7 @@ def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, pt
     words = "quantize voice.onnx --data calib.npz --batch-axis state=1 --recover round --weight-bits 4 --json"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
-    (found,) = json.loads(outcome.out)["export"]["recovery"]
+    (found,) = json.loads(outcome.out)["export"]["recovery"]["effects"]
     assert found["layers"]
     assert found["samples"] == 8
     assert found["decided_by"] == 3

@@ -1,4 +1,4 @@
-"""``--activation-axis``: each channel's statistics, the same however the calibration is shared out."""
+"""``activation_axis``: each channel's statistics, the same however the calibration is shared out."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 import ptq_cli
 from ptq_cli.collectors.calibration_file import load_calibration
 
-CALIBRATE = "calibrate model.onnx --data calib.npz --activation-axis relu=1 --activation-axis x=-3"
+CALIBRATE = (
+    "calibrate model.onnx --data calib.npz --set calibration.activation_axis.relu=1 "
+    "--set calibration.activation_axis.x=-3"
+)
 
 
 def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
@@ -40,9 +43,17 @@ def test_blocks_of_channels_are_put_in_order(folder: Path, ptq: Any) -> None:
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     onnx.save(proto, folder / "blocks.onnx")
 
-    assert ptq("calibrate blocks.onnx --data calib.npz --activation-axis *=1 --run fast").status == 0
-    small = "--max-memory 8GiB --run small"  # Below a limit of memory nothing is left in blocks.
-    assert ptq(f"calibrate blocks.onnx --data calib.npz --activation-axis *=1 {small}").status == 0
+    assert (
+        ptq(
+            "calibrate blocks.onnx --data calib.npz --set 'calibration.activation_axis.*=1' --run fast"
+        ).status
+        == 0
+    )
+    small = "--set runtime.max_memory=8GiB --run small"  # Below a limit of memory nothing is left in blocks.
+    assert (
+        ptq(f"calibrate blocks.onnx --data calib.npz --set 'calibration.activation_axis.*=1' {small}").status
+        == 0
+    )
 
     found, plain = (statistics_in(folder, run)["b"].channels for run in ("fast", "small"))
     np.testing.assert_allclose(found.maximum, plain.maximum, rtol=1e-4)
@@ -74,8 +85,8 @@ def test_show_and_explain_draw_them(folder: Path, ptq: Any, monkeypatch: pytest.
         "ort-cpu quantizes activations per tensor: ptq export gives all channels one scale" in explained.out
     )
     listed = json.loads(ptq("calibration show --json").out)["tensors"]
-    by_name = {tensor["name"]: tensor["channels"] for tensor in listed}
-    assert by_name["relu"]["axis"] == 1 and len(by_name["relu"]["max"]) == 8
+    by_name = {tensor["name"]: tensor["measured_channels"] for tensor in listed}
+    assert by_name["relu"]["axis"] == 1 and len(by_name["relu"]["maximum"]) == 8
     assert [name for name, channels in by_name.items() if channels is None] == [
         name for name in by_name if name not in ("relu", "x")
     ]
@@ -98,7 +109,7 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
         "[model]\npath = 'model.onnx'\n[calibration]\ndata = 'calib.npz'\n"
         "[calibration.activation_axis]\n'r*' = 2\nrelu = 1\n"
     )
-    assert ptq("calibrate --activation-axis x=1").status == 0
+    assert ptq("calibrate --set calibration.activation_axis.x=1").status == 0
     found = statistics_in(folder)
     assert found["relu"].channels.axis == 1 and found["x"].channels.axis == 1
     assert ptq("export").status == 0
@@ -119,16 +130,28 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
         ("relu=4", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis 4"),
         ("relu=-5", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis -5"),
         ("x=-4", "PTQ-CALIB-006", "axis -4 of tensor 'x' holds its samples, not its channels"),
-        ("relu", "PTQ-USAGE-001", "--activation-axis 'relu' is not of the form NAME=AXIS"),
-        ("relu=one", "PTQ-USAGE-001", "--activation-axis 'relu=one' is not of the form NAME=AXIS"),
-        ("=1", "PTQ-USAGE-001", "--activation-axis '=1' is not of the form NAME=AXIS"),
-        ("relu=1 --activation-axis relu=2", "PTQ-USAGE-001", "names two axes of 'relu': 1 and 2"),
+        ("relu", "PTQ-USAGE-001", "is not of the form KEY=VALUE"),
         (
-            "r*=1 --activation-axis *u=2",
+            "relu=one",
+            "PTQ-USAGE-001",
+            "--set 'calibration.activation_axis.relu=one' is not of the form NAME=AXIS",
+        ),
+        ("=1", "PTQ-RECIPE-003", "'calibration.activation_axis' is 1, expected a table"),
+        (
+            "relu=1 --set calibration.activation_axis.relu=2",
+            "PTQ-USAGE-001",
+            "names two axes of 'relu': 1 and 2",
+        ),
+        (
+            "r*=1 --set 'calibration.activation_axis.*u=2'",
             "PTQ-CALIB-006",
             "'r*' asks for axis 1 of tensor 'relu', '*u' for axis 2",
         ),
     ],
 )
 def test_what_cannot_be_is_refused(folder: Path, refuse: Any, flags: str, code: str, message: str) -> None:
-    refuse(f"calibrate model.onnx --data calib.npz --run new --activation-axis {flags}", code, message)
+    refuse(
+        f"calibrate model.onnx --data calib.npz --run new --set calibration.activation_axis.{flags}",
+        code,
+        message,
+    )

@@ -37,16 +37,6 @@ def test_json_and_python_say_the_same(folder: Path, other: Path, ptq: Any) -> No
     assert {change["what"] for change in document["changes"]} == {"amax", "quantized model"}
 
 
-@pytest.mark.parametrize("command", ["compare old.json ptq-run/report.json", "evaluate --min cosine=0.1"])
-def test_a_report_of_version_1_is_compared(folder: Path, ptq: Any, command: str) -> None:
-    golden = Path(__file__).parents[1] / "golden/report.v1.json"
-    shutil.copy(golden, folder / "old.json")
-    assert ptq(command).status == 0
-    outcome = ptq("compare old.json ptq-run/report.json")
-    assert outcome.status == 0
-    assert "note: the reports used different data" in outcome.out
-
-
 def test_three_reports_stand_side_by_side(folder: Path, other: Path, ptq: Any) -> None:
     (folder / "third").mkdir()
     shutil.copy(other, folder / "third/report.json")

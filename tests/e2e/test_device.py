@@ -1,4 +1,4 @@
-"""``--device``: what is missing is said before any work; what a GPU counts is what the host counts."""
+"""``runtime.device``: what is missing is said before any work; what a GPU counts is what the host counts."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from ptq_cli.collectors.calibration_file import load_calibration, statistics_dig
 from tests.devices import require_or_skip, use_the_host_as_cuda
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --batch-size 5"
-QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate"
+QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true"
 FILES = ("calibration.safetensors", "model.float.onnx")
 
 
@@ -57,7 +57,7 @@ def test_packages_without_cuda_are_refused_before_any_work(
     (folder / "ptq-run/calibration.partial.safetensors").write_bytes(b"kept")
 
     refuse(
-        f"{words} --device {device}",
+        f"{words} --set runtime.device={device}",
         "PTQ-RUNTIME-003",
         f"'{device}' needs ONNX Runtime's CUDAExecutionProvider, and onnxruntime ",
         hint="pip install onnxruntime-gpu",
@@ -68,11 +68,11 @@ def test_a_recipe_names_the_device_too(folder: Path, refuse: Any, ptq: Any, with
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cuda:1'\n")
 
     refuse(CALIBRATE, "PTQ-RUNTIME-003", "'cuda:1' needs ONNX Runtime's CUDAExecutionProvider")
-    assert ptq(f"{CALIBRATE} --device cpu --run other").status == 0
+    assert ptq(f"{CALIBRATE} --set runtime.device=cpu --run other").status == 0
 
 
 @pytest.mark.parametrize("method", ["histogram", "max"])
-@pytest.mark.parametrize("words", ["", "--device cpu"], ids=["default", "named"])
+@pytest.mark.parametrize("words", ["", "--set runtime.device=cpu"], ids=["default", "named"])
 def test_the_host_is_the_default(folder: Path, ptq: Any, method: str, words: str) -> None:
     assert ptq(f"{CALIBRATE} --method {method} {words} --run one").status == 0
 
@@ -91,7 +91,7 @@ def test_the_statistics_are_the_hosts_own_to_the_last_bit(
         lambda tensor, *rest: (counted.append(tensor.numel()), count_values(tensor, *rest)),
     )
     for device in ("cpu", "cuda", "cuda:1"):
-        assert ptq(f"{CALIBRATE} --device {device} --run {device[-1]}").status == 0
+        assert ptq(f"{CALIBRATE} --set runtime.device={device} --run {device[-1]}").status == 0
 
     assert digest(folder / "a") == digest(folder / "u") == digest(folder / "1")
     found = load_calibration(folder / "u" / FILES[0]).statistics
@@ -108,7 +108,7 @@ def cuda_count() -> int:
 
 
 def test_shards_of_a_gpu_and_of_the_host_do_not_merge(folder: Path, ptq: Any, refuse: Any, cuda: str) -> None:
-    assert ptq(f"{CALIBRATE} --device {cuda} --shard 1/2 --run run-1").status == 0
+    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --shard 1/2 --run run-1").status == 0
     assert ptq(f"{CALIBRATE} --shard 2/2 --run run-2").status == 0
 
     refuse(
@@ -138,11 +138,13 @@ def test_a_checkpoint_of_a_gpu_is_continued_on_a_gpu_alone(
     (folder / "stops.py").write_text(STOPS)
     (folder / "go").write_text("")
     words = "calibrate model.onnx --data stops.py:batches --batch-size 2 --recover none"
-    assert ptq(f"{words} --device {cuda} --checkpoint-every 0 --run one").status == 2
+    assert (
+        ptq(f"{words} --set runtime.device={cuda} --set calibration.checkpoint_every=0 --run one").status == 2
+    )
     (folder / "go").write_text("yes")
-    assert ptq(f"{words} --device {device} --run whole").status == 0
+    assert ptq(f"{words} --set runtime.device={device} --run whole").status == 0
 
-    outcome = ptq(f"{words} --device {device} --run one")
+    outcome = ptq(f"{words} --set runtime.device={device} --run one")
 
     assert outcome.status == 0
     said = (
@@ -157,7 +159,7 @@ def test_what_was_calibrated_on_a_gpu_is_exported_and_evaluated_without(
 ) -> None:
     with monkeypatch.context() as patch:
         use_the_host_as_cuda(patch)
-        assert ptq(f"{CALIBRATE} --device cuda:1").status == 0
+        assert ptq(f"{CALIBRATE} --set runtime.device=cuda:1").status == 0
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cuda'\n")
 
     assert ptq("export").status == 0
@@ -175,7 +177,7 @@ def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) 
     np.save(folder / "huge.npy", x)
     words = "calibrate model.onnx --data huge.npy --batch-size 5 --run one"
 
-    host, device = ptq(words), ptq(f"{words} --device {cuda}")
+    host, device = ptq(words), ptq(f"{words} --set runtime.device={cuda}")
 
     assert device.status == host.status == 2
     assert "error PTQ-CALIB-001: tensor 'relu' is " in device.err
@@ -184,17 +186,17 @@ def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) 
 
 
 def test_a_limit_of_memory_is_that_of_the_host(folder: Path, ptq: Any, cuda: str) -> None:
-    outcome = ptq(f"{CALIBRATE} --device {cuda} --max-memory 64GiB --run one")
+    outcome = ptq(f"{CALIBRATE} --set runtime.device={cuda} --set runtime.max_memory=64GiB --run one")
 
     assert outcome.status == 0
     assert "note: below 68.7 GB of the host's memory: about " in outcome.err
     assert f"tensors stay on {cuda}" in outcome.err
-    assert ptq(f"{CALIBRATE} --device {cuda} --run two").status == 0
+    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --run two").status == 0
     assert digest(folder / "one") == digest(folder / "two")
 
 
 def test_a_limit_that_the_host_exceeds_is_refused(folder: Path, ptq: Any, cuda: str) -> None:
-    outcome = ptq(f"{CALIBRATE} --device {cuda} --max-memory 20MiB --run one")
+    outcome = ptq(f"{CALIBRATE} --set runtime.device={cuda} --set runtime.max_memory=20MiB --run one")
 
     assert outcome.status == 2
     assert "error PTQ-RUNTIME-002: 21 MB of the host's memory is not enough" in outcome.err
@@ -220,7 +222,7 @@ def test_runs_on_a_gpu_have_the_same_bytes(folder: Path, ptq: Any) -> None:
     device = require_or_skip("cuda")
     runs = []
     for number in range(3):
-        assert ptq(f"{CALIBRATE} --device {device} --run run-{number}").status == 0
+        assert ptq(f"{CALIBRATE} --set runtime.device={device} --run run-{number}").status == 0
         runs.append((folder / f"run-{number}" / FILES[0]).read_bytes())
 
     assert runs[0] == runs[1] == runs[2]
@@ -233,7 +235,7 @@ def test_each_rank_takes_a_gpu(folder: Path, real_ptq: Callable[..., Any]) -> No
     if count < 2:
         pytest.skip(f"{count} GPU is no use for two processes")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "ptq_cli", "--"]
-    words = [*CALIBRATE.split(), "--device", "cuda", "--run"]
+    words = [*CALIBRATE.split(), "--set", "runtime.device=cuda", "--run"]
 
     done = subprocess.run([*launch, *words, "all"], cwd=folder, capture_output=True, text=True, check=False)
 

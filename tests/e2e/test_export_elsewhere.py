@@ -13,8 +13,8 @@ from ptq_cli.pipeline.run_directory import RunDirectory
 
 FLAGS = {
     "weights": "--weight-bits 2",
-    "activations": "--activation-symmetric",
-    "ranges": "--percentile 90",
+    "activations": "--set activations.symmetric=true",
+    "ranges": "--set amax.percentile=90",
     "overrides": "--exclude fc",
     "target": "--target tensorrt",
 }
@@ -61,8 +61,8 @@ def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: A
 @pytest.mark.parametrize(
     "flags",
     [
-        "--amax mse --weight-amax max --exclude fc",
-        "--weight-bits 4 --activation-symmetric",
+        "--amax mse --set amax.weight_method=max --exclude fc",
+        "--weight-bits 4 --set activations.symmetric=true",
         "--reset",
     ],
 )

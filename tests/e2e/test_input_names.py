@@ -99,7 +99,7 @@ TYPED = {
     "calibrate one.pt --data x.npz --rename input=input=input": "the model has no input 'input=input'",
     "calibrate one.pt --data x.npy --rename nosuch=input": "the one array of 'x.npy' has no name",
     "prepare one.pt -o one.onnx --data x.npz --rename nosuch=input": "has no array 'nosuch'",
-    "inspect one.pt --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "inspect one.pt --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
     "bench --data x.npz --rename nosuch=input": "has no array 'nosuch'",
     "evaluate --eval-data x.npz --rename nosuch=input": "has no array 'nosuch'",
     "evaluate --eval-data x.npz --rename nosuch=label": "has no array 'nosuch'",

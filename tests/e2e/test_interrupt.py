@@ -35,7 +35,7 @@ def batches():
 def build():
     wait()
 """
-QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate --samples 5"
+QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true --samples 5"
 
 Snapshot = Callable[[Path], dict[str, bytes]]
 

@@ -8,14 +8,17 @@ import click
 import jsonschema
 import pytest
 
-from ptq_cli.cli.documents.document_registry import COMMANDS, FILES
+from ptq_cli.cli.document_registry import COMMANDS, FILES
 from ptq_cli.cli.main import cli
 from tests.e2e.conftest import Ptq, Refuse
 
 DOCS = Path(__file__).parents[2] / "docs"
 PRINTED: dict[str, tuple[str, int]] = {
     "calibrate": ("calibrate model.onnx --data calib.npz", 0),
-    "calibrate, channels": ("calibrate model.onnx --data calib.npz --activation-axis relu=1", 0),
+    "calibrate, channels": (
+        "calibrate model.onnx --data calib.npz --set calibration.activation_axis.relu=1",
+        0,
+    ),
     "calibration show": ("calibration show", 0),
     "explain": ("explain relu", 0),
     "export": ("export --onnx", 0),

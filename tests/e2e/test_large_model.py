@@ -19,7 +19,7 @@ from tests.large_models import write_large
 WIDTH, LAYERS = 64, 5
 FLOAT, INT8 = "ptq-run/model.float.onnx", "ptq-run/model.int8.onnx"
 CALIBRATE = "calibrate large.onnx --data x.npz"
-QUANTIZE = "quantize large.onnx --data x.npz --eval-data x.npz --evaluate"
+QUANTIZE = "quantize large.onnx --data x.npz --eval-data x.npz --set run.evaluate=true"
 
 
 @pytest.fixture
@@ -137,7 +137,8 @@ def test_a_model_given_by_pytorch_is_kept_so_too(
     monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 500)
     monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 100)
     outcome = ptq(
-        "quantize model.pt --arch model.py:build --data calib.npz --eval-data eval.npz --evaluate --run pt"
+        "quantize model.pt --arch model.py:build --data calib.npz --eval-data eval.npz "
+        "--set run.evaluate=true --run pt"
     )
     assert outcome.status == 0, outcome.err
     assert Path("pt/model.float.onnx.data").stat().st_size > 800

@@ -110,7 +110,7 @@ def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(digits: Pa
 
 
 def test_quantize_with_a_limit_evaluates_too(digits: Path, ptq: Any) -> None:
-    words = "quantize model.onnx --max-drop top1=0.05 --samples 64 --eval-samples 100 --run all"
+    words = "quantize model.onnx --max-drop top1=0.05 --samples 64 --set evaluation.samples=100 --run all"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
     assert "PASS: 1 gate passed" in outcome.out

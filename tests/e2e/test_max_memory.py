@@ -1,4 +1,4 @@
-"""``--max-memory``: the peak stays below it, the plan is announced, and the statistics are the same."""
+"""``runtime.max_memory``: the peak stays below it, the plan is announced, and the statistics are the same."""
 
 import re
 import subprocess
@@ -73,12 +73,12 @@ def free(folder):
 
 
 def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
-    status, stderr = calibrate(folder, "low", "--max-memory", "1MiB")
+    status, stderr = calibrate(folder, "low", "--set", "runtime.max_memory=1MiB")
     assert status == 2
     assert "PTQ-RUNTIME-002: 1.05 MB of memory is not enough" in stderr
-    least = re.search(r"hint: --max-memory (\d+)MiB", stderr).group(1)
+    least = re.search(r"hint: --set runtime.max_memory=(\d+)MiB", stderr).group(1)
 
-    status, stderr = calibrate(folder, "low", "--max-memory", f"{int(least) + 5}MiB")
+    status, stderr = calibrate(folder, "low", "--set", f"runtime.max_memory={int(least) + 5}MiB")
 
     assert status == 0, stderr
     assert re.search(
@@ -95,7 +95,9 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
 @pytest.mark.parametrize("text", ["much", "-1", "0", "2 XB"])
 def test_no_size_is_an_error_of_the_setting(folder, ptq, monkeypatch, text):
     monkeypatch.chdir(folder)
-    outcome = ptq("calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", f"--max-memory={text}")
+    outcome = ptq(
+        "calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", f"--set runtime.max_memory={text}"
+    )
 
     assert outcome.status == 2
     assert "PTQ-RECIPE-003" in outcome.err and "a size such as 2GiB or 800MB" in outcome.err

@@ -31,15 +31,15 @@ def test_weights_are_chosen_from_moments_without_the_data(folder: Path, ptq: Any
     assert outcome.status == 0, outcome
     assert "recovered 2 layers (weighed): the error of a layer fell by" in outcome.out
     assert "no samples were set aside" in outcome.out
-    (told,) = json.loads(ptq("export --json").out)["recovery"]
+    (told,) = json.loads(ptq("export --json").out)["recovery"]["effects"]
     assert (told["rung"], told["samples"], told["decided_by"]) == ("weighed", 12, 0)
-    assert told["sqnr_db_before"] is None
+    assert told["before"] == "nan"
 
 
 def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) -> None:
     assert ptq(MOMENTS).status == 0
     whole = read()
-    for words in ("--batch-size 5 --threads 2", "--batch-size 3 --max-memory 4GB"):
+    for words in ("--batch-size 5 --threads 2", "--batch-size 3 --set runtime.max_memory=4GB"):
         assert ptq(f"calibrate --moments {words}").status == 0
         assert read() == whole
     (folder / "ptq-run/moments.safetensors").unlink()
@@ -106,7 +106,7 @@ def test_moments_of_something_else_are_refused(folder: Path, ptq: Any, refuse: A
     refuse("calibrate --moments --run nothing", "PTQ-RUN-001", "nothing was made in 'nothing'")
     assert ptq(MOMENTS).status == 0
     refuse(
-        "export --recover weighed --percentile 90",
+        "export --recover weighed --set amax.percentile=90",
         "PTQ-RECOVERY-003",
         "moments of other ranges of activations",
     )

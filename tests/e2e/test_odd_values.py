@@ -153,7 +153,9 @@ def sequences(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("settings", ["", "--threads 1", "--max-memory 4GiB", "--prefetch 2"], ids=str)
+@pytest.mark.parametrize(
+    "settings", ["", "--threads 1", "--set runtime.max_memory=4GiB", "--set runtime.prefetch=2"], ids=str
+)
 @pytest.mark.parametrize("size", [1, 4])
 def test_sequences_of_any_length_are_all_counted(sequences: Path, ptq: Any, settings: str, size: int) -> None:
     words = f"calibrate model.onnx --data data.py:batches --run run --batch-size {size} {settings}"

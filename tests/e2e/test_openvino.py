@@ -63,7 +63,7 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(
     assert ptq("evaluate --data eval.npz --min cosine=0.9 --threads 1").status == 0
     assert opened == [1], "the float model runs on ONNX Runtime"
     opened.clear()
-    slow = ptq("evaluate --data eval.npz --threads 1 --latency --max-latency-ratio 0.001")
+    slow = ptq("evaluate --data eval.npz --threads 1 --set evaluation.latency=true --max-latency-ratio 0.001")
     assert slow.status == 3 and "FAIL: 1 of 1 gate failed" in slow.out
     (gate,) = json.loads((folder / "ptq-run/report.json").read_text())["gates"]
     assert gate["kind"] == "max_latency_ratio"
@@ -79,11 +79,11 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(
 def test_bench_runs_models_on_each_runtime_that_is_named(folder: Path, ptq: Ptq, opened: list[int]) -> None:
     words = "bench --runs 5 --threads 1 --json"
     (own,) = json.loads(ptq(words).out)["scenarios"]
-    assert own["runtime"] == "ONNX Runtime" and not opened, "it was quantized for that"
+    assert own["latency"]["runtime"] == "ONNX Runtime" and not opened, "it was quantized for that"
     both = json.loads(ptq(f"{words} --runtime openvino --runtime onnxruntime").out)["scenarios"]
-    assert [item["runtime"] for item in both] == ["OpenVINO", "ONNX Runtime"]
+    assert [item["latency"]["runtime"] for item in both] == ["OpenVINO", "ONNX Runtime"]
     assert set(opened) == {1} and len(opened) >= 2
-    assert all(model["p50"] > 0 for item in both for model in item["models"])
+    assert all(model["p50"] > 0 for item in both for model in item["latency"]["models"])
 
 
 @needs_openvino
@@ -93,7 +93,7 @@ def test_a_slower_model_is_told_with_what_can_be_done_about_it(
     clock = tuple(((one,), (one * 1.001,)) for one in (1e-3, 2e-3, 1e-3))
     measured = "ptq_cli.pipeline.measuring.served_latency.take_latency_turns"
     monkeypatch.setattr(measured, lambda *given, **words: LatencyTurns([Turns(clock, clock)], threads=1))
-    outcome = ptq(f"{QUANTIZE} --latency")
+    outcome = ptq(f"{QUANTIZE} --set evaluation.latency=true")
     assert "warning: the quantized model is slower than float, 0.50 times as fast" in outcome.err
     assert "serve the float model" in outcome.err
     assert "--prefer latency" not in outcome.err, "it would be refused"

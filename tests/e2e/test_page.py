@@ -15,18 +15,19 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.latency.machine_profile import NodeTimes, profile_to_json
+from ptq_cli.core.documents import read_document, to_json
+from ptq_cli.latency.machine_profile import NodeTimes
 from ptq_cli.latency.measure_profile import operators_digest
 from ptq_cli.pipeline.evaluation.page_evidence import gather
 from ptq_cli.pipeline.evaluation.run_page import STALE_ANALYSIS, read_material
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.document.report_document import read_report
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYZED
 from tests.pages import Network
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
-QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"
+QUANTIZE = "quantize {} --data calib.npz --eval-data eval.npz --set run.evaluate=true --run {}"
 SCRIPT = "<script>alert(1)</script>"
 ATTRIBUTE = '"><img src=x onerror=alert(2)>'
 
@@ -60,10 +61,10 @@ def test_the_page_is_made_again_without_running_a_model(folder: Path, ptq: Any) 
 def test_the_page_shows_the_times_of_a_profile_of_its_model(folder: Path, ptq: Any) -> None:
     run = RunDirectory(folder / "ptq-run")
     digest = operators_digest(ir.load(run.path / "model.float.onnx"))
-    times = {layer.name: NodeTimes(30.0, 12.5) for layer in read_report(run.report_json).layers}
+    times = {layer.name: NodeTimes(30.0, 12.5) for layer in read_document(Report, run.report_json).layers}
     profile = replace(Network().page_input().profile, model=digest, nodes=times)
     for model, count in ((digest, len(times)), ("e" * 64, 0)):
-        run.profile.write_bytes(profile_to_json(replace(profile, model=model)))
+        run.profile.write_bytes(to_json(replace(profile, model=model).encode()))
         assert ptq("report").status == 0
         assert page_of(run.path).count('<td class="num" data-l="In float"><span>30 µs</span>') == count
 
@@ -75,7 +76,7 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
         assert f">{method}</th>" in text
     assert "in the file (percentile)" in text
     assert NOT_ANALYZED in text
-    for layer in read_report(folder / "ptq-run/report.json").layers:
+    for layer in read_document(Report, folder / "ptq-run/report.json").layers:
         assert layer.name in text.replace("<wbr>", "")
 
 
@@ -83,7 +84,7 @@ def test_the_page_shows_what_the_calibration_saw(folder: Path) -> None:
 def gathered(folder: Path) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...]]:
     """What a page shows of the finished run's models and calibration."""
     run = folder / "ptq-run"
-    material = read_material(read_report(run / "report.json"), RunDirectory(run))
+    material = read_material(read_document(Report, run / "report.json"), RunDirectory(run))
     layers, tensors, notes = gather(material)
     assert notes == ()
     return layers, tensors
@@ -124,7 +125,7 @@ def test_the_analysis_joins_the_page_and_stays_there(folder: Path, ptq: Any) -> 
         ("", "float32, int8 weight"),
         ("--weight-bits 5", "float32, weight: scaled, 5 bits"),
         ("--exclude fc", "float32"),
-        ("--weight-quantizer centers --weight-centers 16", "float32, weight: centers (16), 4 bits"),
+        ("--set weights.quantizer=centers --set weights.centers=16", "float32, weight: centers (16), 4 bits"),
     ],
 )
 def test_a_layers_type_is_what_it_was_exported_as(folder: Path, ptq: Any, flags: str, dtype: str) -> None:
@@ -135,7 +136,9 @@ def test_a_layers_type_is_what_it_was_exported_as(folder: Path, ptq: Any, flags:
     assert re.findall(r'class="dtype">([^<]*)<', row) == [dtype]
 
 
-@pytest.mark.parametrize("flags", ["--amax mse --weight-amax percentile", "--exclude fc", "--weight-bits 4"])
+@pytest.mark.parametrize(
+    "flags", ["--amax mse --set amax.weight_method=percentile", "--exclude fc", "--weight-bits 4"]
+)
 def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any, flags: str) -> None:
     assert ptq(f"export {flags}").status == 0
     assert ptq("evaluate --eval-samples 12 --min sqnr_db=10").status == 0
@@ -239,7 +242,7 @@ def test_pictures_are_shown_when_they_are_asked_for(folder: Path, ptq: Any) -> N
     changed = json.loads((folder / "ptq-run/details.json").read_text())["changes"]
     assert changed["total"] == len(changed["samples"]) > 0
     assert "data:image" not in page_of(folder / "ptq-run")
-    assert ptq(f"{words} --thumbnails").status == 0
+    assert ptq(f"{words} --set run.thumbnails=true").status == 0
     text = page_of(folder / "ptq-run")
     assert text.count('src="data:image/jpeg;base64,') == min(changed["total"], 60)
     assert f"{changed['total']} of 400 samples get a different class" in text
@@ -291,14 +294,14 @@ def test_a_layer_called_script_is_a_text_in_every_format(hostile: Path, ptq: Any
     assert "&#60;script&#62;alert" in (hostile / "h/report.md").read_text()
     for name in ("report.json", "analysis.json", "details.json"):
         assert (hostile / "h" / name).read_text(encoding="utf-8").isascii()
-    assert any(SCRIPT in layer.name for layer in read_report(hostile / "h/report.json").layers)
+    assert any(SCRIPT in layer.name for layer in read_document(Report, hostile / "h/report.json").layers)
 
 
 def test_a_metric_of_such_an_output_is_a_text(hostile: Path, ptq: Any) -> None:
     assert ptq(QUANTIZE.format("hostile.onnx", "h")).status == 0
     (name,) = [
         metric.name
-        for metric in read_report(hostile / "h/report.json").metrics
+        for metric in read_document(Report, hostile / "h/report.json").metrics
         if metric.name.startswith("sqnr_db[")
     ]
     assert SCRIPT in name and ATTRIBUTE in name

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptq_cli.latency.machine_profile import load_profile
+from ptq_cli.core.documents import read_document
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.files.stored import serialize
 from tests.unit.plan.graphs import build
 
@@ -45,12 +46,12 @@ def test_layers_that_are_slower_in_integers_stay_in_float(
     folder: Path, ptq: Any, profile: dict[str, Any]
 ) -> None:
     (folder / "slow.json").write_text(written(profile, 10.0, 30.0))
-    outcome = ptq("export --prefer latency --profile slow.json -o all-float.onnx --json")
+    outcome = ptq("export --prefer latency --set export.profile=slow.json -o all-float.onnx --json")
     result = json.loads(outcome.out)
     assert not any(layer["integer"] for layer in result["layers"])
     assert "faster in float here: 20 µs of 60 µs" in {layer["reason"] for layer in result["layers"]}
     assert result["latency"]["batch"] == 2 and result["latency"]["source"].endswith("slow.json")
-    text = ptq("export --prefer latency --profile slow.json -o all-float.onnx")
+    text = ptq("export --prefer latency --set export.profile=slow.json -o all-float.onnx")
     assert "every layer stays in float" in text.out and "by 'slow.json'" in text.out
     assert ptq("evaluate all-float.onnx --eval-data eval.npz").status == 0
     assert ptq("verify all-float.onnx").status == 0
@@ -63,25 +64,30 @@ def test_layers_that_are_slower_in_integers_stay_in_float(
         ({"target": "generic"}, "a profile for target 'generic', not 'ort-cpu'"),
         ({"runtime": "onnxruntime 0.1"}, "was measured with onnxruntime 0.1, and this is onnxruntime"),
         ({"runtime_operators": True}, "was measured with ONNX Runtime's own operators"),
-        ({"version": 2}, "has format version 2, expected 1"),
-        ({"nodes": 3}, "is not a profile of ptq"),
+        ({"format_version": 2}, "has format version 2, this ptq reads 1"),
+        ({"nodes": 3}, "'nodes' is 3, expected an object"),
     ],
 )
 def test_a_profile_that_does_not_fit_is_refused(
     folder: Path, refuse: Any, profile: dict[str, Any], change: dict[str, Any], said: str
 ) -> None:
     (folder / "other.json").write_text(json.dumps({**profile, **change}))
-    refuse("export --prefer latency --profile other.json", "PTQ-PROFILE-001", said)
+    refuse("export --prefer latency --set export.profile=other.json", "PTQ-PROFILE-001", said)
 
 
 def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
     refuse("export --prefer latency --target generic", "PTQ-PROFILE-002", "no runtime here runs it")
-    refuse("export --prefer latency --serve-batch 0", "PTQ-RECIPE-003", "serve_batch")
-    refuse("export --prefer latency --profile missing.json", "PTQ-FILE-001", "missing.json")
+    refuse("export --prefer latency --set export.serve_batch=0", "PTQ-RECIPE-003", "serve_batch")
+    refuse("export --prefer latency --set export.profile=missing.json", "PTQ-FILE-001", "missing.json")
     refuse("export --prefer speed", "PTQ-USAGE-001", "latency")
     says = "'export.profile' has no effect where 'export.prefer' is 'accuracy'"
-    refuse("export --prefer accuracy --profile x.json", "PTQ-RECIPE-003", says, hint="--prefer latency")
-    refuse("export --profile x.json", "PTQ-RECIPE-003", says)
+    refuse(
+        "export --prefer accuracy --set export.profile=x.json",
+        "PTQ-RECIPE-003",
+        says,
+        hint="--prefer latency",
+    )
+    refuse("export --set export.profile=x.json", "PTQ-RECIPE-003", says)
     refuse("profile ptq-run/model.float.onnx --target tensorrt -o p.json", "PTQ-PROFILE-002", "tensorrt")
 
 
@@ -101,7 +107,7 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
     said: str,
 ) -> None:
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
-    slow = load_profile(folder / "slow.json")
+    slow = read_document(MachineProfile, folder / "slow.json")
     monkeypatch.setattr("ptq_cli.pipeline.placing.latency_preference.profile_here", lambda *_, **__: slow)
     before = (folder / "ptq-run/model.int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")
@@ -121,4 +127,4 @@ def test_size_quantizes_what_saves_neither_bytes_nor_time(
         layers = json.loads(ptq(f"export {words} -o out.onnx --json").out)["layers"]
         found[words] = {layer["name"]: layer["integer"] for layer in layers}
     assert [found[words]["tiny"] for words in found] == [False, True, True]
-    assert found["--prefer size"] == found["--all-layers"]
+    assert found["--prefer size"] == found["--set quantization.all_layers=true"]

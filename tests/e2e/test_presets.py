@@ -76,7 +76,7 @@ def test_every_preset_keeps_what_the_model_knows(
         # Convolutions find no ranges at each run.
         share = 1.0 if preset == "dynamic_int8" and sample.name == "cifar10_cnn" else share
         assert export["bytes"] < share * export["float_bytes"], preset
-        assert (export["float_kernels"]["Gemm"] == 0) is (preset != "codebook_w4")
+        assert (export["kernels"]["floating"]["Gemm"] == 0) is (preset != "codebook_w4")
 
 
 @pytest.mark.nightly

@@ -15,10 +15,11 @@ from tests.e2e.conftest import make_onnx, make_weights
 
 FAMILIES = {
     "scaled": "--weight-bits 4",
-    "fixed_point": "--weight-quantizer fixed_point --activation-quantizer fixed_point",
-    "dorefa": "--weight-quantizer dorefa",
-    "step": "--weight-quantizer step --weight-step 0.05 --activation-quantizer step --activation-step 0.1",
-    "centers": "--weight-quantizer centers --weight-centers 5",
+    "fixed_point": "--set weights.quantizer=fixed_point --set activations.quantizer=fixed_point",
+    "dorefa": "--set weights.quantizer=dorefa",
+    "step": "--set weights.quantizer=step --set weights.step=0.05 --set activations.quantizer=step "
+    "--set activations.step=0.1",
+    "centers": "--set weights.quantizer=centers --set weights.centers=5",
 }
 
 
@@ -40,7 +41,7 @@ def test_each_family_is_exported_without_data_and_evaluated(folder: Path, ptq: A
     in_float = family == "centers"
     layers = {layer["name"]: layer for layer in values["layers"]}
     assert layers["conv"]["integer"] is layers["fc"]["integer"] is not in_float
-    assert values["integer_kernels"]["Conv"] == values["integer_kernels"]["Gemm"] == int(not in_float)
+    assert values["kernels"]["integer"]["Conv"] == values["kernels"]["integer"]["Gemm"] == int(not in_float)
     assert ptq("evaluate --eval-data eval.npz").status == 0
     report = json.loads((folder / "ptq-run/report.json").read_text())
     metrics = {item["name"]: item["quantized_value"] for item in report["metrics"]}
@@ -80,7 +81,7 @@ activations = { quantizer = "step", step = 0.25 }
 
 
 def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: Any) -> None:
-    exported(ptq, "--weight-quantizer dorefa --weight-bits 3")
+    exported(ptq, "--set weights.quantizer=dorefa --weight-bits 3")
     assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"] == {
         "quantizer": "dorefa",
         "bits": 3,
@@ -91,7 +92,7 @@ def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: An
     assert (folder / "ptq-run/model.w3.onnx").read_bytes() == content
     assert exported(ptq, "--weight-bits 4")["weights"] == {"dorefa, 4 bits": 2}
     assert exported(ptq, "--preset step_w8a8")["activations"] == {"step": 3}
-    assert exported(ptq, "--weight-quantizer scaled --activation-quantizer scaled")["weights"] == {
+    assert exported(ptq, "--set weights.quantizer=scaled --set activations.quantizer=scaled")["weights"] == {
         "scaled, 8 bits": 2
     }
 
@@ -134,12 +135,16 @@ def test_an_older_opset_is_raised_for_four_bits(folder: Path, ptq: Any) -> None:
 
 
 GRIDS = {
-    "tiny": "--weight-quantizer step --weight-step 1e-18 --activation-quantizer step --activation-step 1e-18",
-    "huge": "--weight-quantizer step --weight-step 1e18 --activation-quantizer step --activation-step 1e18",
-    "low point": "--weight-quantizer fixed_point --weight-integer -60 --activation-quantizer fixed_point "
-    "--activation-integer -60",
-    "high point": "--weight-quantizer fixed_point --weight-integer 60 --activation-quantizer fixed_point "
-    "--activation-integer 60",
+    "tiny": "--set weights.quantizer=step --set weights.step=1e-18 --set activations.quantizer=step "
+    "--set activations.step=1e-18",
+    "huge": "--set weights.quantizer=step --set weights.step=1e18 --set activations.quantizer=step "
+    "--set activations.step=1e18",
+    "low point": "--set weights.quantizer=fixed_point --set weights.integer=-60 "
+    "--set activations.quantizer=fixed_point "
+    "--set activations.integer=-60",
+    "high point": "--set weights.quantizer=fixed_point --set weights.integer=60 "
+    "--set activations.quantizer=fixed_point "
+    "--set activations.integer=60",
 }
 
 

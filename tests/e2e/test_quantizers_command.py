@@ -29,7 +29,7 @@ def test_the_list_has_every_family_and_parameter(ptq: Any, monkeypatch: pytest.M
     for family in FAMILIES.values():
         (row,) = [line for line in outcome.out.splitlines() if line.strip().startswith(f"{family.name} ")]
         assert family.meaning in row and family.source in row
-        for parameter in (*family.weights, *(family.activations or ())):
+        for parameter in (*family.weight_parameters, *(family.activation_parameters or ())):
             assert f"{parameter.name} " in row and f"({parameter.wanted})" in row
 
 

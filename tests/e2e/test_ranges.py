@@ -14,9 +14,6 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
-from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.quantized_file import with_types
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recovery.range_effects import range_costs
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
@@ -83,7 +80,6 @@ def costs(quantize, monkeypatch):
     quantize()
     model = ir.load("run/model.float.onnx")
     plan = make_plan(model, load_target("ort-cpu"))
-    twins = TwinGraphs(model, with_types(without_padding(ir.load("run/model.int8.onnx"))))
     wide, narrow = (
         QuantParameters(np.float32(scale), np.asarray(128, np.int64), UINT8) for scale in (0.1, 0.001)
     )
@@ -96,7 +92,7 @@ def costs(quantize, monkeypatch):
     def measure(**options):
         runs.clear()
         return range_costs(
-            twins, plan, {source: [wide, narrow] for source in plan.sources}, pieces, **options
+            model, plan, {source: [wide, narrow] for source in plan.sources}, pieces, **options
         )
 
     return measure, runs

@@ -12,7 +12,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import quantized_graph as recovered_model
+from ptq_cli.pipeline.exporting import decided_model as recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
 from tests.unit.plan.graphs import build
 

@@ -63,16 +63,21 @@ def test_they_are_quantized_without_a_calibration(recurrent: Path, ptq: Any) -> 
 def test_integers_that_an_operator_of_the_runtime_reads_are_not_recovered(recurrent: Path, ptq: Any) -> None:
     made = ptq("quantize rnn.onnx --data noise.npz --recover weighed --run more --quiet --json")
     assert made.status == 0, made.err
-    (found,) = json.loads(made.out)["export"]["recovery"]
+    (found,) = json.loads(made.out)["export"]["recovery"]["effects"]
     reason = "an operator of the runtime reads its integers, and has scales of its own"
-    assert found["not_recovered"]["encoder"] == reason
+    assert found["refused"]["encoder"] == reason
 
 
 def test_weights_that_are_products_of_integers_are_not_quantized_again(
     recurrent: Path, ptq: Any, refuse: Refuse
 ) -> None:
     """Preparation folds such products, and nothing else in the file says that it is quantized."""
-    assert ptq("quantize rnn.onnx --data noise.npz --run small --exclude encoder --no-evaluate").status == 0
+    assert (
+        ptq(
+            "quantize rnn.onnx --data noise.npz --run small --exclude encoder --set run.evaluate=false"
+        ).status
+        == 0
+    )
     kinds = {node.op_type for node in onnx.load("small/model.int8.onnx").graph.node}
     assert {"Cast", "Mul", "GRU"} <= kinds and "DynamicQuantizeLSTM" not in kinds
     said = "the model is already quantized: the weights of GRU 'last' are integers"

@@ -14,7 +14,7 @@ from ptq_cli.core.progress import Progress
 CHECKPOINT = "calibration.partial.safetensors"
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 SETTINGS: dict[str, Any] = {"data": "calib.npz", "batch_size": 2, "checkpoint_every": 0.0}
-WORDS = "calibrate model.onnx --data calib.npz --batch-size 2 --checkpoint-every 0"
+WORDS = "calibrate model.onnx --data calib.npz --batch-size 2 --set calibration.checkpoint_every=0"
 
 
 def read(run: Path) -> dict[str, bytes]:
@@ -54,7 +54,8 @@ def test_it_continues_after_the_last_checkpoint(
     assert seen.samples == samples - 2
     outcome = ptq(f"{WORDS} --run run")
     assert outcome.status == 0
-    said = f"note: continuing an earlier calibration after {samples - 2} samples; --restart starts again\n"
+    said = f"note: continuing an earlier calibration after {samples - 2} samples; --set run.restart=true "
+    said += "starts again\n"
     assert outcome.err.startswith(said)
     assert read(folder / "run") == whole
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)
@@ -92,13 +93,13 @@ def test_a_shard_continues_too(folder: Path, ptq: Any, whole: dict[str, bytes]) 
 def test_quantize_continues_too(folder: Path, ptq: Any, whole: dict[str, bytes]) -> None:
     begin(8)
     outcome = ptq(
-        f"{WORDS.replace('calibrate', 'quantize')} --run run --latency"
+        f"{WORDS.replace('calibrate', 'quantize')} --run run --set evaluation.latency=true"
     )  # as the recipe of WORDS has it
     assert "after 6 samples" in outcome.err
     assert read(folder / "run") == whole
     assert not (folder / "run" / CHECKPOINT).exists()
     begin(8)
-    outcome = ptq(f"{WORDS.replace('calibrate', 'quantize')} --run run --restart")
+    outcome = ptq(f"{WORDS.replace('calibrate', 'quantize')} --run run --set run.restart=true")
     assert outcome.status == 0 and "continuing" not in outcome.err
 
 
@@ -154,5 +155,5 @@ def test_a_checkpoint_in_place_of_a_calibration_is_refused(folder: Path, refuse:
 
 @pytest.mark.parametrize("value", ["-1", "nan", "inf"])
 def test_seconds_that_are_none(refuse: Any, value: str) -> None:
-    words = f"calibrate model.onnx --data calib.npz --checkpoint-every {value}"
+    words = f"calibrate model.onnx --data calib.npz --set calibration.checkpoint_every={value}"
     refuse(words, "PTQ-RECIPE-003", "'calibration.checkpoint_every'", "0 or more")

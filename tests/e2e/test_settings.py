@@ -58,7 +58,7 @@ def test_the_run_directory_alone_is_enough_to_export(
 def test_the_statistics_are_used_again_without_running_the_model(folder: Path, ptq: Any) -> None:
     calibration = (folder / "ptq-run/calibration.safetensors").read_bytes()
     models = set()
-    for flags in ("--amax max", "--amax percentile --percentile 99.9", "--percentile 90"):
+    for flags in ("--amax max", "--amax percentile --set amax.percentile=99.9", "--set amax.percentile=90"):
         assert ptq(f"export --run ptq-run {flags}").status == 0
         models.add((folder / "ptq-run/model.int8.onnx").read_bytes())
     assert len(models) == 3

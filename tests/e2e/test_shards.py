@@ -83,7 +83,10 @@ def test_runs_from_other_machines(folder: Path, ptq: Any, tmp_path: Path) -> Non
 def test_settings_of_the_machine_may_differ(folder: Path, ptq: Any) -> None:
     assert ptq(f"{CALIBRATE} --threads 1 --run one").status == 0
     for number in (1, 2):
-        words = f"--threads {number} --checkpoint-every {number + 9} --shard {number}/2 --run run-{number}"
+        words = (
+            f"--threads {number} --set calibration.checkpoint_every={number + 9} --shard {number}/2 "
+            f"--run run-{number}"
+        )
         assert ptq(f"{CALIBRATE} {words}").status == 0
     assert ptq("merge run-2 run-1 --run all").status == 0
     assert read(folder / "all")["calibration.safetensors"] == read(folder / "one")["calibration.safetensors"]
@@ -122,8 +125,8 @@ def test_json(ptq: Any, folder: Path) -> None:
     assert (part["runs"], part["shards"], part["missing"]) == (1, "shard 1 of 2", "shard 2 of 2")
     calibrate_shards(ptq, 2, [2])
     merged = json.loads(ptq("merge part run-2 --run all --json").out)
-    assert (merged["samples"], merged["shards"], merged["missing"]) == (12, None, None)
-    assert json.loads(ptq(f"{CALIBRATE} --json").out)["shards"] is None
+    assert (merged["samples"], merged["shards"], merged["missing"]) == (12, "", "")
+    assert json.loads(ptq(f"{CALIBRATE} --json").out)["shards"] == ""
 
 
 @pytest.mark.parametrize("text", ["0/8", "9/8", "2/0", "a/b", "2"])

@@ -133,7 +133,10 @@ def test_evaluate_and_quantize_take_them(
     scores = []
     for calib, evaluation in (("calib", "eval"), (f"shards/calib.{kind}", f"shards/eval.{kind}")):
         run = tmp_path / f"run-{len(scores)}"
-        words = f"quantize {model} --data {calib} --eval-data {evaluation} --evaluate {options} --run {run}"
+        words = (
+            f"quantize {model} --data {calib} --eval-data {evaluation} --set run.evaluate=true "
+            f"{options} --run {run}"
+        )
         outcome = ptq(words)
         assert outcome.status == 0, outcome
         scores.append(json.loads((run / "report.json").read_text())["metrics"])
@@ -179,7 +182,10 @@ def test_a_calibration_of_shards_continues_after_it_was_ended(
     of_folder: dict[str, bytes],
 ) -> None:
     pack_tar("calib", shards / "t-#.tar", 2)
-    words = f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 --checkpoint-every 0"
+    words = (
+        f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 "
+        "--set calibration.checkpoint_every=0"
+    )
     join, calls = tar_module.join_samples, []
 
     def ends(*arguments: Any) -> Any:

@@ -243,9 +243,9 @@ def test_a_bar_is_drawn_on_a_terminal_and_taken_away(folder: Path) -> None:
 
 QUIET = {
     "calibrate": "calibrate model.onnx --data calib.npz",
-    "export": "export --amax max --weight-amax max",
-    "evaluate": "evaluate --eval-data eval.npz --min sqnr_db=99 --no-latency",
-    "quantize": "quantize model.onnx --data calib.npz --run all --no-latency",
+    "export": "export --amax max --set amax.weight_method=max",
+    "evaluate": "evaluate --eval-data eval.npz --min sqnr_db=99 --set evaluation.latency=false",
+    "quantize": "quantize model.onnx --data calib.npz --run all --set evaluation.latency=false",
     "calibration show": "calibration show",
     "bench": "bench --runs 8 --json",
     "verify": "verify",

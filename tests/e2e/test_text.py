@@ -79,7 +79,7 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     language: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    text = "--data calib.txt --tokenizer words.json --window 16"
+    text = "--data calib.txt --tokenizer words.json --set text.window=16"
     found = ptq(f"quantize model.onnx {text} --eval-data eval.txt {PERPLEXITY}")
     assert found.status == 0, found.err
     report = json.loads((language / "ptq-run/report.json").read_text())
@@ -98,7 +98,7 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     missed = ptq("gate ptq-run/report.json --max-ratio perplexity=0.5")
     assert missed.status == 3 and "FAIL" in missed.out
     # The evaluation takes the tokenizer from the calibration, and may read other text in another way.
-    again = ptq("evaluate --eval-data eval.txt --window 8 --metric perplexity")
+    again = ptq("evaluate --eval-data eval.txt --set text.window=8 --metric perplexity")
     assert again.status == 0, again.err
     assert json.loads((language / "ptq-run/report.json").read_text())["evaluation"]["samples"] == 30
 
@@ -107,9 +107,9 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     ("words", "code"),
     [
         ("--data calib.txt --tokenizer model.onnx", "PTQ-TEXT-001"),
-        ("--data calib.txt --tokenizer words.json --window 33", "PTQ-TEXT-002"),
+        ("--data calib.txt --tokenizer words.json --set text.window=33", "PTQ-TEXT-002"),
         ("--data calib.txt", "PTQ-DATA-001"),
-        ("--data calib.txt --tokenizer words.json --tail cut", "PTQ-RECIPE-003"),
+        ("--data calib.txt --tokenizer words.json --set text.tail=cut", "PTQ-RECIPE-003"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(

@@ -137,7 +137,7 @@ def test_an_interrupt_leaves_the_best_and_the_same_command_continues(tune, tmp_p
     continued = tune(
         budget={"sqnr_db": 200.0}, recover=["round"], progress=lambda step: notes.append(step.note)
     )
-    assert "continuing an earlier tuning after 1 candidates; --restart starts again" in notes
+    assert "continuing an earlier tuning after 1 candidates; --set run.restart=true starts again" in notes
     assert continued.output.read_bytes() != first
     whole = tune(run="whole", budget={"sqnr_db": 200.0}, recover=["round"])
     assert continued.output.read_bytes() == whole.output.read_bytes()

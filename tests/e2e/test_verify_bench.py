@@ -92,12 +92,14 @@ def test_the_document_of_bench_follows_its_schema(folder: Path, ptq: Ptq) -> Non
     values = json.loads(ptq("bench --batch 1 --batch 2 --threads 1 --runs 5 --profile --json").out)
     schema = json.loads((ROOT / "docs" / "bench.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator(schema).validate(values)
-    assert [item["batch"] for item in values["scenarios"]] == [1, 2]
-    quantized = values["scenarios"][1]["models"][1]
-    assert quantized["ratio_to_first"]["interval"]["method"] == "student"
-    assert sum(item["seconds"] for item in quantized["nodes"]) == pytest.approx(quantized["p50"])
-    assert sum(item["share"] for item in quantized["operators"]) == pytest.approx(1.0)
-    assert values["scenarios"][0]["inputs"] == [{"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8]}]
+    assert [item["latency"]["batch"] for item in values["scenarios"]] == [1, 2]
+    last = values["scenarios"][1]
+    assert last["latency"]["ratios"][0]["interval"]["method"] == "student"
+    took = sum(item["microseconds"] for item in last["profiles"][1])
+    assert took == pytest.approx(1e6 * last["latency"]["models"][1]["p50"])
+    assert sum(item["share"] for item in last["operators"][1]) == pytest.approx(1.0)
+    (entry,) = values["scenarios"][0]["inputs"]
+    assert entry == {"name": "x", "dtype": "float32", "shape": [1, 3, 8, 8], "batch_axis": 0}
 
 
 class _Batches(CalibrationDataReader):
@@ -117,7 +119,7 @@ def test_a_model_of_onnx_runtimes_own_tool_is_verified(folder: Path, ptq: Ptq) -
     # Its default is int8 for activations, with zero points: nothing that ort-cpu would make.
     assert values["faults"] == []
     assert all(item["reason"] for item in values["operators"] if item["placement"] == "float")
-    assert values["outputs"]["differences"][0]["output"] == "scores"
+    assert values["comparison"]["differences"][0]["output"] == "scores"
 
 
 def test_a_float_model_is_shown_as_a_tree(folder: Path, ptq: Ptq) -> None:
@@ -152,7 +154,7 @@ def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq
     outcome = ptq("verify --random-inputs --json")
     assert outcome.status == 0, outcome
     values = json.loads(outcome.out)
-    assert values["outputs"]["samples"] == 64
+    assert values["comparison"]["samples"] == 64
     assert [fault for fault in values["data_faults"] if "calib.npz' does not exist" in fault]
     assert "note: data of the recipe were not used: data '" in " ".join(
         ptq("verify --random-inputs").out.split()

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
-from ptq_cli.core.decoding import encode
+from ptq_cli.core.documents import encode
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
 from ptq_cli.report.evaluation.sample_axes import (

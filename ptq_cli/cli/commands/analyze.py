@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
@@ -14,7 +15,6 @@ from ptq_cli.cli.options.shared_options import (
     RECIPES,
     RUN,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -119,8 +119,6 @@ def command(
 
     Without --eval-data, the data of the run's last ptq evaluate are used, or else those of the recipe.
     """
-    import json
-
     from ptq_cli.cli.shown.analysis_tables import print_analysis
     from ptq_cli.cli.terminal.output import print_json, say, warn_of_result
     from ptq_cli.cli.terminal.phrases import shown_path
@@ -129,7 +127,6 @@ def command(
     from ptq_cli.pipeline.inspection.run_analyze import run_analyze
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
-    from ptq_cli.report.analysis.analysis_document import analysis_to_json
     from ptq_cli.report.text.result_warnings import saturation_warnings
 
     if options["metric"] is not None:
@@ -141,7 +138,7 @@ def command(
             request, RunDirectory(run), quantized_model, question, progress, overlay=model_explorer
         )
     if as_json:
-        print_json(json.loads(analysis_to_json(result.analysis)))
+        print_json(result.analysis)
     else:
         print_analysis(
             result.analysis, run, top, tensors=tensors, is_last=result.is_last_evaluation, unit=result.unit

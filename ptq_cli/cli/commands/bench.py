@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES, TEXT
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, READING
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
     PATH,
     RECIPES,
     RUN,
-    complete_names,
     settings_from,
     take,
 )
@@ -95,7 +95,7 @@ Examples:
     help="Accuracy level at which weights in blocks are computed: 0 in float, 4 with activations of 8 bits. "
     "Can be repeated.  [default: 4 and 0 if a model has such weights]",
 )
-@take(INPUT, INPUT_SHAPE, NAMES, TEXT, IMAGE, RUN, RECIPES, GLOBALS)
+@take(INPUT, INPUT_SHAPE, READING, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
     batches: tuple[int, ...],
@@ -124,7 +124,7 @@ def command(
     With several batch sizes, numbers of threads or runtimes, each of them is measured with each of the
     others. --profile shows what every model spends its time on, by the operators of its graph.
     """
-    from ptq_cli.cli.shown.bench_tables import bench_document, print_bench, warn_of_saturation
+    from ptq_cli.cli.shown.bench_tables import print_bench, warn_of_saturation
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
@@ -147,7 +147,7 @@ def command(
     with shown_progress() as progress:
         result = run_bench(request, RunDirectory(run), models, asked, progress)
     if as_json:
-        print_json(bench_document(result))
+        print_json(result)
     else:
         print_bench(result, top or 0)
     warn_of_saturation(result)

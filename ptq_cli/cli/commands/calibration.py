@@ -1,5 +1,6 @@
 """``ptq calibration``: what was measured."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from ptq_cli.cli.options.quantization_options import AMAX
 from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.calibration_documents import CalibrationShowDocument
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
 
 SORTS = ("clipped", "range", "name")
@@ -36,7 +36,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   ptq calibration show
-  ptq calibration show --sort clipped --amax percentile --percentile 99.9
+  ptq calibration show --sort clipped --amax percentile --set amax.percentile=99.9
   ptq calibration show --run runs/resnet --json
 """,
 )
@@ -63,11 +63,11 @@ def show(
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     view = view_calibration(request, RunDirectory(run))
-    tensors = _sorted(view.tensors, sort)
+    view = replace(view, tensors=_sorted(view.tensors, sort))
     if as_json:
-        print_json(_values(view, tensors))
+        print_json(view)
     else:
-        _print(view, tensors)
+        _print(view, view.tensors)
 
 
 def _sorted(tensors: "tuple[TensorView, ...]", sort: str | None) -> "tuple[TensorView, ...]":
@@ -125,19 +125,3 @@ def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
     say("largest magnitude of each channel; imbalance: largest divided by median; ptq explain shows each")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
-
-
-def _values(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> "CalibrationShowDocument":
-    from ptq_cli.cli.shown.channel_tables import measured_values, tensor_values
-
-    return {
-        "run": str(view.run.path),
-        "method": view.collector,
-        "samples": view.samples,
-        "target": view.target,
-        "missing": list(view.missing),
-        "tensors": [
-            {**tensor_values(tensor), "channels": measured_values(tensor.statistics.channels)}
-            for tensor in tensors
-        ],
-    }

@@ -49,12 +49,11 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
     """
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.core.decoding import encode
     from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
 
     result = run_compare_models(reports, metric, page)
     if as_json:
-        print_json(encode(result.changes if result.changes is not None else result.found))
+        print_json(result.changes if result.changes is not None else result.found)
         return 0
     if result.changes is not None:
         _show_changes(result.changes)

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.shared_options import PATH, TALK, complete_names, documents, take
+from ptq_cli.cli.options.completion import complete_names, documents
+from ptq_cli.cli.options.shared_options import PATH, TALK, take
 
 RECIPE = "ptq.toml"
 
@@ -49,7 +50,7 @@ def command(document: tuple[str, ...], output: Path | None) -> None:
 
 
 def _schema(name: str) -> str:
-    from ptq_cli.cli.documents.document_registry import COMMANDS, FILES
+    from ptq_cli.cli.document_registry import COMMANDS, FILES, document_type
     from ptq_cli.core.json_schema import document_schema, file_schema
     from ptq_cli.core.known_names import require_known
     from ptq_cli.pipeline.recipes import recipe_schema
@@ -58,5 +59,5 @@ def _schema(name: str) -> str:
     if name == RECIPE:
         return recipe_schema()
     if name in FILES:
-        return file_schema(FILES[name])
-    return document_schema(f"What ptq {name} prints with --json", COMMANDS[name])
+        return file_schema(document_type(FILES[name]))
+    return document_schema(f"What ptq {name} prints with --json", list(map(document_type, COMMANDS[name])))

@@ -1,8 +1,9 @@
 """``ptq explain``."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,12 +12,8 @@ from ptq_cli.cli.options.quantization_options import AMAX
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.calibration_documents import (
-        DecidedChannelsDocument,
-        ExplanationDocument,
-        NodeDocument,
-    )
-    from ptq_cli.pipeline.views.calibration_view import Explanation, NodeView, TensorView
+    from ptq_cli.pipeline.views.calibration_view import Explanation, TensorView
+    from ptq_cli.report.document.report_document import LayerEntry
 
 
 @click.command(
@@ -60,7 +57,7 @@ def command(
 
         write_plot(found.tensor, plot)
     if as_json:
-        print_json(_values(found, plot))
+        print_json(replace(found, plot=plot))
     else:
         _print(found, plot)
 
@@ -121,31 +118,7 @@ def _print_channels(tensor: "TensorView", target: str) -> None:
     print_table(table, right=columns, whole=columns, optional=(3, 4, 5))
 
 
-def _node(node: "NodeView") -> str:
+def _node(node: "LayerEntry") -> str:
     from ptq_cli.pipeline.views.calibration_view import shown_name
 
     return f"{shown_name(node.name)} ({shown_name(node.op)}, {'integer' if node.integer else 'float'})"
-
-
-def _values(found: "Explanation", plot: Path | None) -> "ExplanationDocument":
-    from ptq_cli.cli.shown.channel_tables import decided_values, tensor_values
-
-    view = found.tensor.channels
-    channels = cast("DecidedChannelsDocument | None", decided_values(view) if view is not None else None)
-    return {
-        **tensor_values(found.tensor),
-        "channels": channels,
-        "run": str(found.calibration.run.path),
-        "dtype": str(found.spec.dtype),
-        "shape": list(found.spec.shape),
-        "producer": _node_values(found.producer) if found.producer is not None else None,
-        "readers": [_node_values(reader) for reader in found.readers],
-        "is_output": found.is_output,
-        "shared_by": list(found.sharing),
-        "missing": list(found.calibration.missing),
-        "plot": str(plot) if plot is not None else None,
-    }
-
-
-def _node_values(node: "NodeView") -> "NodeDocument":
-    return {"name": node.name, "op": node.op, "integer": node.integer, "reason": node.reason}

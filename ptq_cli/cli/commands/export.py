@@ -6,16 +6,15 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import MAX_MEMORY
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
-    FLOAT_TYPE,
-    OVERRIDES,
-    PREFERENCE,
-    QUANTIZERS,
+    EXCLUDE,
+    OVERRIDE,
+    PREFER,
     RECOVER,
-    RUNTIME_OPERATORS,
+    WEIGHT_BITS,
 )
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
@@ -23,7 +22,6 @@ from ptq_cli.cli.options.shared_options import (
     RECIPES,
     RUN,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -35,8 +33,8 @@ from ptq_cli.cli.options.shared_options import (
     epilog="""\b
 Examples:
   ptq export --onnx
-  ptq export --onnx --percentile 99.99 --output model.int8.onnx
-  ptq export --prefer latency --serve-batch 8 --threads 1
+  ptq export --onnx --set amax.percentile=99.99 --output model.int8.onnx
+  ptq export --prefer latency --set export.serve_batch=8 --threads 1
   ptq export --target tensorrt --output model.trt.onnx
   ptq export --recover round
   ptq export --reset
@@ -45,9 +43,8 @@ Examples:
 @option(
     OWN,
     "--onnx",
-    "format_",
-    flag_value="onnx",
-    default="onnx",
+    is_flag=True,
+    expose_value=False,
     help="Write an ONNX file; the only format, and the default.",
 )
 @take(OUTPUT)
@@ -66,20 +63,17 @@ Examples:
 )
 @take(
     AMAX,
-    QUANTIZERS,
+    WEIGHT_BITS,
     RECOVER,
-    OVERRIDES,
-    PREFERENCE,
-    FLOAT_TYPE,
-    RUNTIME_OPERATORS,
+    EXCLUDE,
+    OVERRIDE,
+    PREFER,
     THREADS,
-    MAX_MEMORY,
     RUN,
     RECIPES,
     GLOBALS,
 )
 def command(
-    format_: str,
     output: Path | None,
     reset: bool,
     run: Path,
@@ -100,7 +94,7 @@ def command(
     for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
     calibration's target.
     """
-    from ptq_cli.cli.shown.export_lines import export_values, print_export
+    from ptq_cli.cli.shown.export_lines import print_export
     from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result
     from ptq_cli.cli.terminal.phrases import next_step
@@ -114,7 +108,7 @@ def command(
         result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
     warn_of_outliers(result.outliers)
     if as_json:
-        print_json({"format": format_, **export_values(result)})
+        print_json(result)
         return
     print_export(result)
     warn_of_result(result.warnings)

@@ -1,13 +1,19 @@
 """``ptq gate``."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.gate_options import GATES
+from ptq_cli.cli.options.gate_options import (
+    LATENCY_LIMIT,
+    LIMITS,
+    MAX_SIZE,
+    PORTABLE,
+    REGRESSION,
+    STRICT,
+)
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, settings_from, take
 
 
@@ -24,7 +30,7 @@ Exits with status 3 if a limit fails.
 """,
 )
 @argument("report", type=PATH)
-@take(GATES, GLOBALS)
+@take(LIMITS, MAX_SIZE, LATENCY_LIMIT, PORTABLE, REGRESSION, STRICT, GLOBALS)
 def command(report: Path, as_json: bool, **options: Any) -> int:
     """Check limits against REPORT, a report.json. No model is loaded and no data is read.
 
@@ -35,14 +41,13 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
     from ptq_cli.pipeline.evaluation.run_compare import run_gate
     from ptq_cli.recipe.sections import GateSettings
-    from ptq_cli.report.document.report_document import report_to_json
+    from ptq_cli.report.document.gate_result import Judgement
     from ptq_cli.report.text.markdown import gate_to_markdown
 
     decided = run_gate(report, GateSettings(**settings_from(options)))
     add_to_step_summary(gate_to_markdown(decided))
     if as_json:
-        values = json.loads(report_to_json(decided))
-        print_json({"verdict": values["verdict"], "gates": values["gates"]})
+        print_json(Judgement(decided.gates))
     else:
         print_gates(decided)
     return report_status(decided)

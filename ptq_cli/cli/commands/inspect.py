@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.quantization_options import FLOAT_TYPE, OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, THREADS, settings_from, take
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.options.quantization_options import EXCLUDE, OVERRIDE, WEIGHT_BITS
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, settings_from, take
 
 
 @click.command(
@@ -38,21 +38,7 @@ Examples:
     metavar="PATH",
     help="Data that give the shapes of the model's inputs.",
 )
-@take(
-    MODEL_ARGUMENT,
-    MODEL_SOURCE,
-    NAMES,
-    TEXT,
-    IMAGE,
-    QUANTIZERS,
-    OVERRIDES,
-    FLOAT_TYPE,
-    RUNTIME_OPERATORS,
-    TARGET,
-    THREADS,
-    RECIPES,
-    GLOBALS,
-)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, TARGET, WEIGHT_BITS, EXCLUDE, OVERRIDE, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     recipe: Path | None,
@@ -68,7 +54,7 @@ def command(
     listed below their modules with totals for each module; blocks that repeat are shown once. Nothing is
     calibrated and nothing is written.
     """
-    from ptq_cli.cli.shown.inspection_tree import inspection_values, print_inspection
+    from ptq_cli.cli.shown.inspection_tree import print_inspection
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.inspection.run_inspect import run_inspect
     from ptq_cli.pipeline.resolve import Request
@@ -77,6 +63,6 @@ def command(
         Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     )
     if as_json:
-        print_json(inspection_values(result))
+        print_json(result)
     else:
         print_inspection(result, depth=depth, show_all=show_all)

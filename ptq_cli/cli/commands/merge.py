@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from ptq_cli.cli.help_sections import OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
 
 DONE = 0
@@ -53,7 +53,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     inputs = runs or (run or DEFAULT_RUN,)
     if holds_evaluation(inputs):
         return _merge_evaluation(inputs, partial, run or evaluated_run(inputs).path, as_json)
-    from ptq_cli.cli.shown.calibration_lines import merge_values, print_merge
+    from ptq_cli.cli.shown.calibration_lines import print_merge
     from ptq_cli.cli.terminal.output import print_json, tell
     from ptq_cli.cli.terminal.phrases import next_step
     from ptq_cli.pipeline.calibration.run_merge import run_merge
@@ -62,7 +62,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     merged = [RunDirectory(path) for path in runs]
     result = run_merge(merged, RunDirectory(run or DEFAULT_RUN), partial=partial)
     if as_json:
-        print_json(merge_values(result))
+        print_json(result)
         return DONE
     print_merge(result)
     if not result.shards:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.export_documents import PrepareDocument
     from ptq_cli.pipeline.preparing.run_prepare import PrepareResult
 
 
@@ -33,7 +32,7 @@ Examples:
     metavar="PATH",
     help="Data to compare the models on.  [default: random inputs]",
 )
-@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,
@@ -51,7 +50,7 @@ def command(
     """
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.folders.model_folder import names_folder
-    from ptq_cli.pipeline.folders.run_verify_folder import run_prepare_folder
+    from ptq_cli.pipeline.folders.run_verify_folder import PreparedFolder, run_prepare_folder
     from ptq_cli.pipeline.preparing.run_prepare import run_prepare
     from ptq_cli.pipeline.resolve import Request
 
@@ -59,14 +58,14 @@ def command(
     if names_folder(request):
         results = run_prepare_folder(request, output)
         if as_json:
-            print_json({"files": [_values(item) for item in results]})
+            print_json(PreparedFolder(tuple(results)))
         else:
             for item in results:
                 _print(item)
         return
     result = run_prepare(request, output)
     if as_json:
-        print_json(_values(result))
+        print_json(result)
     else:
         _print(result)
 
@@ -95,18 +94,3 @@ def _print(result: "PrepareResult") -> None:
     else:
         say(f"the ONNX model equals {result.compared_with} {closeness(result.difference)}, on {inputs}")
     say(f"wrote {shown_path(result.output)}")
-
-
-def _values(result: "PrepareResult") -> "PrepareDocument":
-    return {
-        "model": str(result.file.path),
-        "kind": result.file.kind.value,
-        "output": str(result.output),
-        "bytes": result.bytes,
-        "opset": {"before": result.opset_before, "after": result.opset},
-        "nodes": {"before": result.nodes_before, "after": result.nodes},
-        "passes": {"simplify": result.simplified, **result.applied},
-        "notes": list(result.notes),
-        "difference": result.difference,
-        "compared_on": result.compared_on,
-    }

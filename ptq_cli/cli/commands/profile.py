@@ -6,15 +6,14 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.quantization_options import RUNTIME_OPERATORS
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
     PATH,
     RECIPES,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -27,7 +26,7 @@ from ptq_cli.cli.options.shared_options import (
 Examples:
   ptq profile model.onnx -o this-machine.json
   ptq profile model.onnx --data calib.npz --serve-batch 8 --threads 2 -o server.json
-  ptq export --prefer latency --profile server.json
+  ptq export --prefer latency --set export.profile=server.json
 """,
 )
 @option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
@@ -46,7 +45,7 @@ Examples:
     metavar="PATH",
     help="Data to run the model on.  [default: random inputs]",
 )
-@take(RUNTIME_OPERATORS, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,
@@ -57,15 +56,14 @@ def command(
 ) -> None:
     """Measure how long each operator of MODEL takes on this machine, in float and in integers.
 
-    ptq export --prefer latency --profile FILE then keeps the layers in float that are faster so here, on
-    whichever machine it runs. Give --serve-batch and --threads the values that the model is served with:
-    other values have another fastest placement. The machine should do nothing else meanwhile.
+    ptq export --prefer latency --set export.profile=FILE then keeps the layers in float that run faster so
+    here, on whichever machine it runs. Give --serve-batch and --threads the values that the model is served
+    with: other values have another fastest placement. The machine should do nothing else meanwhile.
     """
     from ptq_cli.cli.shown.export_lines import latency_line
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.core.decoding import encode
     from ptq_cli.pipeline.exporting.run_profile import run_profile
     from ptq_cli.pipeline.resolve import Request
 
@@ -74,10 +72,7 @@ def command(
         result = run_profile(request, output, progress)
     profile = result.profile
     if as_json:
-        shown = ("target", "runtime", "machine", "batch", "threads", "floating", "integer", "spread")
-        values = {key: encode(getattr(profile, key)) for key in shown}
-        chosen = {"expected": result.expected, "in_float": result.in_float}
-        print_json({"output": str(output), **values, **chosen})
+        print_json(result)
         return
     for note in result.notes:
         say(f"note: {note}")

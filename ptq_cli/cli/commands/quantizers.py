@@ -1,36 +1,62 @@
 """``ptq quantizers``."""
 
 import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
-from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, complete_names, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
 from ptq_cli.core.errors import UsageError
+from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
-    Parameter,
     QuantizerFamily,
-    RecipeParameter,
     find_family,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ptq_cli.cli.documents.inspection_documents import (
-        ParameterDocument,
-        QuantizerDocument,
-        StaircaseDocument,
-    )
     from ptq_cli.pipeline.views.staircase import Staircase
 
-POINTS = 401
-"""How many values ``--json`` has."""
+
+@dataclass(frozen=True)
+class DescribedParameter:
+    """A parameter of a quantizer."""
+
+    name: Annotated[str, "Its name."]
+    default: Annotated[Any, "Its default."]
+    wanted: Annotated[str, "Which values are valid, in words."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribedQuantizer:
+    """A quantizer."""
+
+    name: Annotated[str, "Its name."]
+    meaning: Annotated[str, "What it is, in words."]
+    formula: Annotated[str, "What it computes."]
+    gradient: Annotated[str, "Its gradient."]
+    source: Annotated[str, "The paper or specification."]
+    weights: Annotated[tuple[DescribedParameter, ...], "Its parameters for weights."]
+    activations: Annotated[
+        tuple[DescribedParameter, ...] | None,
+        "Its parameters for activations; null if it is only for weights.",
+    ]
+    drawn: Annotated[tuple[DescribedParameter, ...], "Its parameters for ptq quantizers show."]
+
+
+@dataclass(frozen=True)
+class Quantizers:
+    """What ``ptq quantizers`` prints."""
+
+    quantizers: Annotated[tuple[DescribedQuantizer, ...], "Every quantizer."]
 
 
 @click.group(
@@ -54,7 +80,7 @@ def command(context: click.Context, as_json: bool) -> None:
     if as_json:
         from ptq_cli.cli.terminal.output import print_json
 
-        print_json({"quantizers": [_family_values(family) for family in FAMILIES.values()]})
+        print_json(Quantizers(tuple(map(_described, FAMILIES.values()))))
     else:
         _print_families()
 
@@ -93,7 +119,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
     if as_json:
         from ptq_cli.cli.terminal.output import print_json
 
-        print_json(_staircase_values(stairs, plot))
+        print_json(replace(stairs, plot=plot))
     else:
         _print_staircase(stairs, plot)
 
@@ -106,8 +132,8 @@ def _print_families() -> None:
         (
             family.name,
             family.meaning,
-            _parameters(family.weights),
-            _parameters(family.activations),
+            _parameters(family.weight_parameters),
+            _parameters(family.activation_parameters),
             family.source,
         )
         for family in FAMILIES.values()
@@ -119,7 +145,7 @@ def _print_families() -> None:
         tell(f"the terminal is too narrow for: {', '.join(left_out)}; --json has it")
 
 
-def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
+def _parameters(parameters: tuple[Setting, ...] | None) -> str:
     if parameters is None:
         return "no"
     texts = [f"{item.name} {shown_value(item.default)} ({item.wanted})" for item in parameters]
@@ -140,33 +166,18 @@ def _print_staircase(stairs: "Staircase", plot: Path | None) -> None:
         say(f"wrote {shown_path(plot)}")
 
 
-def _family_values(family: QuantizerFamily) -> "QuantizerDocument":
-    return {
-        "name": family.name,
-        "meaning": family.meaning,
-        "formula": family.formula,
-        "gradient": family.gradient,
-        "source": family.source,
-        "weights": _parameter_values(family.weights),
-        "activations": None if family.activations is None else _parameter_values(family.activations),
-        "drawn": _parameter_values(family.drawn),
-    }
+def _described(family: QuantizerFamily) -> DescribedQuantizer:
+    return DescribedQuantizer(
+        name=family.name,
+        meaning=family.meaning,
+        formula=family.formula,
+        gradient=family.gradient,
+        source=family.source,
+        weights=_parameters_of(family.weight_parameters),
+        activations=_parameters_of(family.activation_parameters or ()) if family.takes_activations else None,
+        drawn=_parameters_of(family.drawn),
+    )
 
 
-def _parameter_values(parameters: "Sequence[Parameter | RecipeParameter]") -> list["ParameterDocument"]:
-    return [{"name": item.name, "default": item.default, "wanted": item.wanted} for item in parameters]
-
-
-def _staircase_values(stairs: "Staircase", plot: Path | None) -> "StaircaseDocument":
-    x = stairs.curve.line(POINTS)
-    y, gradient = stairs.curve.at(x)
-    return {
-        "name": stairs.family.name,
-        "settings": dict(stairs.settings),
-        "formula": stairs.family.formula,
-        "levels": stairs.levels.tolist(),
-        "x": x.tolist(),
-        "y": y.tolist(),
-        "gradient": gradient.tolist(),
-        "plot": str(plot) if plot is not None else None,
-    }
+def _parameters_of(parameters: "Sequence[Setting]") -> tuple[DescribedParameter, ...]:
+    return tuple(DescribedParameter(item.name, item.default, item.wanted) for item in parameters)

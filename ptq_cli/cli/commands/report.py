@@ -31,7 +31,7 @@ def command(run: Path, as_json: bool) -> None:
 
     result = run_page(RunDirectory(run))
     if as_json:
-        print_json({"page": str(result.page), "notes": list(result.notes)})
+        print_json(result)
         return
     for note in result.notes:
         say(f"note: {note}")

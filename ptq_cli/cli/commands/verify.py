@@ -6,16 +6,15 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES, TEXT
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, MODEL_ARGUMENT, READING
 from ptq_cli.cli.options.gate_options import PORTABLE
 from ptq_cli.cli.options.shared_options import (
-    ACCURACY_LEVEL,
     GLOBALS,
     RECIPES,
     RUN,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -74,11 +73,8 @@ something else than its operators, or may do so on this processor.
     MODEL_ARGUMENT,
     INPUT,
     INPUT_SHAPE,
-    NAMES,
-    TEXT,
-    IMAGE,
+    READING,
     THREADS,
-    ACCURACY_LEVEL,
     RUN,
     RECIPES,
     GLOBALS,
@@ -110,7 +106,7 @@ def command(
     If MODEL is a folder, each quantized ONNX file in it is checked.
     """
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
-    from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
+    from ptq_cli.cli.shown.verification_tables import print_verification
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
@@ -121,12 +117,12 @@ def command(
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
-        from ptq_cli.pipeline.folders.run_verify_folder import run_verify_folder
+        from ptq_cli.pipeline.folders.run_verify_folder import VerifiedFolder, run_verify_folder
 
         with shown_progress() as progress:
             results = run_verify_folder(request, RunDirectory(run), model, asked, progress)
         if as_json:
-            print_json({"files": [verification_values(item) for item in results]})
+            print_json(VerifiedFolder(tuple(results)))
         else:
             for item in results:
                 print_verification(item, show_all=show_all)
@@ -134,7 +130,7 @@ def command(
     with shown_progress() as progress:
         result = run_verify(request, RunDirectory(run), model, asked, progress)
     if as_json:
-        print_json(verification_values(result))
+        print_json(result)
     else:
         print_verification(result, show_all=show_all)
     return 0 if result.verdict == "pass" else GATE_MISSED

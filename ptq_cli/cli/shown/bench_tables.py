@@ -3,14 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ptq_cli.cli.terminal.output import print_table, say, warn_of_result
 from ptq_cli.cli.terminal.phrases import as_typed
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, growth
 from ptq_cli.pipeline.inspection.benched_models import shown_names
 from ptq_cli.pipeline.inspection.run_bench import BenchResult, BenchScenario
-from ptq_cli.report.evaluation.bench_document import Bench, bench_values, timed_scenario
 from ptq_cli.report.evaluation.latency import LatencyComparison
 from ptq_cli.report.interval import Interval
 from ptq_cli.report.text.latency_doubts import described, latency_doubts
@@ -29,28 +27,6 @@ MOST_GROWN = 5
 MERGED = "merged"
 SAME = "the same model"
 MICRO = 1e-6
-
-
-def bench_document(result: BenchResult) -> dict[str, Any]:
-    """Return the result as the document that ``--json`` prints."""
-    names = [str(path) for path in result.models]
-    return bench_values(
-        Bench(
-            data=result.data,
-            data_faults=result.data_faults,
-            scenarios=tuple(
-                timed_scenario(
-                    item.latency,
-                    names,
-                    result.same_as_first,
-                    item.inputs,
-                    item.profiles,
-                    latency_doubts(item.latency, names),
-                )
-                for item in result.scenarios
-            ),
-        )
-    )
 
 
 def print_bench(result: BenchResult, top: int) -> None:

@@ -1,20 +1,13 @@
-"""How a calibration, its moments and what was merged are shown: lines for a person, values for ``--json``."""
+"""How a calibration, its moments and what was merged are shown: in lines."""
 
 import shlex
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ptq_cli.cli.shown.recovery_lines import refused_lines
 from ptq_cli.cli.terminal.output import detail, say
 from ptq_cli.cli.terminal.phrases import closeness, counted, next_step, shown_path
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.calibration_documents import (
-        CalibrationDocument,
-        MergeDocument,
-        MomentsDocument,
-        NonFiniteDocument,
-        RescalingDocument,
-    )
     from ptq_cli.collectors.tensor_statistics import NonFinite
     from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.calibration.run_merge import MergeResult
@@ -61,34 +54,6 @@ def nonfinite_counts(nonfinite: "NonFinite") -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-def nonfinite_values(nonfinite: "NonFinite") -> "NonFiniteDocument":
-    """Return how many values were not finite, for JSON."""
-    return {
-        "nan": nonfinite.nan,
-        "positive_infinities": nonfinite.positive,
-        "negative_infinities": nonfinite.negative,
-    }
-
-
-def calibration_values(result: "CalibrationResult") -> "CalibrationDocument":
-    """Return what was calibrated, for JSON."""
-    return {
-        "run": str(result.run.path),
-        "calibration": str(result.run.calibration),
-        "method": result.method,
-        "samples": result.samples,
-        "tensors": result.tensors,
-        "parity": result.parity,
-        "notes": list(result.notes),
-        "dead": list(result.dead),
-        "faint": list(result.faint),
-        "shards": result.shards or None,
-        "nonfinite": {name: nonfinite_values(found) for name, found in result.nonfinite.items()},
-        "channels": dict(result.channels),
-        "rescaled": [cast("RescalingDocument", item.values()) for item in result.rescaled],
-    }
-
-
 def after_calibration(result: "CalibrationResult") -> str:
     """Return the next command after a calibration, or after one of its shards."""
     return after_shard(result.run) if result.shards else next_step("ptq export --onnx", result.run)
@@ -99,21 +64,9 @@ def print_moments(result: "MomentsResult") -> None:
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
     part = f" of {result.shards}" if result.shards else ""
     detail(f"collected the moments of {tensors} on {samples}{part}")
-    for line in refused_lines(result.refused, "has no moments", "have no moments"):
+    for line in refused_lines(result.without_moments, "has no moments", "have no moments"):
         detail(line)
-    say(f"wrote {shown_path(result.file)}")
-
-
-def moments_values(result: "MomentsResult") -> "MomentsDocument":
-    """Return of what there are moments, for JSON."""
-    return {
-        "run": str(result.run.path),
-        "moments": str(result.file),
-        "samples": result.samples,
-        "tensors": result.tensors,
-        "shards": result.shards or None,
-        "without_moments": dict(result.refused),
-    }
+    say(f"wrote {shown_path(result.moments)}")
 
 
 def after_moments(result: "MomentsResult") -> str:
@@ -134,18 +87,4 @@ def print_merge(result: "MergeResult") -> None:
     detail(f"merged {runs}: {tensors} on {samples}, {what}")
     if result.shards:
         detail(f"note: merged {result.shards}; missing: {result.missing}")
-    say(f"wrote {shown_path(result.run.moments if result.method == 'moments' else result.run.calibration)}")
-
-
-def merge_values(result: "MergeResult") -> "MergeDocument":
-    """Return what was merged, for JSON."""
-    return {
-        "run": str(result.run.path),
-        "calibration": str(result.run.calibration),
-        "runs": result.runs,
-        "method": result.method,
-        "samples": result.samples,
-        "tensors": result.tensors,
-        "shards": result.shards or None,
-        "missing": result.missing or None,
-    }
+    say(f"wrote {shown_path(result.merged)}")

@@ -1,20 +1,17 @@
-"""How the channels of a tensor are shown: a drawing and a table for a person, values for ``--json``."""
+"""How the channels of a tensor are shown: a drawing and a table."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptq_cli.cli.documents.calibration_documents import MethodDocument, TensorDocument
-from ptq_cli.cli.shown.calibration_lines import nonfinite_counts, nonfinite_values
+from ptq_cli.cli.shown.calibration_lines import nonfinite_counts
 from ptq_cli.cli.terminal.output import CHOSEN, UNKNOWN
 from ptq_cli.pipeline.views.calibration_view import shown_name
-from ptq_cli.pipeline.views.channel_view import dead_channels, imbalance_of, rangeless_channels
+from ptq_cli.pipeline.views.channel_view import dead_channels, imbalance_of
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_decibels, format_number, format_range, format_share
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.calibration_documents import ChannelsDocument
     from ptq_cli.collectors.bit_histogram import ChannelStatistics
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, MethodView, TensorView
     from ptq_cli.pipeline.views.channel_view import ChannelsView
@@ -109,40 +106,7 @@ def _channels_row(channels: "ChannelStatistics") -> tuple[str, ...]:
     )
 
 
-def measured_values(channels: "ChannelStatistics | None") -> "ChannelsDocument | None":
-    """Return what was measured of a tensor's channels, for JSON; each list has one entry per channel."""
-    if channels is None:
-        return None
-    seen = channels.count > 0
-    return {
-        "axis": channels.axis,
-        "size": channels.size,
-        "imbalance": imbalance_of(channels.amax),
-        "dead": list(dead_channels(channels)),
-        "without_finite_value": list(rangeless_channels(channels)),
-        "count": channels.count.tolist(),
-        "zeros": channels.zeros.tolist() if channels.histograms is not None else None,
-        "min": [float(low) if held else None for low, held in zip(channels.minimum, seen, strict=True)],
-        "max": [float(high) if held else None for high, held in zip(channels.maximum, seen, strict=True)],
-    }
-
-
-def decided_values(view: "ChannelsView") -> dict[str, Any]:
-    """Return what a method chooses for a tensor's channels, as a ``DecidedChannelsDocument``."""
-    measured: dict[str, Any] = {**(measured_values(view.statistics) or {})}
-    return {
-        **measured,
-        "imbalance": view.imbalance,
-        "method": view.method,
-        "amax": view.amax.tolist(),
-        "low": [item.choice.low for item in view.decisions],
-        "high": [item.choice.high for item in view.decisions],
-        "scale": [float(item.parameters.scale) for item in view.decisions],
-        "zero_point": [int(item.parameters.zero_point) for item in view.decisions],
-    }
-
-
-# How a calibration's tensors are shown: table rows for a person, values for ``--json``.
+# How a calibration's tensors are shown, as rows.
 
 
 def format_clipped(clipped: tuple[int, int] | None, total: int) -> str:
@@ -271,41 +235,3 @@ def listed(names: "tuple[str, ...] | list[str]") -> str:
         ('percentile, entropy and mse', 'mse')
     """
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def tensor_values(tensor: "TensorView") -> TensorDocument:
-    """Return a tensor for JSON."""
-    statistics = tensor.statistics
-    return {
-        "name": tensor.name,
-        "format": tensor.site.format.name,
-        "symmetric": tensor.site.symmetric,
-        "count": statistics.count,
-        "zeros": tensor.zeros,
-        "min": statistics.low,
-        "max": statistics.high,
-        "dead": tensor.dead,
-        **nonfinite_values(statistics.nonfinite),
-        "chosen": tensor.chosen,
-        "percentile": tensor.settings.percentile,
-        "methods": {name: _method_values(view) for name, view in tensor.methods.items()},
-    }
-
-
-def _method_values(view: "MethodView") -> MethodDocument:
-    least, most = view.clipped or (None, None)
-    error = view.error
-    finite = error is not None and math.isfinite(error.sqnr_db)
-    return {
-        "amax": view.choice.amax,
-        "low": view.choice.low,
-        "high": view.choice.high,
-        "candidates": view.choice.candidates,
-        "scale": float(view.parameters.scale),
-        "zero_point": int(view.parameters.zero_point),
-        "clipped_at_least": least,
-        "clipped_at_most": most,
-        "mse": error.mse if error is not None else None,
-        "mse_by_clipping": error.clipping if error is not None else None,
-        "sqnr_db": error.sqnr_db if error is not None and finite else None,
-    }

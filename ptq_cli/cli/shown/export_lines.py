@@ -1,11 +1,10 @@
-"""How an exported model is shown: lines for a person, values for ``--json``."""
+"""How an exported model is shown."""
 
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from ptq_cli.cli.shown.recovery_lines import export_recovery_lines, ranges_values, recovery_values
+from ptq_cli.cli.shown.recovery_lines import export_recovery_lines
 from ptq_cli.cli.terminal.output import detail, say
 from ptq_cli.cli.terminal.phrases import counted, shown_path
 from ptq_cli.core.words import format_bytes
@@ -13,7 +12,6 @@ from ptq_cli.report.text.summary import share_of_float
 from ptq_cli.report.text.tables import format_latency
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.export_documents import ExportedModelDocument, PreferenceDocument
     from ptq_cli.pipeline.exporting.run_export import ExportResult
     from ptq_cli.pipeline.placing.latency_preference import LatencyPreference
     from ptq_cli.plan.sites import Plan
@@ -47,7 +45,7 @@ def print_quantized(result: "ExportResult") -> None:
     for name, channels in result.widened.items():
         some = "1 channel" if channels == 1 else f"{channels:,} channels"
         detail(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
-    for name, method in result.unsearched.items():
+    for name, method in result.one_candidate.items():
         detail(f"note: {method} had only one candidate for '{name}': its whole range")
     for line in export_recovery_lines(result):
         detail(line)
@@ -126,41 +124,3 @@ def kernel_line(kernels: "KernelCounts") -> str:
         if count or floating:
             parts.append(f"{count} of {count + floating} {name}" if floating else f"{count} {name}")
     return ", ".join(parts) or "nothing"
-
-
-def export_values(result: "ExportResult") -> "ExportedModelDocument":
-    """Return what was exported, for JSON."""
-    return {
-        "output": str(result.output),
-        "bytes": result.bytes,
-        "float_bytes": result.float_bytes,
-        "target": result.target,
-        "amax": result.amax,
-        "weight_amax": result.weight_amax,
-        "overridden": list(result.overridden),
-        "weights": dict(result.weights),
-        "activations": dict(result.activations),
-        "one_candidate": dict(result.unsearched),
-        "integer_kernels": result.kernels.integer if result.kernels else None,
-        "float_kernels": result.kernels.floating if result.kernels else None,
-        "widened": dict(result.widened),
-        "outliers": dict(result.outliers),
-        "warnings": [
-            {"code": item.code, "message": item.message, "hints": list(item.hints)}
-            for item in result.warnings
-        ],
-        "never_run": dict(result.never_run),
-        "ranges": ranges_values(result.ranges) if result.ranges is not None else None,
-        "recovery": recovery_values(result.recovery) if result.recovery is not None else None,
-        "latency": cast("PreferenceDocument | None", asdict(result.latency) if result.latency else None),
-        "layers": [
-            {
-                "name": layer.name,
-                "op": layer.op,
-                "integer": layer.quantized,
-                "weight": layer.weight,
-                "reason": layer.reason,
-            }
-            for layer in result.plan.layers
-        ],
-    }

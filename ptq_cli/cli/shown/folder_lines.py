@@ -1,12 +1,11 @@
 """What was made of a folder: lines for each file, and a summary."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ptq_cli.cli.shown.calibration_lines import calibration_values, print_calibration
-from ptq_cli.cli.shown.export_lines import export_values, print_export, print_quantized
+from ptq_cli.cli.shown.calibration_lines import print_calibration
+from ptq_cli.cli.shown.export_lines import print_export, print_quantized
 from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
 from ptq_cli.cli.shown.report_lines import (
     DONE,
@@ -15,14 +14,12 @@ from ptq_cli.cli.shown.report_lines import (
     exit_status,
     print_evaluation,
     print_speed,
-    report_values,
 )
 from ptq_cli.cli.terminal.output import detail, is_quiet, print_json, print_table, say, tell, warn_of_result
 from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
-from ptq_cli.core.decoding import encode
 from ptq_cli.core.process import interrupt_status
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.document.measurement import ladder_to_json
+from ptq_cli.report.document.report_document import Reports
 from ptq_cli.report.text.summary import Table, share_of_float
 from ptq_cli.report.text.tables import ladder_table, verdict_of
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.tuning.run_tune import TuneResult
 
 
-# How a quantization is shown, from calibration to report: lines for a person, values for ``--json``.
+# How a quantization is shown, from calibration to report.
 
 
 def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
@@ -41,7 +38,7 @@ def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
     add_report_to_step_summary(result.evaluation)
     warn_of_outliers(result.export.outliers)
     if as_json:
-        print_json(quantization_values(result))
+        print_json(result)
     else:
         print_calibration(result.calibration)
         print_export(result.export)
@@ -61,23 +58,13 @@ def print_judgement(result: "QuantizationResult") -> None:
     warn_of_result((*result.export.warnings, *result.times.warnings))
 
 
-def quantization_values(result: "QuantizationResult") -> dict[str, Any]:
-    """Return what was quantized, for JSON."""
-    return {
-        "calibration": calibration_values(result.calibration),
-        "export": export_values(result.export),
-        "report": report_values(result.evaluation),
-        "times": encode(result.times),
-    }
-
-
 def show_folder(result: "FolderResult", *, as_json: bool) -> int:
     """Print what was made of a folder, and return the exit status: 3 if a limit of one file failed."""
     for item in result.files:
         if item.result is not None:
             add_report_to_step_summary(item.result.evaluation)
     if as_json:
-        print_json(folder_values(result))
+        print_json(result)
     else:
         print_folder(result)
     return DONE if result.passed else GATE_MISSED
@@ -93,9 +80,12 @@ def print_folder(result: "FolderResult") -> None:
             _print_file(item.result)
     rows = [_row(item) for item in result.files]
     print_table(Table(("file", "quantized", "verdict"), tuple(rows)), whole=(0, 2))
-    if result.shared:
-        saved = format_bytes(result.saved)
-        detail(f"{counted(result.shared, 'constant')} shared by several models, stored once: {saved} saved")
+    if result.shared_constants:
+        saved = format_bytes(result.saved_bytes)
+        detail(
+            f"{counted(result.shared_constants, 'constant')} shared by several models, stored once: "
+            f"{saved} saved"
+        )
     for file in result.left_out:
         detail(f"note: '{file.as_posix()}' is quantized already, and was left out")
     share = share_of_float(result.bytes, result.float_bytes)
@@ -118,7 +108,7 @@ def show_folder_reports(results: Mapping[Path, "EvaluationResult"], *, as_json: 
     for item in results.values():
         add_report_to_step_summary(item)
     if as_json:
-        print_json({"reports": [report_values(item) for item in results.values()]})
+        print_json(Reports(tuple(item.report for item in results.values())))
     else:
         for name, item in results.items():
             say(f"{name.as_posix()}:")
@@ -138,16 +128,7 @@ def _row(item: "QuantizedFolderFile") -> tuple[str, str, str]:
     return name, what, evaluation.report.verdict if evaluation is not None else "not evaluated"
 
 
-def folder_values(result: "FolderResult") -> dict[str, Any]:
-    """Return what was made of a folder, for JSON: the summary, and of each file what a single one has."""
-    values = result.values()
-    for found, item in zip(values["files"], result.files, strict=True):
-        nothing = dict.fromkeys(("calibration", "export", "report", "times"))
-        found.update(nothing if item.result is None else quantization_values(item.result))
-    return values
-
-
-# What a tuning tried and chose, in lines for a person and values for ``--json``.
+# What a tuning tried and chose, in lines.
 
 
 MOST_NAMES = 8
@@ -157,7 +138,7 @@ def show_tuning(result: "TuneResult", *, as_json: bool) -> int:
     """Print what was tried and chosen, and return the status to exit with."""
     add_report_to_step_summary(result.evaluation)
     if as_json:
-        print_json({**tuning_values(result), "report": report_values(result.evaluation)})
+        print_json(result)
     else:
         print_tuning(result)
         if result.evaluation is not None:
@@ -191,18 +172,6 @@ def print_tuning(result: "TuneResult") -> None:
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
     detail(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
-
-
-def tuning_values(result: "TuneResult") -> dict[str, Any]:
-    """Return what was tried and chosen, for JSON."""
-    return {
-        "run": str(result.run.path),
-        "output": str(result.output),
-        "bytes": result.bytes,
-        "float_bytes": result.float_bytes,
-        "interrupted": result.interrupted,
-        "ladder": json.loads(ladder_to_json(result.ladder)),
-    }
 
 
 def tuning_status(result: "TuneResult") -> int:

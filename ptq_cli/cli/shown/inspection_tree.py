@@ -1,10 +1,9 @@
-"""How an inspection is shown: a tree or a list for a person, values for ``--json``."""
+"""How an inspection is shown: as a tree, or as a list."""
 
 from collections.abc import Iterator, Sequence
 
-from ptq_cli.cli.documents.inspection_documents import InputDocument, InspectDocument
 from ptq_cli.cli.terminal.output import print_table, say
-from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.core.tensors import format_shape
 from ptq_cli.core.words import format_count
 from ptq_cli.pipeline.inspection.run_inspect import Inspection
 from ptq_cli.report.text.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
@@ -120,41 +119,3 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
         say(f"note: '{name}' is not counted: {reason}")
     if len(unknown) > MOST_UNKNOWN:
         say(f"note: {len(unknown) - MOST_UNKNOWN:,} more are not counted")
-
-
-def inspection_values(result: Inspection) -> InspectDocument:
-    """Return an inspection as a JSON document."""
-    return {
-        "model": str(result.file.path),
-        "kind": result.file.kind.value,
-        "sha256": result.file.sha256,
-        "parameters": result.parameters,
-        "inputs": [_spec(spec) for spec in result.inputs],
-        "outputs": [_spec(spec) for spec in result.outputs],
-        "target": result.plan.target,
-        "quantized": result.quantized,
-        "notes": list(result.notes),
-        "parity": result.parity,
-        "multiply_accumulates": result.work.total,
-        "assumed_sizes": dict(result.work.assumed),
-        "counted_for_one_step": dict(result.work.once),
-        "layers": [
-            {
-                "name": layer.name,
-                "op": layer.op,
-                "output": None if (shape := result.shapes[layer.name]) is None else list(shape),
-                "parameters": layer.parameters,
-                "multiply_accumulates": result.work.counts[layer.name],
-                "integer": layer.quantized,
-                "activations": result.formats[layer.name].activations,
-                "weight_format": result.formats[layer.name].weight,
-                "weight": layer.weight,
-                "reason": layer.reason,
-            }
-            for layer in result.plan.layers
-        ],
-    }
-
-
-def _spec(spec: TensorSpec) -> InputDocument:
-    return {"name": spec.name, "dtype": str(spec.dtype), "shape": list(spec.shape)}

@@ -1,4 +1,4 @@
-"""What recovery did to a model, in lines for a person and values for ``--json``."""
+"""What recovery did to a model, in lines."""
 
 import math
 from collections import defaultdict
@@ -7,7 +7,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptq_cli.cli.documents.export_documents import RangesDocument, RecoveryDocument
     from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
     from ptq_cli.pipeline.exporting.run_export import ExportResult
@@ -106,19 +105,6 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     return f"note: no range was changed (ranges): it did not help, so it was not kept ({change})"
 
 
-def ranges_values(ranges: "RangesByEffect") -> "RangesDocument":
-    """Return what was chosen by its effect, for JSON; an SQNR that is not finite is null."""
-    return {
-        "kept": ranges.kept,
-        "sqnr_db_before": ranges.before if math.isfinite(ranges.before) else None,
-        "sqnr_db_after": ranges.after if math.isfinite(ranges.after) else None,
-        "samples": ranges.samples,
-        "decided_by": ranges.decided_by,
-        "tensors": ranges.tensors,
-        "methods": dict(ranges.methods),
-    }
-
-
 def _summary(effect: "RungEffect") -> str:
     nothing = f"note: nothing was recovered ({effect.rung}):"
     if not effect.layers:
@@ -140,27 +126,6 @@ def _summary(effect: "RungEffect") -> str:
 
 def _measured(effect: "RungEffect") -> Iterator["LayerRecovery"]:
     return (item for item in effect.layers.values() if item.before > 0.0 and item.after > 0.0)
-
-
-def recovery_values(recovery: "Recovery") -> list["RecoveryDocument"]:
-    """Return what each rung of recovery did, for JSON; an SQNR that is not finite is null."""
-    return [
-        {
-            "rung": effect.rung,
-            "kept": effect.kept,
-            "sqnr_db_before": effect.before if math.isfinite(effect.before) else None,
-            "sqnr_db_after": effect.after if math.isfinite(effect.after) else None,
-            "samples": effect.samples,
-            "decided_by": effect.decided_by,
-            "layers": {
-                name: {"error_before": item.before, "error_after": item.after}
-                for name, item in effect.layers.items()
-            },
-            "not_recovered": dict(effect.refused),
-            "few_rows": list(effect.damped),
-        }
-        for effect in recovery.effects
-    ]
 
 
 def _decibels(value: float) -> str:

@@ -1,9 +1,8 @@
 """How reports are shown: tables, the verdict, warnings, and the status that a command ends with."""
 
-import json
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptq_cli.cli.terminal.output import (
     add_to_step_summary,
@@ -17,7 +16,7 @@ from ptq_cli.cli.terminal.output import (
 )
 from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
 from ptq_cli.report.document.gate_result import Times
-from ptq_cli.report.document.report_document import Report, report_to_json
+from ptq_cli.report.document.report_document import Report, Reports
 from ptq_cli.report.text.markdown import doubt_lines, gate_table, report_to_markdown
 from ptq_cli.report.text.summary import (
     class_table,
@@ -48,8 +47,8 @@ def show_reports(results: "Sequence[EvaluationResult]", *, as_json: bool) -> int
     for result in results:
         add_report_to_step_summary(result)
     if as_json:
-        values = [report_values(result) for result in results]
-        print_json(values[0] if len(values) == 1 else {"reports": values})
+        reports = tuple(result.report for result in results)
+        print_json(reports[0] if len(reports) == 1 else Reports(reports))
     elif len(results) == 1:
         print_evaluation(results[0])
     else:
@@ -64,14 +63,7 @@ def show_reports(results: "Sequence[EvaluationResult]", *, as_json: bool) -> int
 def show_shard(result: "EvaluationShardResult", *, as_json: bool) -> int:
     """Print what was measured of one part of an evaluation, and return the status to exit with."""
     if as_json:
-        print_json(
-            {
-                "run": str(result.run.path),
-                "file": str(result.file),
-                "samples": result.samples,
-                "shard": result.shard,
-            }
-        )
+        print_json(result)
         return DONE
     detail(f"evaluated {counted(result.samples, result.unit)} of {result.shard}")
     say(f"wrote {shown_path(result.file)}")
@@ -85,11 +77,6 @@ def print_evaluation(result: "EvaluationResult") -> None:
     print_report(result.report)
     say_written(result.run)
     warn_of_result(result.report.all_warnings)
-
-
-def report_values(result: "EvaluationResult | None") -> Any:
-    """Return the report of an evaluation, for JSON; None without one."""
-    return None if result is None else json.loads(report_to_json(result.report))
 
 
 def add_report_to_step_summary(result: "EvaluationResult | None") -> None:

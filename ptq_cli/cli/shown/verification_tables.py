@@ -1,12 +1,9 @@
-"""How a verification is shown: tables for a person, values for ``--json``."""
+"""How a verification is shown."""
 
-import dataclasses
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ptq_cli.cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.cli.terminal.phrases import as_typed, counted
@@ -228,59 +225,3 @@ def _difference_line(item: OutputDifference) -> str:
         f"{item.output}: at most {item.steps:.2g} steps of {step} ({format_number(item.absolute)}), "
         f"SQNR {format_decibels(item.sqnr_db)}"
     )
-
-
-def verification_values(result: Verification) -> dict[str, Any]:
-    """Return a verification as a ``VerifyDocument``; inf becomes None."""
-    comparison = result.comparison
-    return {
-        "model": result.model,
-        "made_by": result.made_by,
-        "opset": result.opset,
-        "target": result.target,
-        "runtime": result.runtime or None,
-        "integer_share": result.integer_share,
-        "multiply_accumulates": {"integer": result.integer_work, "total": result.work},
-        "min_integer_share": result.min_integer_share,
-        "assumed_sizes": dict(result.assumed),
-        "counted_for_one_step": dict(result.once),
-        "unknown": dict(result.unknown),
-        "operators": [dataclasses.asdict(item) for item in result.operators],
-        "faults": [dataclasses.asdict(fault) for fault in result.faults],
-        "outputs": None
-        if comparison is None
-        else {
-            "data": comparison.data,
-            "samples": comparison.samples,
-            "differences": [_difference_values(item) for item in comparison.differences],
-        },
-        "kernels": _kernel_values(result.kernel_comparison),
-        "data_faults": list(result.data_faults),
-        "saturation": dataclasses.asdict(result.saturation),
-        "saturates_here": result.saturates_here,
-        "require_portable": result.require_portable,
-        "verdict": result.verdict,
-    }
-
-
-def _kernel_values(found: KernelComparison | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    return {
-        "samples": found.samples,
-        "compared": found.kernels,
-        "max_steps": found.limit,
-        "differences": [_without_infinity(dataclasses.asdict(item)) for item in found.differences],
-        "fault": found.fault or None,
-    }
-
-
-def _without_infinity(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in values.items()
-    }
-
-
-def _difference_values(item: OutputDifference) -> dict[str, Any]:
-    return _without_infinity({**dataclasses.asdict(item), "steps": item.steps})

@@ -1,10 +1,9 @@
 """What a command prints on stdout: lines, tables, or one JSON document."""
 
-import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -19,6 +18,7 @@ from ptq_cli.cli.terminal.table_layout import (
     row_blocks,
     widths_below_names,
 )
+from ptq_cli.core.documents import to_json
 from ptq_cli.report.document.gate_result import ReportWarning
 from ptq_cli.report.text.summary import Table
 
@@ -51,9 +51,9 @@ CHOSEN = "*"
 """In a table or a drawing: the method that was chosen."""
 
 
-def print_json(value: Mapping[str, object]) -> None:
+def print_json(value: object) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(value, indent=2))
+    click.echo(to_json(value), nl=False)
 
 
 def print_table(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import onnx_ir as ir
 
@@ -28,17 +28,11 @@ NO_AXES: Axes = MappingProxyType({})
 
 @dataclass(frozen=True)
 class SourceFile:
-    """Where a model came from.
+    """Where a model came from."""
 
-    Attributes:
-        path: the file.
-        kind: what it holds.
-        sha256: of the file's bytes; of an ONNX file with external data, of the main file.
-    """
-
-    path: Path
-    kind: ModelKind
-    sha256: str
+    path: Annotated[Path, "The file."]
+    kind: Annotated[ModelKind, "What it holds."]
+    sha256: Annotated[str, "Of the file's bytes; of an ONNX file with external data, of the main file."]
 
 
 class ModelSource(Protocol):

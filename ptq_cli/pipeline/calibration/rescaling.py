@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Batch, cut
@@ -21,7 +22,8 @@ from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
+from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, StepWeights
+from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, granularity_of, rewriting_rungs
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
@@ -33,33 +35,22 @@ from ptq_cli.runtime.tapping.tapped import tapped_sizes
 
 @dataclass(frozen=True, kw_only=True)
 class Rescaling:
-    """What a rung did to the channels of a float model.
+    """What a rung did to the channels of a float model."""
 
-    Attributes:
-        rung: its name.
-        kept: whether the model has the factors.
-        groups: how many groups of channels got factors, or would have.
-        possible: how many could have.
-        before, after: SQNR of the quantized outputs on the samples set aside, in dB.
-        samples, decided_by: how many samples ranges were taken from, and how many were set aside.
-        difference: of the float model's outputs, as a share of their largest value.
-        strengths: of each group, by the layer that makes its channels.
-        reason: why nothing was done, if that is not for want of gain.
-        is_limited: whether the limit of memory is that reason.
-    """
-
-    rung: str
-    kept: bool = False
-    groups: int = 0
-    possible: int = 0
-    before: float = float("nan")
-    after: float = float("nan")
-    samples: int = 0
-    decided_by: int = 0
-    difference: float = 0.0
-    strengths: Mapping[str, float] | None = None
-    reason: str = ""
-    is_limited: bool = False
+    rung: Annotated[str, "Its name."]
+    kept: Annotated[bool, "Whether the model has the factors."] = False
+    groups: Annotated[int, "How many groups of channels got factors, or would have."] = 0
+    possible: Annotated[int, "How many could have."] = 0
+    before: Annotated[float, "SQNR of the output without it on the samples set aside, in dB."] = float("nan")
+    after: Annotated[float, "SQNR of the output with it on the samples set aside, in dB."] = float("nan")
+    samples: Annotated[int, "How many samples ranges were taken from."] = 0
+    decided_by: Annotated[int, "How many samples were set aside to decide by."] = 0
+    difference: Annotated[float, "Of the float model's outputs, as a share of their largest value."] = 0.0
+    strengths: Annotated[
+        Mapping[str, float] | None, "Of each group, by the layer that makes its channels."
+    ] = None
+    reason: Annotated[str, "Why nothing was done, if that is not for want of gain."] = ""
+    is_limited: Annotated[bool, "Whether the limit of memory is that reason."] = False
 
     def values(self) -> dict[str, object]:
         """Return it for JSON, and for the metadata of a model; an SQNR that is not finite is null."""
@@ -287,7 +278,7 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
         return ""
-    allowed = f"--max-memory allows {format_bytes(limit)}"
+    allowed = f"'runtime.max_memory' allows {format_bytes(limit)}"
     return f"it takes up to about {format_bytes(needed)} of memory, and {allowed}"
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
@@ -48,42 +48,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationResult:
-    """The result of ``calibrate``.
+    """What ``ptq calibrate`` measured."""
 
-    Attributes:
-        run: where the files are.
-        source: the data, as it was named.
-        samples: how many samples were seen.
-        unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
-        method: the collector.
-        tensors: how many tensors were measured.
-        parity: largest relative difference of the float ONNX model to its source, or None if it was not
-            compared: ONNX that no pass rewrote.
-        dead: names of tensors that were always 0.
-        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
-        nonfinite: tensors that held NaN or infinities, which was allowed, with how many.
-        channels: tensors of which each channel was measured, with the number of channels.
-        faint: names of tensors that were not always 0, and become it: no value was above 2^-24.
-        compared_with: whose outputs ``parity`` compares with.
-        notes: what was done to the model and the data that a user should know.
-        rescaled: what was done to the channels of the model.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("calibration",)
 
-    run: RunDirectory
-    source: str
-    samples: int
-    method: str
-    tensors: int
-    parity: float | None
-    dead: tuple[str, ...]
-    shards: str = ""
-    nonfinite: Mapping[str, NonFinite] = field(default_factory=dict)
-    channels: Mapping[str, int] = field(default_factory=dict)
-    faint: tuple[str, ...] = ()
-    compared_with: str = "PyTorch's"
-    notes: tuple[str, ...] = ()
-    unit: str = "sample"
-    rescaled: tuple[Rescaling, ...] = ()
+    run: Annotated[RunDirectory, "Where the files are."]
+    source: Annotated[str, "The data, as it was named."]
+    samples: Annotated[int, "How many samples were seen."]
+    method: Annotated[str, "The collector."]
+    tensors: Annotated[int, "How many tensors were measured."]
+    parity: Annotated[
+        float | None,
+        "Largest relative difference of the float ONNX model to its source, or None if it was not "
+        "compared: ONNX that no pass rewrote.",
+    ]
+    dead: Annotated[tuple[str, ...], "Names of tensors that were always 0."]
+    shards: Annotated[str, "Which part of the set was seen, such as shard 2 of 8; empty for all of it."] = ""
+    nonfinite: Annotated[
+        Mapping[str, NonFinite], "Tensors that held NaN or infinities, which was allowed, with how many."
+    ] = field(default_factory=dict)
+    channels: Annotated[
+        Mapping[str, int], "Tensors of which each channel was measured, with the number of channels."
+    ] = field(default_factory=dict)
+    faint: Annotated[
+        tuple[str, ...], "Names of tensors that were not always 0, and become it: no value was above 2^-24."
+    ] = ()
+    compared_with: Annotated[str, "Whose outputs parity compares with."] = "PyTorch's"
+    notes: Annotated[tuple[str, ...], "What was done to the model and the data that a user should know."] = ()
+    unit: Annotated[
+        str, "What is counted as one: sample, or step where each item of the data is run as it is."
+    ] = "sample"
+    rescaled: Annotated[tuple[Rescaling, ...], "What was done to the channels of the model."] = ()
+
+    @property
+    def calibration(self) -> Path:
+        """The file with the statistics."""
+        return self.run.calibration
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,10 @@ def make_calibration(
     )
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        tell(f"continuing an earlier calibration after {begun.samples} samples; --restart starts again")
+        tell(
+            f"continuing an earlier calibration after {begun.samples} samples; "
+            "--set run.restart=true starts again"
+        )
     every = settings.checkpoint_every
     checkpoints = Checkpoints(run.checkpoint, "calibration", every, tell)
     writer = CheckpointWriter(checkpoints, begun, save_calibration) if is_resumable else None

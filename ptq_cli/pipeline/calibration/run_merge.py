@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from ptq_cli.collectors.calibration_file import (
     Counted,
@@ -55,25 +55,22 @@ device it is the number of the GPU; its kind stands in the provenance, which is 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeResult:
-    """The result of ``merge``.
+    """What ``ptq merge`` made of calibrations."""
 
-    Attributes:
-        run: where the files are.
-        runs: how many runs were merged.
-        samples: how many samples they have seen together.
-        method: the collector.
-        tensors: how many tensors were measured.
-        shards: which shards the result holds, such as ``shards 1 and 2 of 8``; empty for all.
-        missing: those that it does not hold.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("merged",)
 
-    run: RunDirectory
-    runs: int
-    samples: int
-    method: str
-    tensors: int
-    shards: str
-    missing: str
+    run: Annotated[RunDirectory, "Where the files are."]
+    runs: Annotated[int, "How many runs were merged."]
+    samples: Annotated[int, "How many samples they have seen together."]
+    method: Annotated[str, "The collector."]
+    tensors: Annotated[int, "How many tensors were measured."]
+    shards: Annotated[str, "Which shards the result holds, such as shards 1 and 2 of 8; empty for all."]
+    missing: Annotated[str, "Those that it does not hold."]
+
+    @property
+    def merged(self) -> Path:
+        """The file with the statistics, or with the moments."""
+        return self.run.moments if self.method == "moments" else self.run.calibration
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from ptq_cli.core.container import Container
-from ptq_cli.core.decoding import decode, encode
+from ptq_cli.core.documents import decode, encode
 from ptq_cli.core.errors import EvaluationFileError
 from ptq_cli.core.read_files import read_file
 from ptq_cli.report.document.report_document import SampleUnit

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.image_decoding import thumbnail
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.files.stored import StoredModel, release
@@ -36,7 +37,7 @@ from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ImageSettings
 from ptq_cli.report.decide_gates import decide
-from ptq_cli.report.document.details import Changes, Details, details_to_json
+from ptq_cli.report.document.details import Changes, Details
 from ptq_cli.report.document.gate_result import Times
 from ptq_cli.report.document.measurement import AccuracyLevel
 from ptq_cli.report.document.report_document import (
@@ -47,7 +48,6 @@ from ptq_cli.report.document.report_document import (
     ModelSummary,
     Report,
     Saturation,
-    report_to_json,
 )
 from ptq_cli.report.evaluation.changed_classes import ChangeCollector
 from ptq_cli.report.evaluation.evaluator import Evaluation
@@ -87,12 +87,12 @@ def report_files(
     settings = recipe_to_toml(recipe, run.path)
     page, _ = make_page(report, details, settings, material, run, earlier_analysis(run))
     return {
-        run.report_json: report_to_json(report).encode(),
+        run.report_json: to_json(report).encode(),
         run.report_markdown: report_to_markdown(report).encode(),
         run.junit: report_to_junit(report).encode(),
         run.report_html: page,
         run.report_recipe: settings.encode(),
-        run.details: details_to_json(details).encode(),
+        run.details: to_json(details).encode(),
     }
 
 

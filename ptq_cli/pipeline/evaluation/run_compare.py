@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
+from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.decide_gates import decide, read_baseline
-from ptq_cli.report.document.report_document import Report, read_report
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.report_changes import ReportChanges, compare_reports
 from ptq_cli.report.trade_offs import TradeOffs, layer_differences, trade_offs
 
@@ -47,7 +48,7 @@ def run_compare(before: Path, after: Path) -> ReportChanges:
 
     Raises:
         InputFileError: one of them is missing or unreadable.
-        ReportError: one is damaged, no report, or of a newer format version.
+        ReportError: one is damaged, no report, or of another format version.
         AnalysisError: an analysis is damaged, or of another format version.
     """
     return _changes(_read(before), _read(after))
@@ -66,7 +67,7 @@ def run_compare_models(
     Raises:
         UsageError: there is only one report, the metric is not in all of them, or it would have no effect.
         InputFileError: a report is missing or unreadable.
-        ReportError: one is damaged, no report, or of a newer format version.
+        ReportError: one is damaged, no report, or of another format version.
         AnalysisError: an analysis is damaged, or of another format version.
         OutputFileError: the page cannot be written.
     """
@@ -116,7 +117,7 @@ def names_of(paths: Sequence[Path]) -> tuple[str, ...]:
 
 def _read(path: Path) -> _ReportOfRun:
     file = path / REPORT if path.is_dir() else path
-    report = read_report(file)
+    report = read_document(Report, file)
     return _ReportOfRun(file, report, _analysis(file, report))
 
 
@@ -134,7 +135,7 @@ def _analysis(path: Path, report: Report) -> Analysis | None:
     beside = path.with_name("analysis.json")
     if not beside.is_file():
         return None
-    found = read_analysis(beside)
+    found = read_document(Analysis, beside)
     return found if found.models.quantized_model.sha256 == report.model.quantized_model.sha256 else None
 
 
@@ -150,12 +151,12 @@ def run_gate(report: Path, gate: GateSettings) -> Report:
 
     Raises:
         InputFileError: the report or the baseline is missing or unreadable.
-        ReportError: one of them is damaged, no report, or of a newer format version.
+        ReportError: one of them is damaged, no report, or of another format version.
         GateError: it lacks a metric, or a limit makes no sense.
         BaselineError: the baseline is of another model, or was measured on other data.
         UsageError: there is no limit at all.
     """
-    found = read_report(report)
+    found = read_document(Report, report)
     if gate.has_limits or gate.baseline is not None:
         return decide(found, gate, read_baseline(gate))
     if not found.gates:

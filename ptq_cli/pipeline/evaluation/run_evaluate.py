@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
@@ -34,7 +35,7 @@ from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
-from ptq_cli.report.document.report_document import parse_report, report_to_json
+from ptq_cli.report.document.report_document import Report
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.distributed import Group
@@ -182,10 +183,10 @@ def make_evaluations(
     mine = replace(resolved, machine=machine_of_rank(resolved.machine, group.ranks))
     evaluations = evaluate_together(mine, models, evaluation_set, progress, group, changed)
     made = reports() if group.ranks.is_first else ()
-    contents = [report_to_json(item.result.report) for item in made]
+    contents = [to_json(item.result.report) for item in made]
     told = json.loads(group.announce(json.dumps(contents).encode(), "reports"))
     return made or tuple(
-        Evaluated(EvaluationResult(parse_report(content.encode()), own), {})
+        Evaluated(EvaluationResult(parse_document(Report, content.encode()), own), {})
         for content, own in zip(told, runs, strict=True)
     )
 
@@ -195,21 +196,13 @@ def make_evaluations(
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationShardResult:
-    """The result of ``evaluate --shard``.
+    """What ``ptq evaluate --shard`` measured."""
 
-    Attributes:
-        run: where the file is.
-        file: what was measured.
-        samples: how many samples were seen.
-        shard: which part of the data, such as ``shard 2 of 8``.
-        unit: what is counted as one.
-    """
-
-    run: RunDirectory
-    file: Path
-    samples: int
-    shard: str
-    unit: str
+    run: Annotated[RunDirectory, "Where the file is."]
+    file: Annotated[Path, "What was measured."]
+    samples: Annotated[int, "How many samples were seen."]
+    shard: Annotated[str, "Which part of the data, such as shard 2 of 8."]
+    unit: Annotated[str, "What is counted as one."]
 
 
 def run_evaluation_shard(

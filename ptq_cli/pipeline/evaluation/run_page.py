@@ -4,15 +4,17 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import load_calibration
+from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.files import write_together
-from ptq_cli.latency.machine_profile import MachineProfile, load_profile
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.latency.measure_profile import operators_digest
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.page_evidence import Material, gather
@@ -21,9 +23,9 @@ from ptq_cli.pipeline.resolve import named_target
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
-from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
-from ptq_cli.report.document.details import Details, read_details
-from ptq_cli.report.document.report_document import ModelEntry, Report, read_report
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.document.details import Details
+from ptq_cli.report.document.report_document import ModelEntry, Report
 from ptq_cli.report.html.evidence import Evidence, Origin
 from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
 
@@ -37,10 +39,10 @@ STALE_ANALYSIS = (
 
 @dataclass(frozen=True)
 class PageResult:
-    """The page that was written, and what it could not show."""
+    """What ``ptq report`` wrote."""
 
-    page: Path
-    notes: tuple[str, ...]
+    page: Annotated[Path, "The file of the page."]
+    notes: Annotated[tuple[str, ...], "What the page lacks, and why."]
 
 
 def make_page(
@@ -89,10 +91,10 @@ def run_page(run: RunDirectory) -> PageResult:
 
     Raises:
         MissingStageError: nothing was evaluated there.
-        ReportError: the report is damaged, or of a newer format version.
+        ReportError: the report is damaged, or of another format version.
         OutputFileError: the page cannot be written.
     """
-    report = read_report(run.require_stage(run.report_json, "ptq evaluate"))
+    report = read_document(Report, run.require_stage(run.report_json, "ptq evaluate"))
     content, notes = _made_again(report, run, earlier_analysis(run))
     write_together({run.report_html: content})
     return PageResult(run.report_html, notes)
@@ -100,7 +102,7 @@ def run_page(run: RunDirectory) -> PageResult:
 
 def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
     """Return the page of a run's report with a new analysis, by its path; nothing if no report fits."""
-    report = _optional(run.report_json, read_report)
+    report = _optional(run.report_json, partial(read_document, Report))
     if report is None or not _is_of(report, analysis):
         return {}
     return {run.report_html: _made_again(report, run, analysis)[0]}
@@ -108,12 +110,12 @@ def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
 
 def earlier_analysis(run: RunDirectory) -> Analysis | None:
     """Return the analysis that a run holds; None if there is none that can be read."""
-    return _optional(run.analysis, read_analysis)
+    return _optional(run.analysis, partial(read_document, Analysis))
 
 
 def _profile(float_model: ir.Model, run: RunDirectory) -> MachineProfile | None:
     """Return the times in a run's directory; None without any, or if they are of another model."""
-    found = _optional(_at_hand(run, run.profile.name), load_profile)
+    found = _optional(_at_hand(run, run.profile.name), partial(read_document, MachineProfile))
     return found if found is not None and found.model == operators_digest(float_model) else None
 
 
@@ -163,7 +165,7 @@ def _read_model(path: Path, model: ModelEntry) -> StoredModel:
 def _made_again(
     report: Report, run: RunDirectory, analysis: Analysis | None
 ) -> tuple[bytes, tuple[str, ...]]:
-    details = _optional(run.details, read_details)
+    details = _optional(run.details, partial(read_document, Details))
     if details is not None and details.quantized_sha256 != report.model.quantized_model.sha256:
         details = None
     recipe = _optional(run.report_recipe, _read_recipe) or ""
@@ -189,7 +191,14 @@ def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:
 
 def _origin(details: Details | None, recipe: str, run: RunDirectory) -> Origin:
     place = os.path.relpath(run.path)
-    command = ["ptq", "quantize", "--recipe", os.path.join(place, run.report_recipe.name), "--evaluate"]  # noqa: PTH118
+    command = [
+        "ptq",
+        "quantize",
+        "--recipe",
+        os.path.join(place, run.report_recipe.name),  # noqa: PTH118
+        "--set",
+        "run.evaluate=true",
+    ]
     if place != "ptq-run":
         command += ["--run", place]
     notes = details.notes if details is not None else ()

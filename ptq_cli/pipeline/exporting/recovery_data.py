@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 import onnx_ir as ir
@@ -25,10 +26,10 @@ from ptq_cli.pipeline.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.moments_file import Moments, load_moments
+from ptq_cli.recovery.quantized_layer import require_integers
 from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.runtime.machine import Machine
@@ -257,23 +258,19 @@ Build = Callable[[Placement], tuple[ir.Model, Plan]]
 
 @dataclass(frozen=True, kw_only=True)
 class RangesByEffect:
-    """What the rung did.
+    """What the rung did."""
 
-    Attributes:
-        kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
-        before, after: SQNR of the outputs on these, in dB.
-        samples, decided_by: how many samples were measured on, and set aside.
-        tensors: how many had a choice.
-        methods: what was chosen, by tensor, where it is not the recipe's method.
-    """
-
-    kept: bool
-    before: float
-    after: float
-    samples: int
-    decided_by: int
-    tensors: int
-    methods: Mapping[str, str] = field(default_factory=dict)
+    kept: Annotated[
+        bool, "Whether the output was better for it on the samples set aside; otherwise nothing was changed."
+    ]
+    before: Annotated[float, "SQNR of the outputs on these, in dB."]
+    after: Annotated[float, "SQNR of the outputs on these, in dB."]
+    samples: Annotated[int, "How many samples were measured on, and set aside."]
+    decided_by: Annotated[int, "How many samples were measured on, and set aside."]
+    tensors: Annotated[int, "How many had a choice."]
+    methods: Annotated[
+        Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
+    ] = field(default_factory=dict)
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""
@@ -316,16 +313,17 @@ def choose_ranges(
         RuntimeFailedError: ONNX Runtime failed.
         PtqError: the data cannot be read.
     """
+    require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
     model, plan = build(placement)
-    twins = TwinGraphs(float_model.load(), model)
+    floats = float_model.load()
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
-    measured, most = affordable(grids, _sample_work(twins.float_model, samples.fit[0]))
+    measured, most = affordable(grids, _sample_work(floats, samples.fit[0]))
     measured_on = few(samples.fit, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
-        twins,
+        floats,
         plan,
         measured,
         measured_on,

@@ -4,48 +4,38 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRecovery:
-    """What a rung changed at a layer.
+    """What a rung changed at a layer."""
 
-    Attributes:
-        before, after: noise of its output, as a share of what the output varies by, on the samples that
-            were learned from.
-    """
-
-    before: float
-    after: float
+    before: Annotated[float, "Noise of its output before, as a share of what the output varies by."]
+    after: Annotated[float, "Noise of its output after, on the same samples that were learned from."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RungEffect:
-    """What a rung of recovery did to a model.
+    """What a rung of recovery did to a model."""
 
-    Attributes:
-        rung: its name.
-        changed: whether it found any other integer, scale or bias than there were.
-        kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
-            Without data, from moments alone, what was changed is kept.
-        before, after: SQNR of the output on these, in dB; NaN if there were none.
-        samples, decided_by: how many samples were learned from, and set aside.
-        layers: what changed, by the layer's name.
-        refused: why the others stayed as they were.
-        damped: layers with fewer rows of data than inputs, which stay closer to the float model's weights.
-    """
-
-    rung: str
-    changed: bool
-    kept: bool
-    before: float
-    after: float
-    samples: int
-    decided_by: int
-    layers: Mapping[str, LayerRecovery]
-    refused: Mapping[str, str]
-    damped: tuple[str, ...]
+    rung: Annotated[str, "Its name."]
+    changed: Annotated[bool, "Whether it found any other integer, scale or bias than there were."]
+    kept: Annotated[
+        bool,
+        "Whether the output was better for it on the samples set aside; otherwise nothing was changed. "
+        "Without data, from moments alone, what was changed is kept.",
+    ]
+    before: Annotated[float, "SQNR of the output without it on the samples set aside, in dB."]
+    after: Annotated[float, "SQNR of the output with it on them; NaN if none were set aside."]
+    samples: Annotated[int, "How many samples were learned from."]
+    decided_by: Annotated[int, "How many samples were set aside to decide by."]
+    layers: Annotated[Mapping[str, LayerRecovery], "What changed, by the layer's name."]
+    refused: Annotated[Mapping[str, str], "Why the others stayed as they were."]
+    damped: Annotated[
+        tuple[str, ...],
+        "Layers with fewer rows of data than inputs, which stay closer to the float model's weights.",
+    ]
 
     def table(self) -> dict[str, Any]:
         """Return it for JSON.
@@ -67,13 +57,9 @@ class RungEffect:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What recovery did to a model.
+    """What recovery did to a model."""
 
-    Attributes:
-        effects: of each rung, in the order in which they ran.
-    """
-
-    effects: tuple[RungEffect, ...]
+    effects: Annotated[tuple[RungEffect, ...], "Of each rung, in the order in which they ran."]
 
     @property
     def kept(self) -> bool:

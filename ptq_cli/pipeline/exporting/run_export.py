@@ -6,11 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.process import no_cycle_search
 from ptq_cli.core.progress import ProgressCallback, silent
@@ -18,14 +20,14 @@ from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
-from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.quantized_graph import (
-    QuantizedGraph,
+from ptq_cli.pipeline.exporting.decided_model import (
+    DecidedModel,
     RecoveryMaterial,
-    quantized_graph,
+    decided_model,
     recover_model,
 )
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
+from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -51,6 +53,7 @@ from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.report.document.gate_result import ReportWarning
+from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.text.result_warnings import result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
@@ -60,54 +63,65 @@ from ptq_cli.runtime.engine_registry import engine_of
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """The result of ``export``.
+    """What ``ptq export`` wrote."""
 
-    Attributes:
-        output: the quantized model's file.
-        bytes, float_bytes: sizes of the quantized and the float file. The float file is the one that the
-            user named, with its external data, if it is ONNX; otherwise the float model.
-        target: the target's name.
-        amax: the method that decided the ranges, ``auto`` resolved.
-        plan: what was quantized, and why not the rest.
-        kernels: what the runtime makes of it on this machine; None for a target whose runtime is not here,
-            and where ``uncounted`` says why it was not asked.
-        uncounted: why the runtime was not asked in passing; empty if it was.
-        widened: weights whose scale was widened so that their bias fits, with how many channels.
-        weight_amax: the method that decided the weights' ranges.
-        overridden: activations and weights that an override changed the settings of, in the plan's order.
-        unsearched: tensors whose method had only one candidate, so that it chose nothing, with the method.
-        weights, activations: how many have which quantizer.
-        plain: all are scaled, to the target's own integers.
-        outliers: by a weight's name, what leaves most of its values only a few steps.
-        never_run: by its name, why a layer stays float that the calibration never ran.
-        ranges: what was chosen by its effect; None if it was not asked for.
-        recovery: what recovery did; None if it was not asked for.
-        taken: number of weights that were decided with another model of the same folder.
-        warnings: about the file's size and where its work is done.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("layers",)
 
-    output: Path
-    bytes: int
-    float_bytes: int
-    target: str
-    amax: str
-    plan: Plan
-    kernels: KernelCounts | None
-    widened: Mapping[str, int]
-    uncounted: str = ""
-    weight_amax: str = "max"
-    overridden: tuple[str, ...] = ()
-    unsearched: Mapping[str, str] = field(default_factory=dict)
-    weights: Mapping[str, int] = field(default_factory=dict)
-    activations: Mapping[str, int] = field(default_factory=dict)
-    plain: bool = True
-    outliers: Mapping[str, str] = field(default_factory=dict)
-    latency: LatencyPreference | None = None
-    never_run: Mapping[str, str] = field(default_factory=dict)
-    ranges: RangesByEffect | None = None
-    recovery: Recovery | None = None
-    taken: int = 0
-    warnings: tuple[ReportWarning, ...] = ()
+    output: Annotated[Path, "The quantized model's file."]
+    bytes: Annotated[int, "Size of the quantized file."]
+    float_bytes: Annotated[
+        int,
+        "Size of the float file: the one that was named, with "
+        "its external data, if it is ONNX, and otherwise the prepared model.",
+    ]
+    target: Annotated[str, "The target's name."]
+    amax: Annotated[str, "The method that decided the ranges, auto resolved."]
+    plan: Annotated[Plan, HIDDEN]
+    kernels: Annotated[
+        KernelCounts | None,
+        "What the runtime makes of it on this machine; None for a target whose runtime is not here, and "
+        "where uncounted says why it was not asked.",
+    ]
+    widened: Annotated[
+        Mapping[str, int], "Weights whose scale was widened so that their bias fits, with how many channels."
+    ]
+    uncounted: Annotated[str, "Why the runtime was not asked in passing; empty if it was."] = ""
+    weight_amax: Annotated[str, "The method that decided the weights' ranges."] = "max"
+    overridden: Annotated[
+        tuple[str, ...],
+        "Activations and weights that an override changed the settings of, in the plan's order.",
+    ] = ()
+    one_candidate: Annotated[
+        Mapping[str, str],
+        "Tensors whose method had only one candidate, so that it chose nothing, with the method.",
+    ] = field(default_factory=dict)
+    weights: Annotated[Mapping[str, int], "How many weights have which quantizer."] = field(
+        default_factory=dict
+    )
+    activations: Annotated[Mapping[str, int], "How many activations have which quantizer."] = field(
+        default_factory=dict
+    )
+    plain: Annotated[bool, "All are scaled, to the target's own integers."] = True
+    outliers: Annotated[
+        Mapping[str, str], "By a weight's name, what leaves most of its values only a few steps."
+    ] = field(default_factory=dict)
+    latency: Annotated[
+        LatencyPreference | None, "What was kept in float for speed; null if that was not asked for."
+    ] = None
+    never_run: Annotated[
+        Mapping[str, str], "By its name, why a layer stays float that the calibration never ran."
+    ] = field(default_factory=dict)
+    ranges: Annotated[
+        RangesByEffect | None, "What was chosen by its effect; None if it was not asked for."
+    ] = None
+    recovery: Annotated[Recovery | None, "What recovery did; None if it was not asked for."] = None
+    taken: Annotated[int, "Number of weights that were decided with another model of the same folder."] = 0
+    warnings: Annotated[tuple[ReportWarning, ...], "About the file's size and where its work is done."] = ()
+
+    @property
+    def layers(self) -> tuple[LayerEntry, ...]:
+        """Where each layer runs that could be quantized."""
+        return report_layers(self.plan)
 
 
 @dataclass(frozen=True)
@@ -224,15 +238,21 @@ def make_export(
     path = output or run.quantized_file(recipe.weights)
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    made = quantized_graph(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
     material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
-    given = decided.give(made, float_model) if decided is not None else GivenWeights()
+    given = GivenWeights()
+    if decided is not None:
+        made, given = decided.give(made, float_model)
     recovery = None
-    if decided is None or given.left:
-        own = without(made, given.sites)
-        recovery = _recovered(own, float_model, resolved, material, path.parent, progress)
+    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
+    # There may be nothing to learn from, or nothing left to choose.
+    if rungs and (data is not None or moments is not None) and (decided is None or given.left):
+        made, recovery = recover_model(
+            made, float_model, rungs, material, resolved.machine, path.parent, progress, but=given.sites
+        )
     if decided is not None:
         decided.learn(made, float_model)
+    made.write(made.model)
     _finish(made, target)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     write_metadata(made, asked, calibration, recovery, method, target)
@@ -249,22 +269,7 @@ def make_export(
     return Exported(result, stored, files)
 
 
-def _recovered(
-    made: QuantizedGraph,
-    float_model: StoredModel,
-    resolved: Resolved,
-    material: RecoveryMaterial,
-    folder: Path,
-    progress: ProgressCallback,
-) -> Recovery | None:
-    """Choose the weights again, if the recipe asks for it and there is something to learn from."""
-    rungs = [rung for rung in recovery_rungs(resolved.recipe.recovery) if rung in OF_WEIGHTS]
-    if not rungs or (material.data is None and material.moments is None):
-        return None
-    return recover_model(made, float_model, rungs, material, resolved.machine, folder, progress)
-
-
-def _finish(made: QuantizedGraph, target: Target) -> None:
+def _finish(made: DecidedModel, target: Target) -> None:
     """Write what the runtime is faster with: nothing compares the graph with the float one any more."""
     model = made.model
     prove_powers_of_two(model, made.placement, made.plan)
@@ -279,7 +284,7 @@ def _finish(made: QuantizedGraph, target: Target) -> None:
 
 
 def _result(
-    made: QuantizedGraph,
+    made: DecidedModel,
     asked: TensorRecipe,
     target: Target,
     path: Path,
@@ -302,7 +307,7 @@ def _result(
         widened=made.parameters.widened,
         weight_amax=asked.amax.weight_method,
         overridden=placement.settings.overridden,
-        unsearched=made.unsearched,
+        one_candidate=made.unsearched,
         weights=placement.weight_counts,
         activations=placement.activation_counts,
         plain=placement.is_plain,
@@ -319,12 +324,12 @@ def _result(
     )
 
 
-def _kernels(stored: StoredModel, made: QuantizedGraph, target: Target) -> KernelCounts | None:
+def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelCounts | None:
     engine = engine_of(target)
     return None if engine is None or _uncounted(made) else engine.count_kernels(stored)
 
 
-def _uncounted(made: QuantizedGraph) -> str:
+def _uncounted(made: DecidedModel) -> str:
     """Return why the runtime is not asked in passing what it makes of a graph, or an empty string."""
     nodes = made.model.graph.num_nodes()
     if nodes > COUNTED_NODES:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
-from ptq_cli.pipeline.exporting.quantized_graph import free_scales, largest_values, quantized_graph
+from ptq_cli.pipeline.exporting.decided_model import decided_model, free_scales, largest_values
 from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
 from ptq_cli.pipeline.moments import MomentSubject, measure_blocks, moments_provenance
 from ptq_cli.pipeline.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.moments_file import Moments, moments_bytes, parse_moments, save_moments
 from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.tensor_moments import MomentSite, moment_sites
@@ -37,25 +36,19 @@ OPTION = "--moments"
 
 @dataclass(frozen=True, kw_only=True)
 class MomentsResult:
-    """The result of ``calibrate --moments``.
+    """What ``ptq calibrate --moments`` collected."""
 
-    Attributes:
-        run: where the file is.
-        samples: how many samples were seen.
-        tensors: of how many tensors there are moments.
-        shards: which part of the set was seen, such as ``shard 2 of 8``; empty for all of it.
-        refused: layers without moments, with why.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("moments",)
 
-    run: RunDirectory
-    samples: int
-    tensors: int
-    shards: str
-    refused: dict[str, str]
+    run: Annotated[RunDirectory, "Where the file is."]
+    samples: Annotated[int, "How many samples were seen."]
+    tensors: Annotated[int, "Of how many tensors there are moments."]
+    shards: Annotated[str, "Which part of the set was seen, such as shard 2 of 8; empty for all of it."]
+    without_moments: Annotated[dict[str, str], "Layers without moments, with why."]
 
     @property
-    def file(self) -> Path:
-        """The moments."""
+    def moments(self) -> Path:
+        """The file with the moments."""
         return self.run.moments
 
 
@@ -141,7 +134,7 @@ def _collect(
         samples=moments.provenance.samples,
         tensors=len(sites),
         shards=share.describe() if share is not None else "",
-        refused=refused,
+        without_moments=refused,
     )
 
 
@@ -172,7 +165,7 @@ def _sites(
 ) -> tuple[list[MomentSite], dict[str, str]]:
     """Return the tensors that the layers of the quantized model read, and which layers are left out."""
     resolved, calibration, float_model = loaded.resolved, loaded.calibration, loaded.float_model
-    made = quantized_graph(
+    made = decided_model(
         resolved,
         calibration,
         float_model,
@@ -183,10 +176,10 @@ def _sites(
         None,
         progress,
     )
-    twins = TwinGraphs(float_model.load(), made.model)
-    layers, refused = quantized_layers(twins, made.plan, free_scales(made.placement))
+    graph = float_model.load()
+    layers, refused = quantized_layers(graph, made.plan, made.parameters, free_scales(made.placement))
     samples = calibration.provenance.samples
-    return moment_sites(layers.values(), largest_values(calibration, twins.float_model), samples), refused
+    return moment_sites(layers.values(), largest_values(calibration, graph), samples), refused
 
 
 def _discard_blocks(run: RunDirectory) -> None:

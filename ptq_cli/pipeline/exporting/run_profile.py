@@ -1,12 +1,14 @@
-"""``profile``: measure on this machine what ``export --profile`` decides by on another."""
+"""``profile``: measure on this machine what ``export.profile`` decides by on another."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from ptq_cli.core.documents import to_json
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
-from ptq_cli.latency.machine_profile import MachineProfile, profile_to_json
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.pipeline.output_checks import input_files, require_output
 from ptq_cli.pipeline.placing.latency_preference import profile_here
@@ -17,21 +19,13 @@ from ptq_cli.plan.planner import make_plan
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileResult:
-    """The result of ``profile``.
+    """What ``ptq profile`` measured."""
 
-    Attributes:
-        output: the profile's file.
-        profile: what was measured.
-        expected: microseconds of a run in the placement that the profile chooses.
-        in_float: how many layers that placement leaves in float although they could be integer.
-        notes: what a user should know of the model.
-    """
-
-    output: Path
-    profile: MachineProfile
-    expected: float
-    in_float: int
-    notes: tuple[str, ...] = ()
+    output: Annotated[Path, "The profile's file."]
+    profile: Annotated[MachineProfile, "What was measured."]
+    expected: Annotated[float, "Microseconds of a run in the placement that the profile chooses."]
+    in_float: Annotated[int, "How many layers that placement leaves in float although they could be integer."]
+    notes: Annotated[tuple[str, ...], "What a user should know of the model."] = ()
 
 
 def run_profile(request: Request, output: Path, progress: ProgressCallback = silent) -> ProfileResult:
@@ -66,7 +60,7 @@ def run_profile(request: Request, output: Path, progress: ProgressCallback = sil
     plan = make_plan(model.model, resolved.target)
     profile = profile_here(model.model, plan, resolved, progress)
     found = fastest_placement(model.model, plan, resolved.target, profile)
-    write_together({output: profile_to_json(profile)})
+    write_together({output: to_json(profile).encode()})
     return ProfileResult(
         output=output,
         profile=profile,

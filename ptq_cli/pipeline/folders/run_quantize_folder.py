@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, ClassVar
 
+from ptq_cli.core.documents import FileFormat, to_json
 from ptq_cli.core.errors import (
     MissingStageError,
     ModelFolderError,
@@ -46,30 +47,23 @@ from ptq_cli.pipeline.run_quantize import (
 # What was made of a folder, as a value and as ``folder.json``.
 
 
-FORMAT_VERSION = 1
 SUMMARY = "folder.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizedFolderFile:
-    """One file of a folder, quantized.
+    """One file of a folder, quantized."""
 
-    Attributes:
-        file: the float model's path in the folder.
-        output: where the quantized model is.
-        run: its run directory.
-        float_bytes, bytes: sizes of both, each with the constants that it shares with others.
-        result: what was done; None if nothing of the model can be quantized, and it was copied.
-        reason: why it was copied.
-    """
-
-    file: Path
-    output: Path
-    run: RunDirectory
-    float_bytes: int
-    bytes: int
-    result: QuantizationResult | None
-    reason: str = ""
+    file: Annotated[Path, "The float model's path in the folder."]
+    output: Annotated[Path, "Where the quantized model is."]
+    run: Annotated[RunDirectory, "Its run directory."]
+    float_bytes: Annotated[int, "Size of the float model, with the constants that it shares with others."]
+    bytes: Annotated[int, "Size of the quantized model, likewise."]
+    result: Annotated[
+        QuantizationResult | None,
+        "What was done; None if nothing of the model can be quantized, and it was copied.",
+    ]
+    reason: Annotated[str, "Why it was copied."] = ""
 
     @property
     def passed(self) -> bool:
@@ -80,31 +74,27 @@ class QuantizedFolderFile:
 
 @dataclass(frozen=True, kw_only=True)
 class FolderResult:
-    """The result of ``quantize`` for a folder.
+    """What ``ptq quantize`` made of a folder; ``folder.json`` holds the same."""
 
-    Attributes:
-        folder, output: where the float and the quantized models are.
-        run: where the summary is; each file has a run directory in it.
-        suffix: of the quantized files' names.
-        files: the models.
-        carried: configurations and tokenizers that lie in the output, too.
-        left_out: files that were quantized already.
-        float_bytes, bytes: of all models with their constants, which count once if files share them.
-        shared: number of constants that several quantized models read from one file.
-        saved: bytes that copies of these would take.
-    """
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.folder",
+        version=1,
+        noun="summary",
+        error=ModelFolderError,
+        hint="run ptq quantize with the folder again",
+    )
 
-    folder: Path
-    output: Path
-    run: RunDirectory
-    suffix: str
-    files: tuple[QuantizedFolderFile, ...]
-    carried: tuple[Path, ...]
-    left_out: tuple[Path, ...]
-    float_bytes: int
-    bytes: int
-    shared: int
-    saved: int
+    folder: Annotated[Path, "Where the float models are."]
+    output: Annotated[Path, "Where the quantized models are."]
+    run: Annotated[RunDirectory, "Where the summary is; each file has a run directory in it."]
+    suffix: Annotated[str, "Of the quantized files' names."]
+    files: Annotated[tuple[QuantizedFolderFile, ...], "The models."]
+    carried: Annotated[tuple[Path, ...], "Configurations and tokenizers that lie in the output, too."]
+    left_out: Annotated[tuple[Path, ...], "Files that were quantized already."]
+    float_bytes: Annotated[int, "Size of the float models; constants that files share count once."]
+    bytes: Annotated[int, "Size of the quantized models, likewise."]
+    shared_constants: Annotated[int, "Number of constants that several quantized models read from one file."]
+    saved_bytes: Annotated[int, "Bytes that copies of these would take."]
 
     @property
     def summary(self) -> Path:
@@ -115,45 +105,6 @@ class FolderResult:
     def passed(self) -> bool:
         """Whether no limit failed for any file."""
         return all(item.passed for item in self.files)
-
-    def values(self) -> dict[str, Any]:
-        """Return the result for JSON."""
-        return {
-            "format_version": FORMAT_VERSION,
-            "folder": str(self.folder),
-            "output": str(self.output),
-            "suffix": self.suffix,
-            "float_bytes": self.float_bytes,
-            "bytes": self.bytes,
-            "shared_constants": self.shared,
-            "saved_bytes": self.saved,
-            "files": [_file_values(item) for item in self.files],
-            "carried": [item.as_posix() for item in self.carried],
-            "left_out": [item.as_posix() for item in self.left_out],
-        }
-
-    def to_json(self) -> str:
-        """Return ``folder.json``."""
-        return f"{json.dumps(self.values(), indent=2)}\n"
-
-
-def _file_values(item: QuantizedFolderFile) -> dict[str, Any]:
-    export = item.result.export if item.result is not None else None
-    layers = export.plan.layers if export is not None else ()
-    evaluation = item.result.evaluation if item.result is not None else None
-    return {
-        "file": item.file.as_posix(),
-        "output": str(item.output),
-        "run": str(item.run.path) if item.result is not None else None,
-        "float_bytes": item.float_bytes,
-        "bytes": item.bytes,
-        "layers": len(layers) if export is not None else None,
-        "integer_layers": sum(layer.quantized for layer in layers) if export is not None else None,
-        "quantized_weights": len({site.node for site in export.plan.weights}) if export is not None else None,
-        "weights_decided_before": export.taken if export is not None else None,
-        "copied_because": item.reason or None,
-        "verdict": evaluation.report.verdict if evaluation is not None else None,
-    }
 
 
 EXPORT = "export"
@@ -307,11 +258,11 @@ class _Making:
             left_out=folder.left_out,
             float_bytes=folder.bytes(folder.files),
             bytes=layout.bytes,
-            shared=layout.shared,
-            saved=layout.saved,
+            shared_constants=layout.shared,
+            saved_bytes=layout.saved,
         )
         copies = {output / file: (folder.path / file).read_bytes() for file in carried}
-        summary = {result.summary: result.to_json().encode()}
+        summary = {result.summary: to_json(result).encode()}
         write_together({**self._files, **layout.files, **copies, **summary})
         return result
 
@@ -438,19 +389,18 @@ def require_sole(models: Sequence[Path], shard: str | None) -> None:
 
 def _quantized(summary: Path) -> Iterator[tuple[Path, Path]]:
     """Yield each file that was quantized with its quantized model, both from their folders."""
-    hint = "run ptq quantize with the folder again"
+    hint = FolderResult.FORMAT.hint
     try:
         content = json.loads(summary.read_text(encoding="utf-8"))
-        version, suffix = content["format_version"], str(content["suffix"])
-        files = [str(item["file"]) for item in content["files"] if item["run"] is not None]
+        header, suffix = {key: content[key] for key in FolderResult.FORMAT.header}, str(content["suffix"])
+        files = [str(item["file"]) for item in content["files"] if item["result"] is not None]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelFolderError(
             f"'{summary}' is damaged: it is not a summary of a folder", hint=hint
         ) from error
-    if version != FORMAT_VERSION:
-        raise ModelFolderError(
-            f"'{summary}' has format version {version}, expected {FORMAT_VERSION}", hint=hint
-        )
+    if header != FolderResult.FORMAT.header:
+        version = header["format_version"]
+        raise ModelFolderError(f"'{summary}' has format version {version}, expected 1", hint=hint)
     for name in files:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise ModelFolderError(f"'{summary}' names a file outside the folder: '{name}'", hint=hint)

@@ -1,7 +1,8 @@
 """``verify`` for a folder: each quantized ONNX file is verified."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
@@ -23,6 +24,20 @@ from ptq_cli.pipeline.preparing.run_prepare import PrepareResult, make_preparati
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.report.proof import Verification
+
+
+@dataclass(frozen=True)
+class VerifiedFolder:
+    """What ``ptq verify`` prints for a folder."""
+
+    files: Annotated[tuple[Verification, ...], "As for a single model, of each."]
+
+
+@dataclass(frozen=True)
+class PreparedFolder:
+    """What ``ptq prepare`` prints for a folder."""
+
+    files: Annotated[tuple[PrepareResult, ...], "As for a single model, of each."]
 
 
 def run_verify_folder(

@@ -7,6 +7,7 @@ from pathlib import Path
 from ptq_cli.calibdata.bind import fixed_batch_size, is_step
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.documents import to_json
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import sizes_of
@@ -39,7 +40,6 @@ from ptq_cli.report.analysis.analysis_document import (
     Cost,
     MetricSummary,
     Samples,
-    analysis_to_json,
     overlay_path,
 )
 from ptq_cli.report.analysis.analyzed_layers import (
@@ -139,7 +139,7 @@ def run_analyze(
     analysis = _assembled(opened, run, question, subject, measured, layers, tensors, saturation)
     page = page_with(analysis, run)
     shown = _overlays(overlay, analysis, opened) if overlay is not None else {}
-    write_together({run.analysis: analysis_to_json(analysis).encode(), **page, **shown})
+    write_together({run.analysis: to_json(analysis).encode(), **page, **shown})
     return AnalysisResult(
         analysis=analysis,
         run=run,

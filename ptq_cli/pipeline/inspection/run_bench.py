@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.documents import FileFormat
 from ptq_cli.core.errors import ProfilerError, RecipeValueError, RuntimeFailedError
 from ptq_cli.core.files import Content
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.latency.operator_times import NodeTime, node_times, scaled_to
+from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, node_times, scaled_to
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.inspection.benched_models import BenchedModels, open_models
@@ -27,6 +29,7 @@ from ptq_cli.report.analysis.analysis_document import Analysis, overlay_path, ov
 from ptq_cli.report.document.report_document import Saturation
 from ptq_cli.report.evaluation.latency import LatencyComparison, Scenario, measure_latencies
 from ptq_cli.report.proof import saturation_here
+from ptq_cli.report.text.latency_doubts import latency_doubts
 from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level, engine_of
@@ -66,39 +69,52 @@ class BenchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchScenario:
-    """All models with one batch size and number of threads.
+    """All models with one batch size and number of threads."""
 
-    Attributes:
-        latency: percentiles and ratios, in the order of the models.
-        inputs: what a run was given: name, dtype and shape.
-        profiles: what each node of each model takes; empty if that was not asked for.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("notes", "operators")
 
-    latency: LatencyComparison
-    inputs: tuple[TensorSpec, ...]
-    profiles: tuple[tuple[NodeTime, ...], ...] = ()
+    latency: Annotated[LatencyComparison, "Percentiles and ratios, in the order of the models."]
+    inputs: Annotated[tuple[TensorSpec, ...], "What a run was given: name, dtype and shape."]
+    profiles: Annotated[
+        tuple[tuple[NodeTime, ...], ...],
+        "What each node of each model takes, in the order of the graph; empty without --profile.",
+    ] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the numbers may say little; (1) is the first model."""
+        return tuple(
+            latency_doubts(self.latency, [f"({index})" for index, _ in enumerate(self.latency.models, 1)])
+        )
+
+    @property
+    def operators(self) -> tuple[tuple[OperatorSummary, ...], ...]:
+        """What each type of operator of each model takes, the slowest first; empty without --profile."""
+        return tuple(map(by_operator, self.profiles))
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """The result of ``bench``.
+    """How long models take."""
 
-    Attributes:
-        models: the files.
-        scenarios: each batch size with each number of threads and runtime.
-        same_as_first: whether each model is the first one, as of a file in which nothing was quantized: they
-            have no ratio.
-        data: whose samples, or that they were made up.
-        data_faults: why data of the recipe were not used; empty if the first were.
-        saturation: which layers of each model can saturate on this processor.
-    """
+    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.bench", version=1, noun="bench")
 
-    models: tuple[Path, ...]
-    same_as_first: tuple[bool, ...]
-    scenarios: tuple[BenchScenario, ...]
-    data: str
-    data_faults: tuple[str, ...] = ()
-    saturation: tuple[Saturation, ...] = ()
+    models: Annotated[tuple[Path, ...], "The files."]
+    same_as_first: Annotated[
+        tuple[bool, ...],
+        "Whether each model is the first one, as of a file in which nothing was quantized: they have no "
+        "ratio.",
+    ]
+    scenarios: Annotated[
+        tuple[BenchScenario, ...], "Each batch size with each number of threads and runtime."
+    ]
+    data: Annotated[str, "Whose samples, or that they were made up."]
+    data_faults: Annotated[
+        tuple[str, ...], "Why data of the recipe were not used; empty if the first were."
+    ] = ()
+    saturation: Annotated[
+        tuple[Saturation, ...], "Which layers of each model can saturate on this processor."
+    ] = ()
 
     @property
     def latency(self) -> LatencyComparison:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.models.batch_axes import axis_notes, note_told_axes
@@ -39,39 +41,97 @@ from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
 from ptq_cli.qdq.read.twin_graphs import dynamic_parts, with_products
+from ptq_cli.report.document.report_document import LayerEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedLayer(LayerEntry):
+    """A layer that could be quantized."""
+
+    output: Annotated[
+        tuple[int | None, ...] | None,
+        "Shape of what it computes; null where a size is not known, and null if nothing is known.",
+    ]
+    parameters: Annotated[int, "How many numbers its weight and bias have."]
+    multiply_accumulates: Annotated[
+        int | None, "How much it computes for a sample; null if that is not known."
+    ]
+    activations: Annotated[str | None, "The format of its inputs; null if they stay in float."]
+    weight_format: Annotated[
+        str | None, "The format of its weight; null if it stays in float, or if there is none."
+    ]
+    weight: Annotated[str, "How its weight is stored; empty for the target's default integers."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What a model is made of.
+    """What a model is made of."""
 
-    Attributes:
-        file: the model's file, and of which kind it is.
-        inputs, outputs: specs.
-        parameters: how many the graph holds; a tied weight counts once.
-        plan: what the target would quantize, or what is quantized, with each layer's reason.
-        shapes: shape of each layer's first output, by the layer's name; None if its rank is not known.
-        parity: largest relative difference of the float ONNX model to its source, or None if it was not
-            compared: ONNX that no pass rewrote, or that made-up inputs do not fit.
-        work: multiply-accumulates of each layer, for one sample.
-        formats: integers of each layer's inputs and weight, by the layer's name.
-        constants: how many parameters each layer reads, by the constant that holds them; two may share one.
-        quantized: the model holds its Q/DQ already; layers are then as they are, by the target's rules.
-        notes: what a user should know of the inputs.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        "target",
+        "multiply_accumulates",
+        "assumed_sizes",
+        "counted_for_one_step",
+        "layers",
+    )
 
-    file: SourceFile
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    parameters: int
-    plan: Plan
-    shapes: Mapping[str, tuple[int | None, ...] | None]
-    parity: float | None
-    work: MultiplyAccumulates
-    formats: Mapping[str, Formats]
-    constants: Mapping[str, Mapping[str, int]]
-    quantized: bool
-    notes: tuple[str, ...] = ()
+    file: Annotated[SourceFile, "The model's file, and of which kind it is."]
+    inputs: Annotated[tuple[TensorSpec, ...], "Of the model."]
+    outputs: Annotated[tuple[TensorSpec, ...], "Of the model."]
+    parameters: Annotated[int, "How many numbers its constants have; a tied weight counts once."]
+    plan: Annotated[Plan, HIDDEN]
+    shapes: Annotated[Mapping[str, tuple[int | None, ...] | None], HIDDEN]
+    parity: Annotated[
+        float | None,
+        "Largest relative difference of the float ONNX model to its source, or None if it was not "
+        "compared: ONNX that no pass rewrote, or that made-up inputs do not fit.",
+    ]
+    work: Annotated[MultiplyAccumulates, HIDDEN]
+    formats: Annotated[Mapping[str, Formats], HIDDEN]
+    constants: Annotated[Mapping[str, Mapping[str, int]], HIDDEN]
+    quantized: Annotated[
+        bool, "The model holds its Q/DQ already; layers are then as they are, by the target's rules."
+    ]
+    notes: Annotated[tuple[str, ...], "What a user should know of the inputs."] = ()
+
+    @property
+    def target(self) -> str:
+        """The target whose rules were applied."""
+        return self.plan.target
+
+    @property
+    def multiply_accumulates(self) -> int:
+        """How much the model computes for a sample, as far as it is known."""
+        return self.work.total
+
+    @property
+    def assumed_sizes(self) -> Mapping[str, int]:
+        """Sizes that this counts with because they are not fixed, by ``input[axis]``."""
+        return self.work.assumed
+
+    @property
+    def counted_for_one_step(self) -> Mapping[str, str]:
+        """Operators inside loops, with the loop that they were counted for one step of."""
+        return self.work.once
+
+    @property
+    def layers(self) -> tuple[InspectedLayer, ...]:
+        """Each layer that could be quantized."""
+        return tuple(
+            InspectedLayer(
+                name=layer.name,
+                op=layer.op,
+                integer=layer.quantized,
+                reason=layer.reason,
+                output=self.shapes[layer.name],
+                parameters=layer.parameters,
+                multiply_accumulates=self.work.counts[layer.name],
+                activations=self.formats[layer.name].activations,
+                weight_format=self.formats[layer.name].weight,
+                weight=layer.weight,
+            )
+            for layer in self.plan.layers
+        )
 
 
 def run_inspect(request: Request) -> Inspection:

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import onnx_ir as ir
 
+from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import ProfileError, ProfilerError
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.words import SHORTEST_RUN, too_spread
 from ptq_cli.latency.fastest_placement import fastest_placement
-from ptq_cli.latency.machine_profile import HINT, MachineProfile, load_profile
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version
 from ptq_cli.models.files.stored import is_large
 from ptq_cli.models.loading.onnx_source import input_specs
@@ -23,25 +25,22 @@ from ptq_cli.runtime.engine_registry import engine_of
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyPreference:
-    """What was decided by time.
+    """What was decided by time."""
 
-    Attributes:
-        in_float: the layers that stay in float although they could be integer, with the reason.
-        expected: microseconds of a run of the quantized model.
-        floating, integer: those of the float model, and of the one with everything in integers that can be.
-        batch, threads: what was measured.
-        source: the file of the profile; empty if it was measured on this machine.
-        undecided: why nothing was decided; empty otherwise.
-    """
-
-    in_float: Mapping[str, str]
-    expected: float
-    floating: float
-    integer: float
-    batch: int
-    threads: int
-    source: str = ""
-    undecided: str = ""
+    in_float: Annotated[
+        Mapping[str, str], "The layers that stay in float although they could be integer, with the reason."
+    ]
+    expected: Annotated[float, "Microseconds of a run of the quantized model."]
+    floating: Annotated[
+        float, "Those of the float model, and of the one with everything in integers that can be."
+    ]
+    integer: Annotated[
+        float, "Those of the float model, and of the one with everything in integers that can be."
+    ]
+    batch: Annotated[int, "What was measured."]
+    threads: Annotated[int, "What was measured."]
+    source: Annotated[str, "The file of the profile; empty if it was measured on this machine."] = ""
+    undecided: Annotated[str, "Why nothing was decided; empty otherwise."] = ""
 
 
 def prefer_latency(
@@ -66,7 +65,7 @@ def prefer_latency(
     """
     target, settings = resolved.target, resolved.recipe.export
     if settings.profile is not None:
-        profile = load_profile(Path(settings.profile))
+        profile = read_document(MachineProfile, Path(settings.profile))
         _require_same(profile, model, target, Path(settings.profile).name)
     else:
         profile = profile_here(model, plan, resolved, progress)
@@ -130,17 +129,17 @@ def _undecided(profile: MachineProfile) -> str:
 
 def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name: str) -> None:
     if profile.model != operators_digest(model):
-        raise ProfileError(f"'{name}' is the profile of another model", hint=HINT)
+        raise ProfileError(f"'{name}' is the profile of another model", hint=MachineProfile.FORMAT.hint)
     if profile.target != target.name:
         raise ProfileError(
             f"'{name}' is a profile for target '{profile.target}', not '{target.name}'",
             hint=f"pass --target {profile.target}, or run ptq profile again with --target {target.name}",
         )
     if profile.runtime_operators != target.runtime_operators:
-        kind, flag = ("with", "--") if profile.runtime_operators else ("without", "--no-")
+        kind, value = ("with", "true") if profile.runtime_operators else ("without", "false")
         raise ProfileError(
             f"'{name}' was measured {kind} ONNX Runtime's own operators, and this model is not",
-            hint=f"pass {flag}runtime-operators, or run ptq profile again without it",
+            hint=f"pass --set quantization.runtime_operators={value}, or run ptq profile again without it",
         )
     if profile.runtime != runtime_version():
         raise ProfileError(

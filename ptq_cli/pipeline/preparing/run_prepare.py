@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
 import onnx_ir as ir
 
@@ -26,38 +27,28 @@ RANDOM_INPUTS = "random inputs"
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareResult:
-    """The result of ``prepare``, and what was done for it.
+    """What ``ptq prepare`` did."""
 
-    Attributes:
-        file: the source.
-        output: the file.
-        bytes: its size, with that of the file of its constants where it has one.
-        inputs: specs of its inputs.
-        opset_before, opset: of the graph before and after; of PyTorch, before is what was exported.
-        nodes_before, nodes: how many nodes it had, and has.
-        simplified: how many nodes fewer there are after constant folding, without those that compute nothing.
-        applied: how often each pass was applied, by its name.
-        notes: what a user should know.
-        difference: largest difference to the source, relative to the largest magnitude of its output; None
-            where the source does not run on the inputs.
-        compared_with: whose outputs those are, in the genitive.
-        compared_on: the data, or ``random inputs``.
-    """
-
-    file: SourceFile
-    output: Path
-    bytes: int
-    inputs: tuple[TensorSpec, ...]
-    opset_before: int
-    opset: int
-    nodes_before: int
-    nodes: int
-    simplified: int
-    applied: Mapping[str, int]
-    notes: tuple[str, ...]
-    difference: float | None
-    compared_with: str
-    compared_on: str
+    file: Annotated[SourceFile, "The source."]
+    output: Annotated[Path, "The file."]
+    bytes: Annotated[int, "Its size, with that of the file of its constants where it has one."]
+    inputs: Annotated[tuple[TensorSpec, ...], "Specs of its inputs."]
+    opset_before: Annotated[int, "Version of the operators before; of PyTorch, of what was exported."]
+    opset: Annotated[int, "Version of the operators now."]
+    nodes_before: Annotated[int, "How many nodes there were."]
+    nodes: Annotated[int, "How many there are."]
+    simplified: Annotated[
+        int, "How many nodes fewer there are after constant folding, without those that compute nothing."
+    ]
+    applied: Annotated[Mapping[str, int], "How often each pass was applied, by its name."]
+    notes: Annotated[tuple[str, ...], "What a user should know."]
+    difference: Annotated[
+        float | None,
+        "Largest difference to the source, relative to the largest magnitude of its output; None where "
+        "the source does not run on the inputs.",
+    ]
+    compared_with: Annotated[str, "Whose outputs those are, in the genitive."]
+    compared_on: Annotated[str, "The data, or random inputs."]
 
 
 @dataclass(frozen=True)
@@ -180,8 +171,8 @@ def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
     own = own_batch_size(specs)
     if own is not None and asked not in (1, own):
         raise RecipeValueError(
-            f"--serve-batch is {asked}, but the model takes batches of {own}",
-            hint="leave --serve-batch out, or export the model with a dynamic batch axis",
+            f"'export.serve_batch' is {asked}, but the model takes batches of {own}",
+            hint="leave 'export.serve_batch' out, or export the model with a dynamic batch axis",
         )
     return own or asked
 

@@ -3,11 +3,12 @@
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
+from ptq_cli.core.documents import HIDDEN, to_json
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
-from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.provenance import opened_bytes
@@ -29,7 +30,8 @@ from ptq_cli.pipeline.tuning.time_budget import BudgetClock
 from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY, RecoverySettings
-from ptq_cli.report.document.measurement import Ladder, LadderStep, ladder_to_json
+from ptq_cli.report.document.measurement import Ladder, LadderStep
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.text.tables import budgeted, written
 
 # How a tuning ends: its ladder is written, and what was chosen is evaluated.
@@ -37,22 +39,21 @@ from ptq_cli.report.text.tables import budgeted, written
 
 @dataclass(frozen=True, kw_only=True)
 class TuneResult:
-    """The result of ``tune``.
+    """What ``ptq tune`` tried and chose."""
 
-    Attributes:
-        run: where the files are.
-        output: the quantized model's file.
-        ladder: what was tried, what was chosen, and whether it keeps the budget.
-        bytes, float_bytes: sizes of the quantized and the float file, as those of ``ExportResult``.
-        evaluation: on the evaluation data; None if it was not asked for.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("interrupted", "report")
 
-    run: RunDirectory
-    output: Path
-    ladder: Ladder
-    bytes: int
-    float_bytes: int
-    evaluation: EvaluationResult | None = None
+    run: Annotated[RunDirectory, "Where the files are."]
+    output: Annotated[Path, "The quantized model's file."]
+    ladder: Annotated[Ladder, "What was tried, what was chosen, and whether it keeps the budget."]
+    bytes: Annotated[int, "Size of the quantized file."]
+    float_bytes: Annotated[int, "Size of the float file, as from ptq export."]
+    evaluation: Annotated[EvaluationResult | None, HIDDEN] = None
+
+    @property
+    def report(self) -> Report | None:
+        """The report on the evaluation data; null if it was not asked for."""
+        return self.evaluation.report if self.evaluation is not None else None
 
     @property
     def interrupted(self) -> bool:
@@ -66,7 +67,7 @@ def finish_tuning(
     """Write the ladder of a climb that is over, and evaluate what it chose, if that was asked for."""
     ladder = _ladder(opened, models, climb)
     if models.party.is_first:
-        write_together({run.tuning: ladder_to_json(ladder).encode()})
+        write_together({run.tuning: to_json(ladder).encode()})
         run.discard_other_models(models.output)
         if climb.stopped != INTERRUPTED:
             discard_checkpoint(run.tuning_checkpoint)
@@ -316,7 +317,7 @@ def _measured_once(
         return resolved
     if party.is_first and not (again and run.profile.is_file()):
         profile = profile_here(subject.model.model, subject.plan, resolved, progress)
-        write_together({run.profile: profile_to_json(profile)})
+        write_together({run.profile: to_json(profile).encode()})
     if party.group is not None:
         party.group.wait_for_all("profiled")
     found = replace(recipe.export, profile=str(run.profile.absolute()))

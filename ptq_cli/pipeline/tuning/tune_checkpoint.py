@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.decoding import decode, encode, strict_json
+from ptq_cli.core.documents import decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.progress import ProgressCallback, RunProgress, pooled_results
@@ -436,7 +436,10 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
     content = read_checkpoint(path, "tuning", _read, refusal, tell)
     if content is None:
         return fresh
-    tell(f"continuing an earlier tuning after {len(content.compared)} candidates; --restart starts again")
+    tell(
+        f"continuing an earlier tuning after {len(content.compared)} candidates; "
+        "--set run.restart=true starts again"
+    )
     samples = content.samples
     fresh.compared = {
         key: Seen(samples[f"compared {key}"], item)

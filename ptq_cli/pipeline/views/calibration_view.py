@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -23,8 +23,9 @@ from ptq_cli.amax.choice import (
 from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
 from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import NonFinite, TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError, UsageError
 from ptq_cli.core.files import atomic_write
 from ptq_cli.core.known_names import did_you_mean
@@ -41,6 +42,7 @@ from ptq_cli.pipeline.views.channel_view import ChannelsView
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.report.document.report_document import LayerEntry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,40 +51,56 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodView:
-    """What one method makes of a tensor.
+    """What one method makes of a tensor."""
 
-    Attributes:
-        method: its name.
-        choice: the range it chooses.
-        parameters: scale and zero point that follow.
-        clipped: between which numbers lies how many values are beyond the range; None without a histogram.
-        error: at the format's bits; None without a histogram.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("scale", "zero_point")
 
-    method: str
-    choice: Choice
-    parameters: QuantParameters
-    clipped: tuple[int, int] | None
-    error: ExpectedError | None
+    method: Annotated[str, "Its name."]
+    choice: Annotated[Choice, "The range it chooses."]
+    parameters: Annotated[QuantParameters, HIDDEN]
+    clipped: Annotated[
+        tuple[int, int] | None,
+        "Between which numbers lies how many values are beyond the range; None without a histogram.",
+    ]
+    error: Annotated[ExpectedError | None, "At the format's bits; null without a histogram."]
+
+    @property
+    def scale(self) -> float:
+        """The scale that follows."""
+        return float(self.parameters.scale)
+
+    @property
+    def zero_point(self) -> int:
+        """The zero point that follows."""
+        return int(self.parameters.zero_point)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorView:
-    """What was measured of a tensor.
+    """What was measured of a tensor."""
 
-    Attributes:
-        site: name, format, and whether the range is symmetric.
-        statistics: count, zeros, range, histogram.
-        settings: what decides its range: the recipe's settings with their overrides.
-        chosen: the name of the method that ``ptq export`` would use, or what it lacks to be used.
-        methods: what each method makes of it, by name; those that lack a statistic are left out.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        "name",
+        "format",
+        "symmetric",
+        "count",
+        "zeros",
+        "low",
+        "high",
+        "dead",
+        "nonfinite",
+        "percentile",
+        "measured_channels",
+    )
 
-    site: ActivationSite
-    statistics: TensorStatistics
-    settings: AmaxSettings
-    chosen: str
-    methods: Mapping[str, MethodView]
+    site: Annotated[ActivationSite, HIDDEN]
+    statistics: Annotated[TensorStatistics, HIDDEN]
+    settings: Annotated[AmaxSettings, HIDDEN]
+    chosen: Annotated[str, "The name of the method that ptq export would use, or what it lacks to be used."]
+    methods: Annotated[
+        Mapping[str, MethodView],
+        "What each method makes of it, by name; those that lack a statistic are left out.",
+    ]
 
     @property
     def name(self) -> str:
@@ -90,9 +108,50 @@ class TensorView:
         return self.site.source
 
     @property
+    def format(self) -> str:
+        """The integer format that it becomes."""
+        return self.site.format.name
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether its range is symmetric."""
+        return self.site.symmetric
+
+    @property
+    def count(self) -> int:
+        """How many values were seen."""
+        return self.statistics.count
+
+    @property
+    def low(self) -> float:
+        """The smallest finite value."""
+        return self.statistics.low
+
+    @property
+    def high(self) -> float:
+        """The largest finite value."""
+        return self.statistics.high
+
+    @property
     def dead(self) -> bool:
         """Whether it was 0 in every sample."""
         return self.statistics.dead
+
+    @property
+    def nonfinite(self) -> NonFinite:
+        """How many values were not finite; the range leaves them out."""
+        return self.statistics.nonfinite
+
+    @property
+    def percentile(self) -> float:
+        """The percentile that the settings have for it."""
+        return self.settings.percentile
+
+    @property
+    def measured_channels(self) -> ChannelsView | None:
+        """What was measured of its channels; null if they were not."""
+        channels = self.statistics.channels
+        return ChannelsView(channels) if channels is not None else None
 
     @cached_property
     def channels(self) -> ChannelsView | None:
@@ -123,31 +182,21 @@ class TensorView:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationView:
-    """What was measured.
+    """What ``ptq calibrate`` measured, and what each method makes of it."""
 
-    Attributes:
-        run: the run directory.
-        collector: what was kept: ``histogram`` or ``max``.
-        samples: how many were seen.
-        target: whose rules decide the formats.
-        model: the float model.
-        plan: what the target would quantize, which is what was measured.
-        exported: what ``ptq export`` quantizes.
-        tensors: those that were asked for, in graph order.
-        methods: that are shown: those of ptq, and those of plug-ins that a setting names.
-        missing: those of them that need statistics which were not kept.
-    """
-
-    run: RunDirectory
-    collector: str
-    samples: int
-    target: str
-    model: ir.Model
-    plan: Plan
-    exported: Plan
-    tensors: tuple[TensorView, ...]
-    methods: tuple[str, ...]
-    missing: tuple[str, ...]
+    run: Annotated[RunDirectory, "The run directory."]
+    collector: Annotated[str, "What was kept: histogram or max."]
+    samples: Annotated[int, "How many were seen."]
+    target: Annotated[str, "Whose rules decide the formats."]
+    model: Annotated[ir.Model, HIDDEN]
+    plan: Annotated[Plan, HIDDEN]
+    exported: Annotated[Plan, HIDDEN]
+    tensors: Annotated[tuple[TensorView, ...], "Those that were asked for, in graph order."]
+    methods: Annotated[
+        tuple[str, ...],
+        "The methods that are shown: those of ptq, and those of plug-ins that a setting names.",
+    ]
+    missing: Annotated[tuple[str, ...], "Those of them that need statistics which were not kept."]
 
 
 Find = Callable[[ir.Model, Plan], Sequence[str]]
@@ -391,46 +440,39 @@ def _draw_counts(axes: "Axes", tensor: TensorView) -> None:
 # ``explain``: one tensor, with where it comes from and who reads it.
 
 
-@dataclass(frozen=True)
-class NodeView:
-    """A node beside the tensor.
-
-    Attributes:
-        name: the node's.
-        op: its operator type.
-        integer: whether it is computed in integers.
-        reason: why not; empty if it is.
-    """
-
-    name: str
-    op: str
-    integer: bool
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """One tensor.
+    """One tensor, with where it comes from and who reads it."""
 
-    Attributes:
-        calibration: that it is a part of.
-        tensor: what was measured of it, and what each method makes of it.
-        spec: name, dtype and shape.
-        producer: the node that computes it; None for an input of the model.
-        readers: the nodes that read it.
-        is_output: whether it is an output of the model, or of the nested graph that it is in.
-        nested: whether it is in a nested graph.
-        sharing: other tensors that take its parameters, because they hold the same values or must fit it.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("run", "missing", "channels")
 
-    calibration: CalibrationView
-    tensor: TensorView
-    spec: TensorSpec
-    producer: NodeView | None
-    readers: tuple[NodeView, ...]
-    is_output: bool
-    nested: bool
-    sharing: tuple[str, ...]
+    calibration: Annotated[CalibrationView, HIDDEN]
+    tensor: Annotated[TensorView, "What was measured of it, and what each method makes of it."]
+    spec: Annotated[TensorSpec, "Name, dtype and shape."]
+    producer: Annotated[LayerEntry | None, "The node that computes it; None for an input of the model."]
+    readers: Annotated[tuple[LayerEntry, ...], "The nodes that read it."]
+    is_output: Annotated[bool, "Whether it is an output of the model, or of the nested graph that it is in."]
+    nested: Annotated[bool, "Whether it is in a nested graph."]
+    sharing: Annotated[
+        tuple[str, ...],
+        "Other tensors that take its parameters, because they hold the same values or must fit it.",
+    ]
+    plot: Annotated[Path | None, "The file of the picture; null if none was asked for."] = None
+
+    @property
+    def run(self) -> RunDirectory:
+        """The run directory."""
+        return self.calibration.run
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Methods that need statistics which were not kept."""
+        return self.calibration.missing
+
+    @property
+    def channels(self) -> ChannelsView | None:
+        """What the chosen method makes of its channels; null if they were not measured."""
+        return self.tensor.channels
 
 
 def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanation:
@@ -452,10 +494,10 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
     producer = value.producer()
     layers = {layer.name: layer for layer in calibration.exported.layers}
 
-    def view(node: ir.Node) -> NodeView:
+    def view(node: ir.Node) -> LayerEntry:
         layer = layers[node.name or ""]
         reason = "" if layer.quantized else layer.reason
-        return NodeView(node.name or "", node.op_type, layer.quantized, reason)
+        return LayerEntry(node.name or "", node.op_type, layer.quantized, reason)
 
     readers = dict.fromkeys(node for node, _ in value.uses())
     return Explanation(

@@ -1,22 +1,19 @@
 """The channels of one tensor: what was measured of each, and the range that a method gives it."""
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.decide import Decision
 from ptq_cli.collectors.bit_histogram import ChannelStatistics
+from ptq_cli.core.documents import HIDDEN
 
 
 @dataclass(frozen=True)
 class ChannelsView:
     """The channels of a tensor.
-
-    Attributes:
-        statistics: of each channel.
-        method: the name of the method that decided.
-        decisions: range, scale and zero point of each channel.
 
     Example:
         >>> from ptq_cli.amax.decide import decide_channels
@@ -32,13 +29,82 @@ class ChannelsView:
         ([2.0, 8.0, 0.0, 2.0], 4.0, (2,))
     """
 
-    statistics: ChannelStatistics
-    method: str
-    decisions: tuple[Decision, ...]
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        "axis",
+        "size",
+        "imbalance",
+        "dead",
+        "rangeless",
+        "count",
+        "zeros",
+        "minimum",
+        "maximum",
+        "amax",
+        "low",
+        "high",
+        "scale",
+        "zero_point",
+    )
+
+    statistics: Annotated[ChannelStatistics, HIDDEN]
+    method: Annotated[str, "The method that decided; empty if none was asked."] = ""
+    decisions: Annotated[tuple[Decision, ...], HIDDEN] = ()
+
+    @property
+    def axis(self) -> int:
+        """The axis of the channels."""
+        return self.statistics.axis
+
+    @property
+    def size(self) -> int:
+        """How many channels there are; each list has as many entries."""
+        return self.statistics.size
+
+    @property
+    def count(self) -> tuple[int, ...]:
+        """How many values each channel had."""
+        return tuple(self.statistics.count.tolist())
+
+    @property
+    def zeros(self) -> tuple[int, ...] | None:
+        """How many of them were 0; null without histograms."""
+        return tuple(self.statistics.zeros.tolist()) if self.statistics.histograms is not None else None
+
+    @property
+    def minimum(self) -> npt.NDArray[np.float32]:
+        """The smallest value of each channel; inf of one that had none."""
+        return self.statistics.minimum
+
+    @property
+    def maximum(self) -> npt.NDArray[np.float32]:
+        """The largest value of each channel; -inf of one that had none."""
+        return self.statistics.maximum
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """The lower end of each range that the method chose."""
+        return tuple(item.choice.low for item in self.decisions)
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """The upper end of each range."""
+        return tuple(item.choice.high for item in self.decisions)
+
+    @property
+    def scale(self) -> tuple[float, ...]:
+        """The scales that follow."""
+        return tuple(float(item.parameters.scale) for item in self.decisions)
+
+    @property
+    def zero_point(self) -> tuple[int, ...]:
+        """The zero points that follow."""
+        return tuple(int(item.parameters.zero_point) for item in self.decisions)
 
     @property
     def amax(self) -> npt.NDArray[np.float64]:
-        """What the method decided for each channel; shape (C,)."""
+        """The larger end of each range; the largest magnitude of each channel if no method decided."""
+        if not self.decisions:
+            return self.statistics.amax
         return np.array([item.choice.amax for item in self.decisions]) + 0.0  # No -0.0.
 
     @property

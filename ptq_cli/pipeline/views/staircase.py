@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from ptq_cli.core.documents import HIDDEN
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.dorefa import affine_k_bit_quantize
 from ptq_cli.quantizers.fixed_point_format import FixedPointFormat
@@ -25,6 +28,8 @@ STEPS = 4
 """Levels on both sides of 0, of a quantizer that has no end."""
 LEARNED_FROM = 10_000
 """Normally distributed values."""
+POINTS = 401
+"""Inputs that the document has."""
 FINE = (1 << 18) + 1
 """Values among which the levels are counted, of which 16 bits have 65536."""
 
@@ -74,19 +79,40 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Staircase:
-    """A family's quantizer with its settings.
+    """A quantizer with its settings, drawn."""
 
-    Attributes:
-        family: what is drawn.
-        settings: with which settings.
-        curve: its quantizer, over a range.
-        levels: the values that the result takes there, ascending.
-    """
+    DERIVED: ClassVar[tuple[str, ...]] = ("name", "formula", "x", "y", "gradient")
 
-    family: QuantizerFamily
-    settings: Mapping[str, Value]
-    curve: Curve
-    levels: Floats
+    family: Annotated[QuantizerFamily, HIDDEN]
+    settings: Annotated[Mapping[str, Any], "Its parameters."]
+    curve: Annotated[Curve, HIDDEN]
+    levels: Annotated[Floats, "The values that its output can have, ascending."]
+    plot: Annotated[Path | None, "The file of the picture; null if none was asked for."] = None
+
+    @property
+    def name(self) -> str:
+        """Name of the quantizer."""
+        return self.family.name
+
+    @property
+    def formula(self) -> str:
+        """What it computes."""
+        return self.family.formula
+
+    @property
+    def x(self) -> Floats:
+        """Inputs."""
+        return self.curve.line(POINTS)
+
+    @property
+    def y(self) -> Floats:
+        """The output for each input."""
+        return self.curve.at(self.x)[0]
+
+    @property
+    def gradient(self) -> Floats:
+        """The gradient for each input."""
+        return self.curve.at(self.x)[1]
 
 
 def staircase_of(family: QuantizerFamily, given: Mapping[str, Value]) -> Staircase:

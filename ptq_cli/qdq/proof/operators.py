@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import onnx_ir as ir
 
@@ -46,26 +46,21 @@ ONCE = "computed once, when the model is loaded"
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorProof:
-    """Where an operator computes.
+    """Where an operator computes."""
 
-    Attributes:
-        name: the node's name.
-        op: its operator type.
-        placement: ``"integer"``, ``"float"``, or ``"part"`` of another operator, which the reason names.
-        kernel: the name of the runtime's kernel; empty for a part, and if only the target's rules
-            were checked.
-        multiply_accumulates: how much it computes; None if that is not known.
-        reason: why it is float, or what it is part of; empty for integer.
-        quantized: whether it reads or returns a quantized tensor.
-    """
-
-    name: str
-    op: str
-    placement: Literal["integer", "float", "part"]
-    kernel: str
-    multiply_accumulates: int | None
-    reason: str
-    quantized: bool
+    name: Annotated[str, "The node's name."]
+    op: Annotated[str, "Its operator type."]
+    placement: Annotated[
+        Literal["integer", "float", "part"],
+        '"integer", "float", or "part" of another operator, which the reason names.',
+    ]
+    kernel: Annotated[
+        str,
+        "The name of the runtime's kernel; empty for a part, and if only the target's rules were checked.",
+    ]
+    multiply_accumulates: Annotated[int | None, "How much it computes; None if that is not known."]
+    reason: Annotated[str, "Why it is float, or what it is part of; empty for integer."]
+    quantized: Annotated[bool, "Whether it reads or returns a quantized tensor."]
 
 
 def prove_operators(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import onnx_ir as ir
@@ -224,15 +225,10 @@ def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """A place where a graph breaks a rule.
+    """A place where a graph breaks a rule."""
 
-    Attributes:
-        rule: the rule's name.
-        text: what breaks it, with the names of nodes.
-    """
-
-    rule: str
-    text: str
+    rule: Annotated[str, "The rule's name."]
+    text: Annotated[str, "What breaks it, with the names of nodes."]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from ptq_cli.core.decoding import AtLeast, Matches
+from ptq_cli.core.documents import AtLeast, Matches
 from ptq_cli.core.words import SHORTEST_RUN
 from ptq_cli.report.interval import TOLERANCE, Interval
 
@@ -30,21 +30,6 @@ SATURATION = "saturation"
 class GateResult:
     """One limit, and whether it was held.
 
-    Attributes:
-        metric: the metric's name; ``"size"`` for ``max_size``, ``"latency"`` for ``max_latency_ratio``,
-            ``"saturation"`` for ``require_portable``.
-        kind: ``"max_drop"`` limits the drop from above, ``"min"`` the quantized model's value from below,
-            ``"max_size"`` its file, ``"max_regression"`` how much worse it is than the baseline's,
-            ``"max_latency_ratio"`` its time over the float model's, ``"max_ratio"`` its value over the float
-            model's, ``"require_portable"`` how many layers can saturate on x86 without VNNI.
-        limit: the limit, in the metric's unit, bytes, layers, or a ratio.
-        value: the drop, the value, the size, the regression, the number of layers or the ratio.
-        interval: where the value lies for the population: ``ANYWHERE`` if nothing tells; None if it is
-            certain.
-        samples_needed: about how many samples it takes until the interval ends at the limit.
-        percent: the limit as it was written, if that was a percentage.
-        strict: whether doubt is a failure.
-
     Example:
         >>> GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.83 - 0.82).passed
         True
@@ -60,14 +45,32 @@ class GateResult:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "passed")
 
-    metric: str
-    kind: Kind
-    limit: float
-    value: float
-    interval: Interval | None = None
-    samples_needed: Annotated[int, AtLeast(1)] | None = None
-    percent: float | None = None
-    strict: bool = False
+    metric: Annotated[
+        str,
+        'The metric\'s name; "size" for max_size, "latency" for max_latency_ratio, "saturation" for '
+        "require_portable.",
+    ]
+    kind: Annotated[
+        Kind,
+        '"max_drop" limits the drop from above, "min" the quantized model\'s value from below, "max_size" '
+        'its file, "max_regression" how much worse it is than the baseline\'s, "max_latency_ratio" its '
+        'time over the float model\'s, "max_ratio" its value over the float model\'s, "require_portable" '
+        "how many layers can saturate on x86 without VNNI.",
+    ]
+    limit: Annotated[float, "The limit, in the metric's unit, bytes, layers, or a ratio."]
+    value: Annotated[
+        float, "The drop, the value, the size, the regression, the number of layers or the ratio."
+    ]
+    interval: Annotated[
+        Interval | None,
+        "Where the value lies for the population: ANYWHERE if nothing tells; None if it is certain.",
+    ] = None
+    samples_needed: Annotated[
+        Annotated[int, AtLeast(1)] | None,
+        "About how many samples it takes until the interval ends at the limit.",
+    ] = None
+    percent: Annotated[float | None, "The limit as it was written, if that was a percentage."] = None
+    strict: Annotated[bool, "Whether doubt is a failure."] = False
 
     @property
     def is_unknown(self) -> bool:
@@ -109,6 +112,20 @@ def verdict(results: Sequence[GateResult]) -> Verdict:
     return "pass" if all(result.passed for result in results) else "fail"
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What ``ptq gate`` prints."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict",)
+
+    gates: Annotated[tuple[GateResult, ...], "Each limit, with its result."]
+
+    @property
+    def verdict(self) -> Verdict:
+        """``pass`` if every gate passed, ``fail`` if one did not, ``no gate`` without gates."""
+        return verdict(self.gates)
+
+
 # What a user should know of a result although nothing failed.
 
 
@@ -119,18 +136,15 @@ WarningCode = Literal[
 
 @dataclass(frozen=True)
 class ReportWarning:
-    """What a user should know although nothing failed.
+    """What a user should know although nothing failed."""
 
-    Attributes:
-        code: which of the warnings: ``larger_than_float``, ``few_integers``, ``low_sqnr``,
-            ``slower_than_float``, ``other_operators`` or ``saturating_sums``.
-        message: what was found, with the reasons.
-        hints: what to try, most promising first.
-    """
-
-    code: WarningCode
-    message: str
-    hints: tuple[str, ...] = ()
+    code: Annotated[
+        WarningCode,
+        "Which of the warnings: larger_than_float, few_integers, low_sqnr, slower_than_float, "
+        "other_operators or saturating_sums.",
+    ]
+    message: Annotated[str, "What was found, with the reasons."]
+    hints: Annotated[tuple[str, ...], "What to try, most promising first."] = ()
 
 
 # What differs between two reports of the same input: when they were made, and how long the models took.
@@ -145,7 +159,7 @@ LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
 
 EQUAL = 1.02
 """Two sessions of one model may differ by half a percent, and a user does not notice two."""
-SWITCHED_OFF = "--no-latency"
+SWITCHED_OFF = "evaluation.latency is false"
 """Why there is no latency, where nobody wants one."""
 UNDECIDED = 1.1
 """An interval that reaches from equal times to more than this says too little."""
@@ -153,68 +167,52 @@ UNDECIDED = 1.1
 
 @dataclass(frozen=True)
 class OwnFileLatency:
-    """How long the file that the user named takes, which ptq has not changed.
+    """How long the file that the user named takes, which ptq has not changed."""
 
-    Attributes:
-        name: the file's name.
-        own_ms: median. Milliseconds.
-        ratio: the quantized model's time over this file's: below 1 the quantized model is faster.
-        ratio_interval: of ``ratio``; None if nothing tells.
-    """
-
-    name: str
-    own_ms: float
-    ratio: float
-    ratio_interval: Interval | None = None
+    name: Annotated[str, "The file's name."]
+    own_ms: Annotated[float, "Median. Milliseconds."]
+    ratio: Annotated[
+        float, "The quantized model's time over this file's: below 1 the quantized model is faster."
+    ]
+    ratio_interval: Annotated[Interval | None, "Of ratio; None if nothing tells."] = None
 
 
 @dataclass(frozen=True)
 class LatencyCause:
-    """Operators that take longer in the quantized model than in the float model.
+    """Operators that take longer in the quantized model than in the float model."""
 
-    Attributes:
-        what: the operators, and how they are computed, in words.
-        float_ms: what they take in the float model. Milliseconds.
-        quantized_ms: what they take in the quantized model, with the conversions around them. Milliseconds.
-        share: ``quantized_ms`` over the time of the whole quantized model.
-    """
-
-    what: str
-    float_ms: float
-    quantized_ms: float
-    share: float
+    what: Annotated[str, "The operators, and how they are computed, in words."]
+    float_ms: Annotated[float, "What they take in the float model. Milliseconds."]
+    quantized_ms: Annotated[
+        float, "What they take in the quantized model, with the conversions around them. Milliseconds."
+    ]
+    share: Annotated[float, "Quantized_ms over the time of the whole quantized model."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Latency:
-    """How long both models take for a batch, measured by turns on the machine that evaluated.
+    """How long both models take for a batch, measured by turns on the machine that evaluated."""
 
-    Attributes:
-        float_ms: median of the float model. Milliseconds.
-        quantized_ms: median of the quantized model. Milliseconds.
-        batch_size: samples a batch.
-        threads: that computed.
-        rounds: how many turns each model had.
-        ratio: the quantized model's time over the float model's, the geometric mean of the rounds: below
-            1 it is faster.
-        ratio_interval: of ``ratio``; None if nothing tells.
-        own: the same for the file that the user named; None if it is not an ONNX file.
-        own_fault: why that file was not measured; empty otherwise.
-        causes: where the quantized model loses time if it is slower, the largest loss first.
-        warnings: that it is slower, with the causes.
-    """
-
-    float_ms: float
-    quantized_ms: float
-    batch_size: Positive
-    threads: Positive
-    rounds: Positive
-    ratio: float
-    ratio_interval: Interval | None = None
-    own: OwnFileLatency | None = None
-    own_fault: str = ""
-    causes: tuple[LatencyCause, ...] = ()
-    warnings: tuple[ReportWarning, ...] = ()
+    float_ms: Annotated[float, "Median of the float model. Milliseconds."]
+    quantized_ms: Annotated[float, "Median of the quantized model. Milliseconds."]
+    batch_size: Annotated[Positive, "Samples a batch."]
+    threads: Annotated[Positive, "That computed."]
+    rounds: Annotated[Positive, "How many turns each model had."]
+    ratio: Annotated[
+        float,
+        "The quantized model's time over the float model's, the geometric mean of the rounds: below 1 it "
+        "is faster.",
+    ]
+    ratio_interval: Annotated[Interval | None, "Of ratio; None if nothing tells."] = None
+    own: Annotated[
+        OwnFileLatency | None, "The same for the file that the user named; None if it is not an ONNX file."
+    ] = None
+    own_fault: Annotated[str, "Why that file was not measured; empty otherwise."] = ""
+    causes: Annotated[
+        tuple[LatencyCause, ...],
+        "Where the quantized model loses time if it is slower, the largest loss first.",
+    ] = ()
+    warnings: Annotated[tuple[ReportWarning, ...], "That it is slower, with the causes."] = ()
 
     @property
     def speed_up(self) -> float:
@@ -268,17 +266,11 @@ def latency_verdict(interval: Interval | None) -> LatencyVerdict:
 
 @dataclass(frozen=True)
 class Times:
-    """The only part of a report that differs between two runs on the same input.
+    """The only part of a report that differs between two runs on the same input."""
 
-    Attributes:
-        created: when the report was made, in UTC.
-        latency: of the two models; None if it was not measured.
-        not_measured: why there is no latency; empty otherwise.
-    """
-
-    created: Timestamp
-    latency: Latency | None = None
-    not_measured: str = ""
+    created: Annotated[Timestamp, "When the report was made, in UTC."]
+    latency: Annotated[Latency | None, "Of the two models; None if it was not measured."] = None
+    not_measured: Annotated[str, "Why there is no latency; empty otherwise."] = ""
 
     @property
     def warnings(self) -> tuple[ReportWarning, ...]:

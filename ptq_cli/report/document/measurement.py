@@ -1,11 +1,10 @@
 """One measured number, with what a reader must know to judge it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.core.documents import AtLeast, FileFormat, Matches
 from ptq_cli.core.errors import ReportError
 from ptq_cli.report.interval import TOLERANCE, Flips, Interval
 
@@ -17,14 +16,6 @@ Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
 @dataclass(frozen=True, kw_only=True)
 class ClassValue:
     """How many of one class's samples are right.
-
-    Attributes:
-        label: the class.
-        name: what the data call it; empty if they do not say.
-        float_value: the float model's share of the class's samples, 0 to 1.
-        quantized_value: the quantized model's.
-        flips: which of the class's samples make the drop.
-        drop_interval: of ``drop``.
 
     Example:
         >>> ClassValue(
@@ -39,12 +30,12 @@ class ClassValue:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("drop",)
 
-    label: int
-    name: str
-    float_value: float
-    quantized_value: float
-    flips: Flips
-    drop_interval: Interval | None = None
+    label: Annotated[int, "The class."]
+    name: Annotated[str, "What the data call it; empty if they do not say."]
+    float_value: Annotated[float, "The float model's share of the class's samples, 0 to 1."]
+    quantized_value: Annotated[float, "The quantized model's."]
+    flips: Annotated[Flips, "Which of the class's samples make the drop."]
+    drop_interval: Annotated[Interval | None, "Of drop."] = None
 
     @property
     def drop(self) -> float:
@@ -56,17 +47,13 @@ class ClassValue:
 class Channel:
     """One index along an axis of an output.
 
-    Attributes:
-        axis: of the output, as the model has it.
-        index: counted from 0.
-
     Example:
         >>> str(Channel(1, 3))
         'channel 3 of axis 1'
     """
 
-    axis: int
-    index: int
+    axis: Annotated[int, "Of the output, as the model has it."]
+    index: Annotated[int, "Counted from 0."]
 
     def __str__(self) -> str:
         return f"channel {self.index} of axis {self.axis}"
@@ -78,27 +65,6 @@ class Measurement:
 
     A metric with labels is measured on both models and so has a drop. A comparison, such as ``sqnr_db``,
     has one value: how near the quantized model's outputs are to the float model's.
-
-    Attributes:
-        name: the metric; ``sqnr_db[logits]`` where it is not about the first output.
-        unit: ``"share"`` of samples from 0 to 1, ``"decibel"``, or a bare ``"number"``.
-        needs_labels: whether labels were needed.
-        higher_is_better: false for errors.
-        quantized_value: the quantized model's value; a comparison has only this one.
-        float_value: the float model's value, None for a comparison.
-        quantized_interval: of ``quantized_value``; None if samples cannot tell, as for a largest error.
-        drop_interval: of ``drop``, from the paired samples; None for a comparison.
-        flips: which samples make the drop, where each sample is right or wrong.
-        quantized_hits: the samples that the quantized model has right, or agrees on; they pair two reports.
-        float_hits: the samples that the float model has right; None for a comparison.
-        output: the output that was judged; None in a report of an earlier format version.
-        pytorch_value: the PyTorch model's value; None if it did not run.
-        computed_by: the class or function of the user or of a plug-in; None for a metric of ptq.
-        arguments: what it was given, each as JSON.
-        no_interval: why there is no ``drop_interval`` though there is a drop; empty if there is one.
-        by_class: each class of a metric that is a mean over classes of shares of samples.
-        channel: the channel that a comparison is about; None if it is about all of the output.
-        ratio_interval: of ``ratio``, from the paired samples; None for a metric that is better when higher.
 
     Example:
         >>> top1 = Measurement(
@@ -125,25 +91,45 @@ class Measurement:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("drop", "ratio")
 
-    name: str
-    unit: Unit
-    needs_labels: bool
-    higher_is_better: bool
-    quantized_value: float
-    float_value: float | None = None
-    quantized_interval: Interval | None = None
-    drop_interval: Interval | None = None
-    flips: Flips | None = None
-    quantized_hits: Hits | None = None
-    float_hits: Hits | None = None
-    output: str | None = None
-    pytorch_value: float | None = None
-    computed_by: str | None = None
-    arguments: dict[str, str] = field(default_factory=dict)
-    no_interval: str = ""
-    by_class: tuple[ClassValue, ...] = ()
-    channel: Channel | None = None
-    ratio_interval: Interval | None = None
+    name: Annotated[str, "The metric; sqnr_db[logits] where it is not about the first output."]
+    unit: Annotated[Unit, '"share" of samples from 0 to 1, "decibel", or a bare "number".']
+    needs_labels: Annotated[bool, "Whether labels were needed."]
+    higher_is_better: Annotated[bool, "False for errors."]
+    quantized_value: Annotated[float, "The quantized model's value; a comparison has only this one."]
+    float_value: Annotated[float | None, "The float model's value, None for a comparison."] = None
+    quantized_interval: Annotated[
+        Interval | None, "Of quantized_value; None if samples cannot tell, as for a largest error."
+    ] = None
+    drop_interval: Annotated[Interval | None, "Of drop, from the paired samples; None for a comparison."] = (
+        None
+    )
+    flips: Annotated[Flips | None, "Which samples make the drop, where each sample is right or wrong."] = None
+    quantized_hits: Annotated[
+        Hits | None, "The samples that the quantized model has right, or agrees on; they pair two reports."
+    ] = None
+    float_hits: Annotated[
+        Hits | None, "The samples that the float model has right; None for a comparison."
+    ] = None
+    output: Annotated[
+        str | None, "The output that was judged; None in a report of an earlier format version."
+    ] = None
+    pytorch_value: Annotated[float | None, "The PyTorch model's value; None if it did not run."] = None
+    computed_by: Annotated[
+        str | None, "The class or function of the user or of a plug-in; None for a metric of ptq."
+    ] = None
+    arguments: Annotated[dict[str, str], "What it was given, each as JSON."] = field(default_factory=dict)
+    no_interval: Annotated[
+        str, "Why there is no drop_interval though there is a drop; empty if there is one."
+    ] = ""
+    by_class: Annotated[
+        tuple[ClassValue, ...], "Each class of a metric that is a mean over classes of shares of samples."
+    ] = ()
+    channel: Annotated[
+        Channel | None, "The channel that a comparison is about; None if it is about all of the output."
+    ] = None
+    ratio_interval: Annotated[
+        Interval | None, "Of ratio, from the paired samples; None for a metric that is better when higher."
+    ] = None
 
     @property
     def drop(self) -> float | None:
@@ -309,24 +295,15 @@ def _contradiction(where: str, what: str) -> ReportError:
 
 @dataclass(frozen=True)
 class AccuracyLevel:
-    """One level of ONNX Runtime's MatMulNBits: 0 computes in float, 4 rounds activations to 8 bits by block.
+    """A level of ONNX Runtime's MatMulNBits: 0 computes in float, 4 rounds activations to 8 bits by block."""
 
-    Attributes:
-        level: 0 to 4.
-        reported: the metrics of the report were measured at this level.
-        values: of the quantized model, by metric.
-    """
-
-    level: Annotated[int, AtLeast(0)]
-    reported: bool
-    values: dict[str, float]
+    level: Annotated[Annotated[int, AtLeast(0)], "0 to 4."]
+    reported: Annotated[bool, "The metrics of the report were measured at this level."]
+    values: Annotated[dict[str, float], "Of the quantized model, by metric."]
 
 
 # What ``ptq tune`` tried, rung by rung, and what it chose.
 
-
-FORMAT = "ptq.tune"
-FORMAT_VERSION = 1
 
 Count = Annotated[int, AtLeast(0)]
 BudgetKind = Literal["max_drop", "min"]
@@ -336,14 +313,6 @@ BudgetKind = Literal["max_drop", "min"]
 class BudgetCheck:
     """One budget, and what was seen of it.
 
-    Attributes:
-        metric: the metric's name.
-        unit: the metric's.
-        kind: ``"max_drop"`` limits the drop from above, ``"min"`` the value from below.
-        limit: the budget, in the metric's unit.
-        value: the drop, or the value.
-        bound: how large the drop, or how small the value, may be for samples that were not seen.
-
     Example:
         >>> BudgetCheck(
         ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.002, bound=0.008
@@ -351,12 +320,14 @@ class BudgetCheck:
         True
     """
 
-    metric: str
-    unit: Unit
-    kind: BudgetKind
-    limit: float
-    value: float
-    bound: float
+    metric: Annotated[str, "The metric's name."]
+    unit: Annotated[Unit, "The metric's."]
+    kind: Annotated[BudgetKind, '"max_drop" limits the drop from above, "min" the value from below.']
+    limit: Annotated[float, "The budget, in the metric's unit."]
+    value: Annotated[float, "The drop, or the value."]
+    bound: Annotated[
+        float, "How large the drop, or how small the value, may be for samples that were not seen."
+    ]
 
     @property
     def holds(self) -> bool:
@@ -376,33 +347,31 @@ class BudgetCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class LadderStep:
-    """One candidate.
+    """One candidate."""
 
-    Attributes:
-        name: what is new about it: ``default``, a rung of recovery, or which layers are computed otherwise.
-        rungs: of recovery that it has.
-        in_float: layers that were left in float for accuracy.
-        in_16_bits: activations that have 16 bits for accuracy.
-        dynamic: layers whose activations become integers in ranges that are found at each run, for accuracy.
-        weights_alone: layers of which only the weights are integers, for accuracy.
-        sqnr_db: of all outputs, on the samples to choose by.
-        kept: it was better than the best before it.
-        checks: each budget on the samples to choose by, as the samples set aside are expected to show it.
-        proof: each budget on the samples set aside; empty if they were not looked at.
-        level: how likely the proof may be wrong; None without one.
-    """
-
-    name: str
-    rungs: tuple[str, ...]
-    in_float: tuple[str, ...]
-    sqnr_db: float
-    kept: bool
-    checks: tuple[BudgetCheck, ...]
-    proof: tuple[BudgetCheck, ...] = ()
-    level: float | None = None
-    in_16_bits: tuple[str, ...] = ()
-    dynamic: tuple[str, ...] = ()
-    weights_alone: tuple[str, ...] = ()
+    name: Annotated[
+        str, "What is new about it: default, a rung of recovery, or which layers are computed otherwise."
+    ]
+    rungs: Annotated[tuple[str, ...], "Of recovery that it has."]
+    in_float: Annotated[tuple[str, ...], "Layers that were left in float for accuracy."]
+    sqnr_db: Annotated[float, "Of all outputs, on the samples to choose by."]
+    kept: Annotated[bool, "It was better than the best before it."]
+    checks: Annotated[
+        tuple[BudgetCheck, ...],
+        "Each budget on the samples to choose by, as the samples set aside are expected to show it.",
+    ]
+    proof: Annotated[
+        tuple[BudgetCheck, ...], "Each budget on the samples set aside; empty if they were not looked at."
+    ] = ()
+    level: Annotated[float | None, "How likely the proof may be wrong; None without one."] = None
+    in_16_bits: Annotated[tuple[str, ...], "Activations that have 16 bits for accuracy."] = ()
+    dynamic: Annotated[
+        tuple[str, ...],
+        "Layers whose activations become integers in ranges that are found at each run, for accuracy.",
+    ] = ()
+    weights_alone: Annotated[
+        tuple[str, ...], "Layers of which only the weights are integers, for accuracy."
+    ] = ()
 
     @property
     def met(self) -> bool:
@@ -412,57 +381,37 @@ class LadderStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
-    """All candidates, in the order in which they were tried.
+    """All candidates, in the order in which they were tried."""
 
-    Attributes:
-        model_sha256: of the quantized model that was chosen.
-        samples: how many the candidates were compared on.
-        set_aside: how many samples the budget was proven on.
-        steps: the candidates.
-        chosen: index of the one that was written.
-        met: the budget is kept, with 95 % confidence.
-        stopped: why no further candidate was tried; empty if the budget was met.
-        advice: what it would take, if the budget was not met.
-        untried: why no activations of 16 bits were tried; empty if they were, or if it did not come to that.
-    """
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.tune", version=1, noun="ladder", hint="run ptq tune again"
+    )
 
-    model_sha256: Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
-    samples: Count
-    set_aside: Count
-    steps: tuple[LadderStep, ...]
-    chosen: Count
-    met: bool
-    stopped: str = ""
-    advice: tuple[str, ...] = ()
-    untried: str = ""
+    model_sha256: Annotated[
+        Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")],
+        "Of the quantized model that was chosen.",
+    ]
+    samples: Annotated[Count, "How many the candidates were compared on."]
+    set_aside: Annotated[Count, "How many samples the budget was proven on."]
+    steps: Annotated[tuple[LadderStep, ...], "The candidates."]
+    chosen: Annotated[Count, "Index of the one that was written."]
+    met: Annotated[bool, "The budget is kept, with 95 % confidence."]
+    stopped: Annotated[str, "Why no further candidate was tried; empty if the budget was met."] = ""
+    advice: Annotated[tuple[str, ...], "What it would take, if the budget was not met."] = ()
+    untried: Annotated[
+        str, "Why no activations of 16 bits were tried; empty if they were, or if it did not come to that."
+    ] = ""
 
     @property
     def best(self) -> LadderStep:
         """The candidate that was written."""
         return self.steps[self.chosen]
 
+    def require_consistent(self) -> None:
+        """Refuse a choice that is not there.
 
-def ladder_to_json(ladder: Ladder) -> str:
-    """Return a ladder as JSON, for ``tune.json``."""
-    document = {"format": FORMAT, "format_version": FORMAT_VERSION, **encode(ladder)}
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def parse_ladder(content: bytes) -> Ladder:
-    """Return the ladder that ``ladder_to_json`` wrote.
-
-    Raises:
-        ReportError: it is damaged, or of another format version.
-    """
-    try:
-        value = strict_json(content)
-    except (ValueError, RecursionError) as error:
-        raise ReportError(f"it is not valid JSON: {error}", hint="run ptq tune again") from error
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION}
-    if not isinstance(value, dict) or any(value.get(key) != wanted for key, wanted in header.items()):
-        raise ReportError("it is not a tune.json that this ptq reads", hint="run ptq tune again")
-    body = {key: entry for key, entry in value.items() if key not in header}
-    found: Ladder = decode(Ladder, body, "")
-    if found.chosen >= len(found.steps):
-        raise ReportError("'chosen' names no step", hint="run ptq tune again")
-    return found
+        Raises:
+            ReportError: it is not.
+        """
+        if self.chosen >= len(self.steps):
+            raise ReportError("'chosen' names no step", hint=self.FORMAT.hint)

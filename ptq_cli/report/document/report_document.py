@@ -1,18 +1,14 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict. Format version 9.
+"""The report: what was compared, what it cost, what stayed float, and the verdict.
 
-The dataclasses are the format: ``docs/report.schema.json`` describes the same keys to other programs, and a
-test keeps the two alike. Whoever adds or changes a key raises ``FORMAT_VERSION``.
+The dataclasses are the format, from which ``docs/report.schema.json`` is made.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
-from ptq_cli.core.errors import ReportError
-from ptq_cli.core.read_files import read_file
+from ptq_cli.core.documents import AtLeast, FileFormat, Matches
 from ptq_cli.report.document.gate_result import GateResult, ReportWarning, Times, Timestamp, Verdict, verdict
 from ptq_cli.report.document.measurement import AccuracyLevel, Ladder, Measurement, require_consistent
 
@@ -28,42 +24,32 @@ Count = Annotated[int, AtLeast(0)]
 
 @dataclass(frozen=True, kw_only=True)
 class SaturatingLayer:
-    """A layer with weights that are too large together for a kernel that adds two products in 16 bits.
+    """A layer with weights that are too large together for a kernel that adds two products in 16 bits."""
 
-    Attributes:
-        name: of its node.
-        op: its operator.
-        pairs: how many pairs of neighboring weights are too large.
-        of_pairs: how many pairs there are.
-        channels: how many output channels have such a pair.
-        of_channels: how many output channels there are.
-    """
-
-    name: str
-    op: str
-    pairs: Count
-    of_pairs: Count
-    channels: Count
-    of_channels: Count
+    name: Annotated[str, "Of its node."]
+    op: Annotated[str, "Its operator."]
+    pairs: Annotated[Count, "How many pairs of neighboring weights are too large."]
+    of_pairs: Annotated[Count, "How many pairs there are."]
+    channels: Annotated[Count, "How many output channels have such a pair."]
+    of_channels: Annotated[Count, "How many output channels there are."]
 
 
 @dataclass(frozen=True)
 class Saturation:
     """What kernels that add two products in 16 bits make of a file.
 
-    Attributes:
-        layers: how many layers have an integer kernel and constant weights.
-        saturating: those whose sums can saturate, in the order of the graph.
-        exact: why the kernel of a layer is exact whatever its weights are, by the layer's name.
-
     Example:
         >>> Saturation(layers=26).text
         '0 of 26 layers can saturate on x86 without VNNI'
     """
 
-    layers: Count
-    saturating: tuple[SaturatingLayer, ...] = ()
-    exact: dict[str, str] = field(default_factory=dict)
+    layers: Annotated[Count, "How many layers have an integer kernel and constant weights."]
+    saturating: Annotated[
+        tuple[SaturatingLayer, ...], "Those whose sums can saturate, in the order of the graph."
+    ] = ()
+    exact: Annotated[
+        dict[str, str], "Why the kernel of a layer is exact whatever its weights are, by the layer's name."
+    ] = field(default_factory=dict)
 
     @classmethod
     def of(cls, sums: "Iterable[LayerSums]") -> "Saturation":
@@ -101,127 +87,6 @@ NOTHING = Saturation(0)
 """Of a file without such layers."""
 
 
-# Reports of an earlier format version, as this one writes them.
-
-
-METRIC_KEYS_OF_2 = ("quantized_interval", "drop_interval", "flips", "quantized_hits")
-GATE_KEYS_OF_2 = ("interval", "samples_needed", "percent")
-LATENCY_KEYS_OF_4: dict[str, Any] = {"own": None, "own_fault": "", "causes": [], "warnings": []}
-METRIC_KEYS_OF_3 = ("float_hits", "output", "pytorch_value", "computed_by")
-
-
-def upgrade(body: dict[str, Any], version: int) -> dict[str, Any]:
-    """Return the content of a report of format version 1 to 9 with the keys of version 9.
-
-    Version 1 knew no intervals, version 2 no class, no metric of the user's and no latency, version 3 no
-    channel and no warning, version 4 no cause of a latency and no latency of the user's own file: they are
-    null or empty. Before version 5 all were called samples; version 5 knew no ratio,
-    version 6 no accuracy level, version 7 no size of the user's own file, and version 8 no saturation. What
-    versions 1 and 2 called ``created`` stands in ``times`` now.
-
-    Edge case:
-        What is no list of objects is left for the decoder to refuse; a key of a later version in a report of
-        an earlier one stays, with its value.
-
-    Example:
-        >>> body = {"created": "2026-01-31T12:00:00Z", "metrics": [{"name": "top1"}], "gates": []}
-        >>> upgrade(body, 1)["times"], upgrade(body, 1)["metrics"][0]["flips"]
-        ({'created': '2026-01-31T12:00:00Z', 'latency': None, 'not_measured': ''}, None)
-    """
-    if version == 1:
-        body = _to_2(body)
-    if version < 3:
-        body = _to_3(body)
-    if version < 4:
-        body = _to_4(body)
-    if version < 5:
-        body = _to_5(body)
-    if version < 6:
-        body = _to_6(body)
-    if version < 7:
-        body = {"accuracy_levels": [], **body}
-    if version < 8:
-        body = _to_8(body)
-    return {"saturation": None, **body} if version < 9 else body
-
-
-def _to_2(body: dict[str, Any]) -> dict[str, Any]:
-    return {"baseline": None, **_each(_each(body, "metrics", _metric_of_2), "gates", _gate_of_2)}
-
-
-def _to_3(body: dict[str, Any]) -> dict[str, Any]:
-    upgraded = _each(body, "metrics", _metric_of_3)
-    if "created" in upgraded:
-        upgraded.setdefault("times", {"created": upgraded.pop("created"), "latency": None})
-    return upgraded
-
-
-def _to_4(body: dict[str, Any]) -> dict[str, Any]:
-    return {"warnings": [], **_each(body, "metrics", lambda entry: {"channel": None, **entry})}
-
-
-def _to_5(body: dict[str, Any]) -> dict[str, Any]:
-    body = {"ladder": None, **body}
-    if isinstance(evaluation := body.get("evaluation"), dict):
-        body = {**body, "evaluation": {"unit": "sample", **evaluation}}
-    times = body.get("times")
-    if not isinstance(times, dict):
-        return body
-    upgraded = {**times, "not_measured": times.get("not_measured", "")}
-    if isinstance(latency := times.get("latency"), dict):
-        upgraded["latency"] = {**LATENCY_KEYS_OF_4, **latency}
-    return {**body, "times": upgraded}
-
-
-def _to_6(body: dict[str, Any]) -> dict[str, Any]:
-    return _each(body, "metrics", _metric_of_6)
-
-
-def _to_8(body: dict[str, Any]) -> dict[str, Any]:
-    model = body.get("model")
-    return {**body, "model": {"source_bytes": None, **model}} if isinstance(model, dict) else body
-
-
-def _metric_of_6(entry: dict[str, Any]) -> dict[str, Any]:
-    return {"ratio_interval": None, "ratio": _ratio_of(entry), **entry}
-
-
-def _ratio_of(entry: dict[str, Any]) -> Any:
-    try:
-        value, before = (float(entry[key]) for key in ("quantized_value", "float_value"))
-    except (KeyError, TypeError, ValueError, OverflowError):  # for the decoder to refuse
-        return None
-    return encode(value / before) if before > 0 and entry.get("higher_is_better") is False else None
-
-
-def _each(body: dict[str, Any], name: str, upgraded: Any) -> dict[str, Any]:
-    entries = body.get(name)
-    if not isinstance(entries, list):
-        return dict(body)
-    return {
-        **body,
-        name: [upgraded(entry) if isinstance(entry, dict) else entry for entry in entries],
-    }
-
-
-def _metric_of_2(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**dict.fromkeys(METRIC_KEYS_OF_2), **entry}
-
-
-def _gate_of_2(entry: dict[str, Any]) -> dict[str, Any]:
-    # Without an interval there is no doubt: a verdict is what `passed` was.
-    verdict = "pass" if entry.get("passed") is True else "fail"
-    return {**dict.fromkeys(GATE_KEYS_OF_2), "strict": False, "verdict": verdict, **entry}
-
-
-def _metric_of_3(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**dict.fromkeys(METRIC_KEYS_OF_3), "arguments": {}, "no_interval": "", "by_class": [], **entry}
-
-
-FORMAT = "ptq.report"
-FORMAT_VERSION = 9
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
-
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 
 
@@ -230,29 +95,16 @@ SampleUnit = Literal["sample", "step"]
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One ONNX file.
+    """One ONNX file."""
 
-    Attributes:
-        name: the file's name.
-        sha256: of its bytes, hexadecimal.
-        bytes: its size, at least 1.
-    """
-
-    name: str
-    sha256: Sha256
-    bytes: Annotated[int, AtLeast(1)]
+    name: Annotated[str, "The file's name."]
+    sha256: Annotated[Sha256, "Of its bytes, hexadecimal."]
+    bytes: Annotated[Annotated[int, AtLeast(1)], "Its size, at least 1."]
 
 
 @dataclass(frozen=True)
 class ModelSummary:
     """The two models.
-
-    Attributes:
-        source: the file that the user named.
-        float_model: the ONNX model before quantization.
-        quantized_model: the ONNX model after it.
-        source_bytes: size of the file that the user named, with its external data, if it is ONNX; None of
-            another kind, or if it was not there any more.
 
     Example:
         >>> float_model = ModelEntry("model.float.onnx", "0" * 64, 400)
@@ -266,10 +118,14 @@ class ModelSummary:
 
     DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)
 
-    source: str
-    float_model: ModelEntry
-    quantized_model: ModelEntry
-    source_bytes: Annotated[int, AtLeast(1)] | None = None
+    source: Annotated[str, "The file that the user named."]
+    float_model: Annotated[ModelEntry, "The ONNX model before quantization."]
+    quantized_model: Annotated[ModelEntry, "The ONNX model after it."]
+    source_bytes: Annotated[
+        Annotated[int, AtLeast(1)] | None,
+        "Size of the file that the user named, with its external data, if it is ONNX; None of another "
+        "kind, or if it was not there any more.",
+    ] = None
 
     @property
     def size_ratio(self) -> float:
@@ -292,48 +148,33 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class AmaxSummary:
-    """How ranges were decided.
+    """How ranges were decided."""
 
-    Attributes:
-        method: the method, such as ``percentile``.
-        settings: its own settings, by name.
-    """
-
-    method: str
-    settings: dict[str, float]
+    method: Annotated[str, "The method, such as percentile."]
+    settings: Annotated[dict[str, float], "Its own settings, by name."]
 
 
 @dataclass(frozen=True)
 class CalibrationSummary:
-    """What the ranges were decided from.
+    """What the ranges were decided from."""
 
-    Attributes:
-        method: the collector.
-        samples: how many were run.
-        data_digest: of the calibration set.
-    """
-
-    method: str
-    samples: Count
-    data_digest: str
+    method: Annotated[str, "The collector."]
+    samples: Annotated[Count, "How many were run."]
+    data_digest: Annotated[str, "Of the calibration set."]
 
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """What the models were compared on.
+    """What the models were compared on."""
 
-    Attributes:
-        source: the data as the user named it.
-        samples: how many both models saw.
-        data_digest: of the evaluation set.
-        unit: what was counted, also in the calibration: samples, or whole steps of a model whose inputs have
-            no axis for samples.
-    """
-
-    source: str
-    samples: Count
-    data_digest: str
-    unit: SampleUnit = "sample"
+    source: Annotated[str, "The data as the user named it."]
+    samples: Annotated[Count, "How many both models saw."]
+    data_digest: Annotated[str, "Of the evaluation set."]
+    unit: Annotated[
+        SampleUnit,
+        "What was counted, also in the calibration: samples, or whole steps of a model whose inputs have "
+        "no axis for samples.",
+    ] = "sample"
 
     def noun(self, number: int) -> str:
         """Return what stands behind a number of samples, or of steps.
@@ -347,76 +188,63 @@ class EvaluationSummary:
 
 @dataclass(frozen=True)
 class LayerEntry:
-    """Where one layer runs.
+    """Where one layer runs."""
 
-    Attributes:
-        name: the node's name.
-        op: its operator, such as ``Conv``.
-        integer: whether it computes in integers.
-        reason: why it stays float; empty for an integer layer.
-    """
-
-    name: str
-    op: str
-    integer: bool
-    reason: str
+    name: Annotated[str, "The node's name."]
+    op: Annotated[str, "Its operator, such as Conv."]
+    integer: Annotated[bool, "Whether it computes in integers."]
+    reason: Annotated[str, "Why it stays float; empty for an integer layer."]
 
 
 @dataclass(frozen=True)
 class BaselineSummary:
-    """The earlier report that regressions are from.
+    """The earlier report that regressions are from."""
 
-    Attributes:
-        created: when it was made.
-        quantized_sha256: of its quantized model.
-    """
-
-    created: Timestamp
-    quantized_sha256: Sha256
+    created: Annotated[Timestamp, "When it was made."]
+    quantized_sha256: Annotated[Sha256, "Of its quantized model."]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that was found out about one quantized model.
+    """Everything that was found out about one quantized model."""
 
-    Attributes:
-        times: when it was made, and how long the models took; all else is the same for the same input.
-        versions: of ptq and of the libraries that took part, by name.
-        model: the two files.
-        target: whose rules placed the quantization.
-        amax: how ranges were decided.
-        calibration: from which data.
-        evaluation: the data that the metrics are of.
-        metrics: what was measured.
-        layers: each layer that could be quantized, with the reason of those that are not.
-        gates: each limit, with its result.
-        baseline: what regressions are from; None without a limit on one.
-        warnings: what a user should know although no gate says so; what follows from measured times is in
-            ``times``.
-        ladder: what ``ptq tune`` tried before it chose this model; None if it was not tuned.
-        accuracy_levels: what the model gives at accuracy levels 0 and 4 of the kernel that reads weights in
-            blocks; empty if it has no such weights.
-        saturation: which layers can saturate on x86 processors without VNNI; None if an earlier version made
-            the report.
-    """
-
+    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.report", version=1, noun="report")
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
 
-    times: Times
-    versions: dict[str, str]
-    model: ModelSummary
-    target: str
-    amax: AmaxSummary
-    calibration: CalibrationSummary
-    evaluation: EvaluationSummary
-    metrics: tuple[Measurement, ...]
-    layers: tuple[LayerEntry, ...]
-    gates: tuple[GateResult, ...]
-    baseline: BaselineSummary | None = None
-    warnings: tuple[ReportWarning, ...] = ()
-    ladder: Ladder | None = None
-    accuracy_levels: tuple[AccuracyLevel, ...] = ()
-    saturation: Saturation | None = None
+    times: Annotated[
+        Times, "When it was made, and how long the models took; all else is the same for the same input."
+    ]
+    versions: Annotated[dict[str, str], "Of ptq and of the libraries that took part, by name."]
+    model: Annotated[ModelSummary, "The two files."]
+    target: Annotated[str, "Whose rules placed the quantization."]
+    amax: Annotated[AmaxSummary, "How ranges were decided."]
+    calibration: Annotated[CalibrationSummary, "From which data."]
+    evaluation: Annotated[EvaluationSummary, "The data that the metrics are of."]
+    metrics: Annotated[tuple[Measurement, ...], "What was measured."]
+    layers: Annotated[
+        tuple[LayerEntry, ...], "Each layer that could be quantized, with the reason of those that are not."
+    ]
+    gates: Annotated[tuple[GateResult, ...], "Each limit, with its result."]
+    baseline: Annotated[BaselineSummary | None, "What regressions are from; None without a limit on one."] = (
+        None
+    )
+    warnings: Annotated[
+        tuple[ReportWarning, ...],
+        "What a user should know although no gate says so; what follows from measured times is in times.",
+    ] = ()
+    ladder: Annotated[
+        Ladder | None, "What ptq tune tried before it chose this model; None if it was not tuned."
+    ] = None
+    accuracy_levels: Annotated[
+        tuple[AccuracyLevel, ...],
+        "What the model gives at accuracy levels 0 and 4 of the kernel that reads weights in blocks; "
+        "empty if it has no such weights.",
+    ] = ()
+    saturation: Annotated[
+        Saturation | None,
+        "Which layers can saturate on x86 processors without VNNI; None if an earlier version made the "
+        "report.",
+    ] = None
 
     @property
     def all_warnings(self) -> tuple[ReportWarning, ...]:
@@ -443,67 +271,17 @@ class Report:
         """How many layers stay float."""
         return len(self.layers) - self.quantized_layers
 
+    def require_consistent(self) -> None:
+        """Refuse metrics whose intervals, flips and hits contradict their values.
 
-def report_to_json(report: Report) -> str:
-    """Return the report as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
-
-    Edge case:
-        inf, -inf and NaN are the strings ``"inf"``, ``"-inf"`` and ``"nan"``. ASCII only, so that a name from
-        a model cannot control the terminal that shows the file.
-    """
-    # The verdict comes first: a person who opens the file looks for it.
-    header = {"format": FORMAT, "format_version": FORMAT_VERSION, "verdict": report.verdict}
-    document = {**header, **encode(report)}
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+        Raises:
+            ReportError: they do; the message says where.
+        """
+        require_consistent(self.metrics, self.evaluation.samples)
 
 
-def read_report(path: Path) -> Report:
-    """Read and check a report.
+@dataclass(frozen=True)
+class Reports:
+    """What ``ptq evaluate`` prints for several models."""
 
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        ReportError: it is damaged, no report, of another format version, or a value does not fit.
-    """
-    content = read_file(path, "report")
-    try:
-        return parse_report(content)
-    except ReportError as error:
-        raise ReportError(f"report '{path}': {error.message}", hint=error.hint) from error
-
-
-def parse_report(content: bytes) -> Report:
-    """Return the report that ``report_to_json`` wrote as ``content``, now or at an earlier format version.
-
-    Raises:
-        ReportError: it is damaged, no report, of another format version, or a value does not fit.
-
-    Edge case:
-        What an earlier version did not know is null or empty.
-
-    Example:
-        >>> parse_report(b'{"format": "ptq.report", "format_version": 10}')
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.ReportError: PTQ-REPORT-001: it has format version 10, this ptq reads 1 to 9
-        hint: upgrade ptq, or run ptq evaluate again with this one
-    """
-    try:
-        value = strict_json(content)
-    except (ValueError, RecursionError) as error:
-        raise ReportError(f"it is not valid JSON: {error}", hint="run ptq evaluate again") from error
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise ReportError(
-            f'it is JSON but not a ptq report: it has no "format": "{FORMAT}"',
-            hint="pass the report.json of a run",
-        )
-    version = value.get("format_version")
-    if isinstance(version, bool) or version not in READABLE_VERSIONS:
-        raise ReportError(
-            f"it has format version {str(version)[:40]}, "
-            f"this ptq reads {READABLE_VERSIONS[0]} to {FORMAT_VERSION}",
-            hint="upgrade ptq, or run ptq evaluate again with this one",
-        )
-    body = {key: entry for key, entry in value.items() if key not in ("format", "format_version")}
-    report: Report = decode(Report, upgrade(body, version), "")
-    require_consistent(report.metrics, report.evaluation.samples)
-    return report
+    reports: Annotated[tuple[Report, ...], "A report for each, in the order in which the models were named."]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptq_cli.calibdata.dataset.labels import is_class_index
-from ptq_cli.core.decoding import decode, encode
+from ptq_cli.core.documents import decode, encode
 from ptq_cli.core.tensors import Array
 from ptq_cli.report.document.details import ChangedSample, Changes
 from ptq_cli.report.evaluation.model_outputs import Place

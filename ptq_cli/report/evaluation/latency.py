@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 import numpy as np
 
@@ -33,43 +34,30 @@ FAST = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class ModelLatency:
-    """What the runs of one model took.
+    """What the runs of one model took."""
 
-    Attributes:
-        runs: how many were counted.
-        p50, p90, p99: seconds of a batch that so many percent of the runs did not exceed.
-        mean: seconds of a batch.
-        processor: seconds of processor time of all threads for a batch, the mean.
-        spread: ``p50`` over what a tenth of the runs did not exceed.
-        samples_per_second: of the mean.
-    """
-
-    runs: int
-    p50: float
-    p90: float
-    p99: float
-    mean: float
-    processor: float
-    spread: float
-    samples_per_second: float
+    runs: Annotated[int, "How many were counted."]
+    p50: Annotated[float, "Seconds of a batch that half of the runs did not exceed."]
+    p90: Annotated[float, "Seconds of a batch that 90 % of the runs did not exceed."]
+    p99: Annotated[float, "Seconds of a batch that 99 % of the runs did not exceed."]
+    mean: Annotated[float, "Seconds of a batch."]
+    processor: Annotated[float, "Seconds of processor time of all threads for a batch, the mean."]
+    spread: Annotated[float, "P50 over what a tenth of the runs did not exceed."]
+    samples_per_second: Annotated[float, "Of the mean."]
 
 
 @dataclass(frozen=True)
 class LatencyRatio:
-    """How long a model takes beside the first one, by the fast runs of each round.
+    """How long a model takes beside the first one, by the fast runs of each round."""
 
-    Attributes:
-        value: geometric mean over the rounds; below 1 it is faster than the first.
-        interval: of 95 %, by Student's t of the logarithms of the rounds, or of parts of a single round;
-            None of fewer than two turns.
-        processor: the same of processor time, which other work on the machine changes less.
-        processor_interval: of that.
-    """
-
-    value: float
-    interval: Interval | None
-    processor: float
-    processor_interval: Interval | None
+    value: Annotated[float, "Geometric mean over the rounds; below 1 it is faster than the first."]
+    interval: Annotated[
+        Interval | None,
+        "Of 95 %, by Student's t of the logarithms of the rounds, or of parts of a single round; None of "
+        "fewer than two turns.",
+    ]
+    processor: Annotated[float, "The same of processor time, which other work on the machine changes less."]
+    processor_interval: Annotated[Interval | None, "Of that."]
 
     @property
     def speed_up(self) -> float:
@@ -96,25 +84,15 @@ class Scenario:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyComparison:
-    """Latencies of models that took turns.
+    """Latencies of models that took turns."""
 
-    Attributes:
-        models: in the order given.
-        ratios: of each model but the first to the first.
-        turns: how many there were.
-        rounds: how often the models were opened again.
-        batch: samples a run.
-        threads: of one operator.
-        runtime: what its makers call it.
-    """
-
-    models: tuple[ModelLatency, ...]
-    ratios: tuple[LatencyRatio, ...]
-    turns: int
-    rounds: int
-    batch: int
-    threads: int
-    runtime: str = ONNX_RUNTIME.title
+    models: Annotated[tuple[ModelLatency, ...], "In the order given."]
+    ratios: Annotated[tuple[LatencyRatio, ...], "Of each model but the first to the first."]
+    turns: Annotated[int, "How many there were."]
+    rounds: Annotated[int, "How often the models were opened again."]
+    batch: Annotated[int, "Samples a run."]
+    threads: Annotated[int, "Of one operator."]
+    runtime: Annotated[str, "What its makers call it."] = ONNX_RUNTIME.title
 
 
 def measure_latency(

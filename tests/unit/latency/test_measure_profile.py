@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ptq_cli.core.documents import read_document, to_json
 from ptq_cli.core.errors import ProfileError
 from ptq_cli.latency.integer_twin import integer_twin
-from ptq_cli.latency.machine_profile import load_profile, profile_to_json
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest
 from ptq_cli.latency.operator_times import operator_times
 from ptq_cli.plan.planner import make_plan
@@ -54,8 +55,8 @@ def test_a_profile_is_written_and_read_again(tmp_path: Path):
     assert profile.elements["h"] == 2 * 16 * 16 * 16
     assert profile.seam_fixed > 0
     path = tmp_path / "here.json"
-    path.write_bytes(profile_to_json(profile))
-    assert load_profile(path) == profile
+    path.write_bytes(to_json(profile).encode())
+    assert read_document(MachineProfile, path) == profile
 
 
 def test_the_digest_is_of_the_operators_and_not_of_their_numbers():
@@ -64,8 +65,8 @@ def test_the_digest_is_of_the_operators_and_not_of_their_numbers():
     assert operators_digest(one) != operators_digest(build(NET.replace("HardSwish", "Sigmoid")))
 
 
-@each_case("text", ["", "{", "[]", '{"format": "ptq.profile", "version": 99}', '{"format": "x"}'])
+@each_case("text", ["", "{", "[]", '{"format": "ptq.profile", "format_version": 99}', '{"format": "x"}'])
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str):
     (tmp_path / "p.json").write_text(text, encoding="utf-8")
     with pytest.raises(ProfileError, match=r"p\.json"):
-        load_profile(tmp_path / "p.json")
+        read_document(MachineProfile, tmp_path / "p.json")

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.report.document.measurement import BudgetCheck, Ladder, LadderStep, ladder_to_json, parse_ladder
-from ptq_cli.report.document.report_document import Report, parse_report, report_to_json
+from ptq_cli.report.document.measurement import BudgetCheck, Ladder, LadderStep
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.html.charts.depth_chart import ladder_chart
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.tables import ladder_table, verdict_of
@@ -39,7 +40,7 @@ LADDER = Ladder(
 
 
 def test_a_ladder_is_read_as_it_was_written() -> None:
-    assert parse_ladder(ladder_to_json(LADDER).encode()) == LADDER
+    assert parse_document(Ladder, to_json(LADDER).encode()) == LADDER
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,13 @@ def test_a_ladder_is_read_as_it_was_written() -> None:
 )
 def test_another_file_is_refused(content: bytes) -> None:
     with pytest.raises(ReportError):
-        parse_ladder(content)
+        parse_document(Ladder, content)
 
 
 def test_a_choice_that_is_no_step_is_refused() -> None:
-    body = {**json.loads(ladder_to_json(LADDER)), "chosen": 3}
+    body = {**json.loads(to_json(LADDER)), "chosen": 3}
     with pytest.raises(ReportError) as caught:
-        parse_ladder(json.dumps(body).encode())
+        parse_document(Ladder, json.dumps(body).encode())
     assert caught.value.message == "'chosen' names no step"
 
 
@@ -74,8 +75,8 @@ def test_the_table_has_a_row_for_each_candidate() -> None:
 
 def test_the_report_has_it(report: Report) -> None:
     tuned = replace(report, ladder=LADDER)
-    VALIDATOR.validate(json.loads(report_to_json(tuned)))
-    assert parse_report(report_to_json(tuned).encode()).ladder == LADDER
+    VALIDATOR.validate(json.loads(to_json(tuned)))
+    assert parse_document(Report, to_json(tuned).encode()).ladder == LADDER
     text = report_to_markdown(tuned)
     assert "<summary>Tuning</summary>" in text
     assert "| round | 31.00 dB | 0.10 points | 0.80 points | budget kept |" in text
@@ -108,8 +109,8 @@ def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
 
     run, model = RunDirectory(tmp_path), StoredModel(content=b"model")
     assert tuned_ladder(run, model) is None
-    run.tuning.write_text(ladder_to_json(LADDER))
+    run.tuning.write_text(to_json(LADDER))
     assert tuned_ladder(run, model) is None
     own = replace(LADDER, model_sha256=model.sha256)
-    run.tuning.write_text(ladder_to_json(own))
+    run.tuning.write_text(to_json(own))
     assert tuned_ladder(run, model) == own

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.decide import decide_channels
-from ptq_cli.cli.shown.channel_tables import channel_lines, decided_values, measured_values
+from ptq_cli.cli.shown.channel_tables import channel_lines
 from ptq_cli.collectors.collector_registry import ChannelCollector
+from ptq_cli.core.documents import encode
 from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
 from ptq_cli.recipe.sections import AmaxSettings
@@ -51,13 +52,9 @@ def test_dead_channels_are_named_as_far_as_one_reads():
 def test_channels_without_a_finite_value_have_no_range():
     view = view_of([[np.nan, 1.0], [np.inf, -2.0]])
 
-    found = decided_values(view)
+    found = encode(view)
 
     assert "not finite: 0: no finite value" in channel_lines(view, "ort-cpu", 80)
-    assert found["min"] == [None, -2.0] and found["max"] == [None, 1.0]
-    assert found["without_finite_value"] == [0] and found["dead"] == []
+    assert found["minimum"] == ["inf", -2.0] and found["maximum"] == ["-inf", 1.0]
+    assert found["rangeless"] == [0] and found["dead"] == []
     assert found["amax"] == [0.0, 2.0] and found["scale"][0] == 1.0
-
-
-def test_without_channels_there_is_nothing_to_say():
-    assert measured_values(None) is None

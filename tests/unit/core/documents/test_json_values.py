@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 
-from ptq_cli.core.decoding import AtLeast, Matches, decode, encode, strict_json
+from ptq_cli.core.documents import AtLeast, Matches, decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from tests.each_case import each_case
 
@@ -51,8 +51,8 @@ def test_a_value_survives_the_round_trip() -> None:
     assert through_json(Tree, TREE) == TREE
 
 
-def test_derived_keys_are_written_last_and_dictionaries_sorted() -> None:
-    assert list(encode(Leaf(1))) == ["size", "code", "flag", "double"]
+def test_derived_keys_are_written_first_and_dictionaries_sorted() -> None:
+    assert list(encode(Leaf(1))) == ["double", "size", "code", "flag"]
     assert list(encode(TREE)["notes"]) == ["a", "b"]
 
 
@@ -106,7 +106,7 @@ LEAF = encode(Leaf(1))
         (broken(notes={"a": "\ud800"}), "'notes.a' is '\\ud800', expected text that UTF-8 can encode"),
         (broken(color="red"), "'color' is not a key of this format version"),
         ({"kind": "oak"}, "'height' is missing"),
-        (broken(leaves=[{}]), "'leaves[0].size' is missing"),
+        (broken(leaves=[{}]), "'leaves[0].double' is missing"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from ptq_cli.cli.shown.analysis_tables import print_analysis
+from ptq_cli.core.documents import read_document
 from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
 from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
 from ptq_cli.pipeline.exporting.run_export import run_export
@@ -18,7 +19,7 @@ from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, read_analysis
+from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
 
 RUN = RunDirectory(Path("ptq-run"))
 TEXT = """<ir_version: 10, opset_import: ["": 20]>
@@ -84,7 +85,9 @@ def test_a_layer_that_makes_the_output_infinite_alone_is_marked(
         assert layer.sensitivity is not None and math.isfinite(layer.sensitivity.sqnr_only_quantized_db)
     found = json.loads(RUN.analysis.read_text())["layers"][0]
     assert (found["cause"], found["sensitivity"]["sqnr_only_quantized_db"]) == ("not finite", "nan")
-    assert [layer.cause for layer in read_analysis(RUN.analysis).layers] == [x.cause for x in analysis.layers]
+    assert [layer.cause for layer in read_document(Analysis, RUN.analysis).layers] == [
+        x.cause for x in analysis.layers
+    ]
     page = RUN.report_html.read_text()
     row = re.search(r'<tr id="l1".*?</tr>', page, re.DOTALL)
     assert row is not None and ">NaN<" in row[0] and worst.finding in row[0]

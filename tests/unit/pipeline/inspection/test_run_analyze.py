@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import (
     LabelError,
     MetricError,
@@ -28,7 +29,7 @@ from ptq_cli.pipeline.inspection.analysis_subject import Question
 from ptq_cli.pipeline.inspection.run_analyze import run_analyze
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.analysis.analysis_document import Analysis, read_analysis
+from ptq_cli.report.analysis.analysis_document import Analysis
 
 LAYERS = 4
 
@@ -91,7 +92,7 @@ def test_a_ruined_layer_ranks_first(deep: RunDirectory) -> None:
 
 def test_what_is_written_is_what_is_returned(deep: RunDirectory) -> None:
     returned = analyze(deep)
-    assert read_analysis(deep.analysis) == returned
+    assert read_document(Analysis, deep.analysis) == returned
 
 
 def test_the_values_are_those_of_evaluate(deep: RunDirectory) -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import AnalysisError
 from ptq_cli.pipeline.evaluation.run_compare import run_compare
-from ptq_cli.report.analysis.analysis_document import Analysis, analysis_to_json
+from ptq_cli.report.analysis.analysis_document import Analysis
 from ptq_cli.report.document.gate_result import Latency, Times
-from ptq_cli.report.document.report_document import Report, report_to_json
+from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.report_changes import compare_reports
 from ptq_cli.report.text.summary import latency_line, worse_line, worse_table
 
@@ -47,13 +48,13 @@ def test_an_analysis_beside_a_report_counts_if_it_is_of_its_model(
     for name in ("old", "new"):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / "report.json").write_text(report_to_json(report))
-        (folder / "analysis.json").write_text(analysis_to_json(analysis))
+        (folder / "report.json").write_text(to_json(report))
+        (folder / "analysis.json").write_text(to_json(analysis))
         paths.append(folder / "report.json")
     assert run_compare(*paths).worse_layers == ()
     other = replace(analysis.models.quantized_model, sha256="f" * 64)
     stale = replace(analysis, models=replace(analysis.models, quantized_model=other))
-    (tmp_path / "new" / "analysis.json").write_text(analysis_to_json(stale))
+    (tmp_path / "new" / "analysis.json").write_text(to_json(stale))
     assert run_compare(*paths).worse_layers is None
     (tmp_path / "new" / "analysis.json").write_text("{")
     with pytest.raises(AnalysisError):

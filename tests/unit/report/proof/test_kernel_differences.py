@@ -5,7 +5,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.cli.shown.verification_tables import print_verification, verification_values
+from ptq_cli.cli.shown.verification_tables import print_verification
+from ptq_cli.core.documents import encode
 from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.run_directory import RunDirectory
@@ -61,7 +62,7 @@ def test_a_kernel_that_computes_something_else_is_named(tmp_path, monkeypatch, c
     assert found is not None and found.samples == 2
     (wrong,) = found.wrong
     assert (wrong.node, wrong.op, wrong.steps, wrong.share) == ("soft", "Softmax", 255, 5 / 8)
-    assert verification_values(result)["kernels"]["differences"][0]["node"] == "soft"
+    assert encode(result)["kernel_comparison"]["differences"][0]["node"] == "soft"
     assert result.verdict == "fail"
     print_verification(result, show_all=False)
     out = capsys.readouterr().out

@@ -1,0 +1,68 @@
+"""Which document each command prints with ``--json``, and which files have a schema of their own.
+
+The types are named here, and imported when a schema is made: they are what the verbs return, which take a
+second to import.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+
+TITLE = "What the commands of ptq print with --json"
+REPORT = "report.document.report_document:Report"
+REPORTS = "report.document.report_document:Reports"
+
+FILES: Mapping[str, str] = {
+    "report.json": REPORT,
+    "analysis.json": "report.analysis.analysis_document:Analysis",
+    "details.json": "report.document.details:Details",
+    "tune.json": "report.document.measurement:Ladder",
+    "bench.json": "pipeline.inspection.run_bench:BenchResult",
+}
+"""By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "calibrate": (
+        "pipeline.calibration.run_calibrate:CalibrationResult",
+        "pipeline.exporting.run_moments:MomentsResult",
+    ),
+    "merge": ("pipeline.calibration.run_merge:MergeResult", REPORT, REPORTS),
+    "calibration show": ("pipeline.views.calibration_view:CalibrationView",),
+    "explain": ("pipeline.views.calibration_view:Explanation",),
+    "export": ("pipeline.exporting.run_export:ExportResult",),
+    "evaluate": (REPORT, REPORTS, "pipeline.evaluation.run_evaluate:EvaluationShardResult"),
+    "analyze": (FILES["analysis.json"],),
+    "quantize": (
+        "pipeline.run_quantize:QuantizationResult",
+        "pipeline.folders.run_quantize_folder:FolderResult",
+    ),
+    "tune": ("pipeline.tuning.run_tune:TuneResult",),
+    "verify": ("report.proof:Verification", "pipeline.folders.run_verify_folder:VerifiedFolder"),
+    "bench": (FILES["bench.json"],),
+    "profile": ("pipeline.exporting.run_profile:ProfileResult",),
+    "inspect": ("pipeline.inspection.run_inspect:Inspection",),
+    "prepare": (
+        "pipeline.preparing.run_prepare:PrepareResult",
+        "pipeline.folders.run_verify_folder:PreparedFolder",
+    ),
+    "recipe init": ("pipeline.recipes:NewRecipe",),
+    "recipe check": ("pipeline.recipes:CheckedRecipes",),
+    "recipe keys": ("recipe.assignments:Keys",),
+    "gate": ("report.document.gate_result:Judgement",),
+    "report": ("pipeline.evaluation.run_page:PageResult",),
+    "compare": ("report.report_changes:ReportChanges", "report.trade_offs:TradeOffs"),
+    "quantizers": ("cli.commands.quantizers:Quantizers",),
+    "quantizers show": ("pipeline.views.staircase:Staircase",),
+}
+"""By the command's words: what it may print, the usual one first."""
+
+
+def document_type(name: str) -> type:
+    """Return the type that an entry of the tables above names."""
+    module, _, kind = name.partition(":")
+    found: type = getattr(import_module(f"ptq_cli.{module}"), kind)
+    return found
+
+
+def command_types() -> dict[str, list[type]]:
+    """Return what each command may print."""
+    return {command: list(map(document_type, names)) for command, names in COMMANDS.items()}
