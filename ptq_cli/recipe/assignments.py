@@ -11,8 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.flags import FLAG_KEYS
-from ptq_cli.recipe.recipe_layers import decode_recipe, decode_table
-from ptq_cli.recipe.schema import SETTINGS
+from ptq_cli.recipe.schema import SETTINGS, Recipe
 
 OPTION = "--set"
 ONCE = "run"
@@ -140,10 +139,10 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
         key, value = _parse(text, types)
         section, _, name = key.partition(".")
         if section == ONCE:
-            decode_table(Once, {name: value}, OPTION)
+            _check(Once, {name: value})
             once[name] = value
             continue
-        decode_recipe({section: {name: value}}, OPTION)
+        _check(Recipe, {section: {name: value}})
         name = NAMES.get(key, key)
         is_table = isinstance(value, dict)
         settings[name] = {**settings.get(name, {}), **value} if is_table else value
@@ -180,6 +179,13 @@ different values: 8 and 64
             _require_same(flag, key, given, value)
         merged[name] = value
     return merged
+
+
+def _check(kind: type, table: Mapping[str, Any]) -> None:
+    # It knows numpy's types, which neither help nor a gate alone waits for.
+    from ptq_cli.recipe.recipe_layers import decode_table
+
+    decode_table(kind, table, OPTION)
 
 
 def _require_same(flag: str, key: str, given: Any, value: Any) -> None:

@@ -234,7 +234,7 @@ FLAGS = {
         "export --samples 3",
         "PTQ-USAGE-001",
         "no option '--samples'",
-        "--help",
+        "--set calibration.samples=3",
     ),
     "a misspelt command": ("calbrate model.onnx", "PTQ-USAGE-001", "(did you mean 'calibrate'?)", "quantize"),
     "a word too many": ("calibrate a b", "PTQ-USAGE-001", "unexpected extra argument (b)", "--help"),

@@ -200,7 +200,7 @@ def test_a_limit_that_the_host_exceeds_is_refused(folder: Path, ptq: Any, cuda: 
 
     assert outcome.status == 2
     assert "error PTQ-RUNTIME-002: 21 MB of the host's memory is not enough" in outcome.err
-    assert "hint: --max-memory " in outcome.err
+    assert "hint: --set runtime.max_memory=" in outcome.err
     assert not (folder / "one").exists()
 
 

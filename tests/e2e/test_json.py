@@ -38,6 +38,7 @@ PRINTED: dict[str, tuple[str, int]] = {
     "report": ("report", 0),
     "recipe init": ("recipe init model.onnx", 0),
     "recipe check": ("recipe check ptq-run/recipe.toml", 0),
+    "recipe keys": ("recipe keys", 0),
     "quantizers": ("quantizers", 0),
     "quantizers show": ("quantizers show scaled --bits 3", 0),
 }

@@ -123,7 +123,7 @@ def test_size_quantizes_what_saves_neither_bytes_nor_time(
     np.savez("x.npz", x=np.random.default_rng(0).standard_normal((2, 32, 32, 32)).astype(np.float32))
     assert ptq("calibrate model.onnx --data x.npz").status == 0
     found = {}
-    for words in ("--prefer accuracy", "--prefer size", "--all-layers"):
+    for words in ("--prefer accuracy", "--prefer size", "--set quantization.all_layers=true"):
         layers = json.loads(ptq(f"export {words} -o out.onnx --json").out)["layers"]
         found[words] = {layer["name"]: layer["integer"] for layer in layers}
     assert [found[words]["tiny"] for words in found] == [False, True, True]

@@ -172,6 +172,6 @@ def test_the_command_says_what_it_did_and_what_not(folder: Path, ptq: Any) -> No
     assert [item["rung"] for item in told["rescaled"]] == ["equalize"]
     few = ptq("calibrate model.onnx --data calib.npz --samples 1 --recover equalize --run few")
     assert "note: equalize changed nothing: it needs at least 2 samples" in few.out
-    words = "--weight-quantizer centers --weight-centers 4 --recover equalize --run c"
+    words = "--set weights.quantizer=centers --set weights.centers=4 --recover equalize --run c"
     centers = ptq(f"quantize model.onnx --data calib.npz {words}")
     assert "note: equalize changed nothing: the quantizer of the weights has no evenly spread" in centers.out

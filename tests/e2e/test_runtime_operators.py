@@ -74,7 +74,7 @@ def test_a_target_of_ones_own_may_allow_them(silu: Path, ptq: Any) -> None:
     words = "quantize silu.onnx --data x.npz --set quantization.all_layers=true --target ./own.toml"
     assert ptq(f"{words} -o own.onnx").status == 0 and "QuickGelu" in operators("own.onnx")
     assert ptq("verify own.onnx --target ./own.toml").status == 0
-    assert ptq(f"{words} --no-runtime-operators -o portable.onnx").status == 0
+    assert ptq(f"{words} --set quantization.runtime_operators=false -o portable.onnx").status == 0
     assert "QuickGelu" not in operators("portable.onnx")
 
 

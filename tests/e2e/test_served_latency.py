@@ -107,7 +107,7 @@ def test_a_model_in_which_nothing_is_quantized_is_no_faster_and_no_slower(folder
     assert "note: the latency was not measured: no layer is quantized" in outcome.out
     assert "as fast" not in outcome.out
     assert "the same model" in ptq("bench ptq-run/model.float.onnx none.onnx --seconds 0.2").out
-    limit = "--latency --threads 1 --max-latency-ratio 1.0"
+    limit = "--set evaluation.latency=true --threads 1 --max-latency-ratio 1.0"
     assert ptq(f"evaluate --model none.onnx {limit}").status == 0
     latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
     assert latency["ratio"] == latency["ratio_interval"]["low"] == latency["ratio_interval"]["high"] == 1.0
