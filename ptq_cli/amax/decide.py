@@ -93,8 +93,8 @@ def decide_range(
         >>> choice.low, choice.high
         (-1.0, 3.0)
     """
-    check_amax_settings(settings)
-    method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
+    name = resolve_method(settings, has_histogram=statistics.histogram is not None)
+    method = find_method(name, more=(AUTO,))
     # A float format has a value 0 and no zero point.
     if symmetric or isinstance(format, FloatFormat):
         return method.symmetric(statistics, settings, _signed(format))
@@ -235,8 +235,7 @@ def choose_weight_ranges(
         >>> choose_weight_ranges(weight, PerAxis(0), AmaxSettings(), INT8_NARROW).amax.tolist()
         [2.0, 0.5]
     """
-    require_method(settings.weight_method, "amax method of weights")
-    of_values = find_method(settings.weight_method).of_values
+    of_values = find_method(settings.weight_method, "amax method of weights").of_values
     if isinstance(granularity, PerTensor):
         choice = of_values(weight, settings, format)
         return WeightRanges(np.asarray(choice.amax), _is_unsearched([choice]))

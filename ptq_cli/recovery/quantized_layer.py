@@ -356,7 +356,7 @@ def decided_again(
     if site.pairs is not None and exceeds_pairs(integers, site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
     scale = geometry.in_place(codes.scales, item.scale(site).shape) if layer.free else None
-    weights = {site: item.with_integers(integers, scale)}
+    weights = {site: item.with_integers(site, integers, scale)}
     if layer.bias is None or bias is None:
         return DecidedConstants(decided=weights)
     if isinstance(layer.bias, str):

@@ -189,16 +189,3 @@ def test_what_is_proposed_helps(name: str, ptq: Ptq, tmp_path: Path, monkeypatch
     after, _ = analyzed(ptq)
     assert sqnr_db(after) > sqnr_db(before) + case.gain_db
     assert worst(after) >= worst(before)
-
-
-def test_a_codebook_is_proposed_to_be_left(ptq: Ptq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    prepare(usual)
-    assert ptq("quantize --set weights.quantizer=centers --set weights.centers=4").status == 0
-    before, said = analyzed(ptq, "--tensors")
-    assert "to try: ptq export --set weights.quantizer=scaled" in said
-    assert {layer.cause for layer in before.layers} == {"not fused"}
-    assert ptq("export --set weights.quantizer=scaled").status == 0
-    after, _ = analyzed(ptq)
-    assert sqnr_db(after) > sqnr_db(before) + 10
-    assert all(layer.integer for layer in after.layers)

@@ -302,12 +302,6 @@ def test_bad_labels_are_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) 
     refuse(EVALUATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
 
 
-def test_a_quantization_that_evaluates_refuses_bad_labels(folder: Path, refuse: Any) -> None:
-    bad = LABELS["outside the classes"]
-    bad.arrange(folder)
-    refuse(QUANTIZE_AND_EVALUATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
-
-
 NONE_NAMED = {
     "calibrate": ("calibrate model.onnx", "calibration", "--data"),
     "quantize": ("quantize model.onnx", "calibration", "--data"),

@@ -122,26 +122,6 @@ def test_every_command_refuses_a_bad_recipe(folder: Path, refuse: Any, name: str
     refuse(WORDS[command], bad.code, *bad.says, hint=bad.hint)
 
 
-RECIPES = {
-    "missing": ("nowhere.toml", "PTQ-FILE-001", "recipe 'nowhere.toml' does not exist"),
-    "a folder": ("ptq-run", "PTQ-FILE-001", "recipe 'ptq-run' is a folder"),
-    "a model": ("model.onnx", "PTQ-RECIPE-001", "model.onnx is not valid TOML"),
-    "a report": ("ptq-run/report.json", "PTQ-RECIPE-001", "ptq-run/report.json is not valid TOML"),
-}
-
-
-@each_case("command", WORDS)
-@each_case("name, code, says", RECIPES.values(), ids=RECIPES.keys())
-def test_a_recipe_that_cannot_be_read(refuse: Any, command: str, name: str, code: str, says: str) -> None:
-    refuse(f"{WORDS[command]} --recipe {name}", code, says)
-
-
-def test_a_folder_in_place_of_ptq_toml(folder: Path, refuse: Any) -> None:
-    (folder / "ptq.toml").mkdir()
-    for command in WORDS.values():
-        refuse(command, "PTQ-FILE-001", "recipe 'ptq.toml' is a folder")
-
-
 def test_a_broken_link_in_place_of_ptq_toml(folder: Path, refuse: Any) -> None:
     (folder / "ptq.toml").symlink_to("nowhere.toml")
     for command in WORDS.values():

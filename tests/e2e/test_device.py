@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ptq_cli
 from ptq_cli.collectors import torch_collectors
 from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
 from tests.devices import require_or_skip, use_the_host_as_cuda
@@ -65,38 +64,6 @@ def test_packages_without_cuda_are_refused_before_any_work(
     )
 
 
-def test_pytorch_without_cuda_is_refused_before_any_work(
-    refuse: Any, host_as_cuda: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.version.cuda", None)
-
-    refuse(
-        f"{CALIBRATE} --set runtime.device=cuda",
-        "PTQ-RUNTIME-003",
-        "is a build without it",
-        hint="the build of torch",
-    )
-
-
-def test_a_gpu_that_is_not_there_is_refused_before_any_work(refuse: Any, host_as_cuda: None) -> None:
-    refuse(
-        f"{CALIBRATE} --set runtime.device=cuda:2",
-        "PTQ-RUNTIME-003",
-        "there is no 'cuda:2': PyTorch finds 2 GPUs, cuda:0 to cuda:1",
-        hint="CUDA_VISIBLE_DEVICES",
-    )
-
-
-@pytest.mark.parametrize("words", [CALIBRATE, QUANTIZE], ids=["calibrate", "quantize"])
-def test_a_name_of_no_device_is_refused_with_the_one_that_was_meant(refuse: Any, words: str) -> None:
-    refuse(
-        f"{words} --set runtime.device=gpu",
-        "PTQ-RECIPE-004",
-        "unknown device 'gpu' (did you mean 'cuda'?)",
-        hint="known: cpu, cuda, cuda:N",
-    )
-
-
 def test_a_recipe_names_the_device_too(folder: Path, refuse: Any, ptq: Any, without_cuda: None) -> None:
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cuda:1'\n")
 
@@ -111,24 +78,6 @@ def test_the_host_is_the_default(folder: Path, ptq: Any, method: str, words: str
 
     stored = load_calibration(folder / "one/calibration.safetensors").provenance.settings
     assert stored["runtime.device"] == "'cpu'"
-
-
-@pytest.mark.parametrize("method", ["histogram", "max"])
-def test_the_counts_are_those_of_the_host(folder: Path, ptq: Any, cuda: str, method: str) -> None:
-    assert ptq(f"{CALIBRATE} --method {method} --run host").status == 0
-    assert ptq(f"{CALIBRATE} --method {method} --set runtime.device={cuda} --run device").status == 0
-
-    host, device = (load_calibration(folder / run / FILES[0]) for run in ("host", "device"))
-    assert device.provenance.settings["runtime.device"] == "'cuda'"
-    assert list(device.statistics) == list(host.statistics)
-    for name, found in device.statistics.items():
-        # On a GPU the activations differ in their last bits, and their number does not.
-        wanted = host.statistics[name]
-        assert found.count == wanted.count
-        assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-4, abs=1e-6)
-        if method == "histogram":
-            assert found.zeros + int(found.histogram.counts.sum()) == found.count
-    assert device.statistics["x"] == host.statistics["x"]
 
 
 def test_the_statistics_are_the_hosts_own_to_the_last_bit(
@@ -150,24 +99,6 @@ def test_the_statistics_are_the_hosts_own_to_the_last_bit(
     # Which of the GPUs it was stands in the recipe alone.
     assert (folder / "a" / FILES[0]).read_bytes() == (folder / "1" / FILES[0]).read_bytes()
     assert (folder / "a" / FILES[0]).read_bytes() != (folder / "u" / FILES[0]).read_bytes()
-
-
-def test_batches_ahead_and_threads_do_not_change_the_bytes(folder: Path, ptq: Any, cuda: str) -> None:
-    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --run one").status == 0
-    for words in ("--set runtime.prefetch=0 --threads 1", "--set runtime.prefetch=3 --threads 2"):
-        assert ptq(f"{CALIBRATE} --set runtime.device={cuda} {words} --run two").status == 0
-        assert (folder / "two" / FILES[0]).read_bytes() == (folder / "one" / FILES[0]).read_bytes()
-
-
-def test_shards_of_several_gpus_merge_to_the_bytes_of_one_run(folder: Path, ptq: Any, cuda: str) -> None:
-    other = "cuda:1" if cuda_count() > 1 else cuda
-    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --run one").status == 0
-    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --shard 1/2 --run run-1").status == 0
-    assert ptq(f"{CALIBRATE} --set runtime.device={other} --shard 2/2 --run run-2").status == 0
-
-    assert ptq("merge run-1 run-2 --run all").status == 0
-
-    assert (folder / "all" / FILES[0]).read_bytes() == (folder / "one" / FILES[0]).read_bytes()
 
 
 def cuda_count() -> int:
@@ -238,21 +169,6 @@ def test_what_was_calibrated_on_a_gpu_is_exported_and_evaluated_without(
     assert json.loads(outcome.out)["calibration"]["samples"] == 12
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cpu'\n")
     assert ptq("export").status == 0, "another device is no reason to calibrate again"
-
-
-def test_all_in_one(folder: Path, ptq: Any, cuda: str) -> None:
-    assert ptq(f"{QUANTIZE} --set runtime.device={cuda} --run one").status == 0
-
-    assert (folder / "one/report.json").is_file()
-
-
-def test_python_takes_it_too(folder: Path, ptq: Any, cuda: str) -> None:
-    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --run one").status == 0
-
-    result = ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=5, device=cuda, run="two")
-
-    assert result.samples == 12
-    assert (folder / "two" / FILES[0]).read_bytes() == (folder / "one" / FILES[0]).read_bytes()
 
 
 def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) -> None:

@@ -121,39 +121,6 @@ def test_static_dynamic_weights_alone_and_float_in_one_model(
     }
 
 
-def test_a_layer_that_would_add_more_than_it_saves_stays_in_float(network: Path, ptq: Any) -> None:
-    model = onnx.load("model.onnx")
-    (weight,) = (item for item in model.graph.initializer if item.name == "head.weight")
-    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight)[:, :4], "head.weight"))
-    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 4
-    onnx.save(model, "small.onnx")
-    for flags, count in (("", 2), (" --set quantization.all_layers=true", 3)):
-        assert (
-            ptq(f"quantize small.onnx --preset dynamic_int8 --set evaluation.latency=false{flags}").status
-            == 0
-        )
-        assert operators(network / "ptq-run/model.int8.onnx").count("MatMulInteger") == count
-
-
-def test_a_product_of_two_activations_stays_in_float_and_needs_no_range(network: Path, ptq: Any) -> None:
-    model = onnx.load("model.onnx")
-    model.graph.node.extend(
-        [
-            helper.make_node("Transpose", ["scores"], ["turned"], "turn"),
-            helper.make_node("MatMul", ["scores", "turned"], ["product"], "product"),
-        ]
-    )
-    model.graph.output.append(helper.make_tensor_value_info("product", TensorProto.FLOAT, ["n", "m"]))
-    onnx.save(model, "product.onnx")
-    found = ptq("quantize product.onnx --preset dynamic_int8 --set evaluation.latency=false")
-    assert found.status == 0, found.err
-    made = operators(network / "ptq-run/model.int8.onnx")
-    assert (made.count("MatMulInteger"), made.count("MatMul")) == (3, 1)
-    shown = json.loads(ptq("inspect product.onnx --preset dynamic_int8 --json").out)
-    reasons = {item["name"]: item["reason"] for item in shown["layers"]}
-    assert "both of its inputs are computed" in reasons["product"]
-
-
 def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, ptq: Any) -> None:
     found = ptq(
         "quantize model.onnx --preset dynamic_int8 --override conv:activations.mode=dynamic "

@@ -87,11 +87,6 @@ def test_quantize_evaluates_if_evaluation_data_is_given(
     assert ("sqnr_db" in told.out) is evaluates
 
 
-def test_quantize_with_a_metric_needs_data(folder: Path, ptq: Any) -> None:
-    told = ptq("quantize model.onnx --data calib.npz --run own --metric top1")
-    assert told.status == 2 and "no evaluation data was given" in told.err and "--eval-data" in told.err
-
-
 def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) -> None:
     (folder / "own.py").write_text(OWN)
     (folder / "ptq.toml").write_text(
@@ -111,13 +106,6 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
     assert [item["label"] for item in found["class_accuracy"]["by_class"]] == [0, 1, 2, 3, 4]
     assert "note: the drop of Mean has no interval" in outcome.out
     assert "no checkpoints are written: Mean cannot continue from one" in outcome.err
-
-
-def test_torchmetrics_by_its_flag_alone(folder: Path, ptq: Any) -> None:
-    assert ptq(f"evaluate --metric {F1} --max-drop MulticlassF1Score=1").status == 0
-    report = report_of(folder)
-    assert [metric["name"] for metric in report["metrics"] if metric["needs_labels"]] == ["MulticlassF1Score"]
-    assert report["gates"][0]["verdict"] == "undecided"
 
 
 def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, monkeypatch: Any) -> None:

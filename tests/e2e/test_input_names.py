@@ -116,16 +116,6 @@ def test_a_rename_that_is_typed_has_an_effect(one_run: Path, capsys: Any) -> Non
         assert "'input'" in hint or "leave --rename out" in hint, words
 
 
-def test_a_rename_may_be_for_either_data(one_run: Path) -> None:
-    np.savez("other.npz", image=np.load("x.npy"), target=np.zeros(12, np.int64))
-    renames = {"image": "input", "target": "label"}
-    ptq_cli.quantize("one.pt", data="x.npz", eval_data="other.npz", rename=renames, latency=False)
-    # The settings of the calibration serve an evaluation on other data.
-    assert ptq_cli.evaluate(eval_data="x.npz", latency=False).report.evaluation.samples == 12
-    with pytest.raises(DataNameError, match="has no array 'nosuch'"):
-        ptq_cli.quantize("one.pt", data="x.npz", eval_data="other.npz", rename=renames | {"nosuch": "input"})
-
-
 def test_a_rename_that_cannot_be_read_is_refused(folder: Path, capsys: Any) -> None:
     assert main(["calibrate", "one.pt", "--data", "one.npz", "--rename", "image"]) == 2
     assert "--rename 'image' is not of the form NAME=INPUT" in capsys.readouterr().err

@@ -100,11 +100,6 @@ def test_a_document_that_is_not_there_is_refused(refuse: Refuse) -> None:
     refuse("schema quantise", "PTQ-RECIPE-004", "unknown document 'quantise' (did you mean 'quantize'?)")
 
 
-def test_an_error_leaves_stdout_empty(folder: Path, ptq: Ptq) -> None:
-    outcome = ptq("evaluate --eval-data nowhere.npz --json")
-    assert (outcome.status, outcome.out) == (2, "")
-
-
 def test_onnx_runtime_prints_nothing_on_stdout(folder: Path, ptq: Ptq) -> None:
     path = folder / "ptq-run/model.int8.onnx"
     content = path.read_bytes()

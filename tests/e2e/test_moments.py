@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 
 import ptq_cli
@@ -35,16 +34,6 @@ def test_weights_are_chosen_from_moments_without_the_data(folder: Path, ptq: Any
     (told,) = json.loads(ptq("export --json").out)["recovery"]["effects"]
     assert (told["rung"], told["samples"], told["decided_by"]) == ("weighed", 12, 0)
     assert told["before"] == "nan"
-
-
-def test_the_data_give_the_weights_that_moments_give(folder: Path, ptq: Any) -> None:
-    assert ptq("export --recover weighed --weight-bits 4 --output data.onnx").status == 0
-    assert ptq(MOMENTS).status == 0
-    assert ptq("export --recover weighed --weight-bits 4 --output moments.onnx").status == 0
-    assert ptq("export --weight-bits 4 --reset --output plain.onnx").status == 0
-    data, moments, plain = (onnx.load(f"{name}.onnx").graph for name in ("data", "moments", "plain"))
-    assert data == moments
-    assert moments != plain
 
 
 def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) -> None:

@@ -29,12 +29,6 @@ def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
     return dict(load_calibration(folder / run / "calibration.safetensors").statistics)
 
 
-def test_without_the_flag_they_are_refused(bad: Path, refuse: Any) -> None:
-    refuse(
-        "calibrate model.onnx --data bad.npz --run new", "PTQ-DATA-008", "input 'x' holds nan at [1, 2, 4]"
-    )
-
-
 def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any) -> None:
     outcome = ptq(ALLOWED)
 
@@ -48,23 +42,6 @@ def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any)
     assert found.count == x.size - 3
 
 
-def test_the_same_bytes_however_it_is_cut(bad: Path, ptq: Any) -> None:
-    axis = "--set 'calibration.activation_axis.*=1'"
-    assert ptq(f"{ALLOWED} {axis}").status == 0
-    wanted = (bad / "ptq-run" / "calibration.safetensors").read_bytes()
-
-    assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 1/2 --run one").status == 0
-    assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 2/2 --run two").status == 0
-    assert ptq("merge two one --run both").status == 0
-    assert (
-        ptq(f"{ALLOWED} {axis} --batch-size 1 --threads 1 --set runtime.max_memory=8GiB --run cut").status
-        == 0
-    )
-
-    assert (bad / "both" / "calibration.safetensors").read_bytes() == wanted
-    assert statistics_in(bad, "cut") == statistics_in(bad)
-
-
 def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
     assert ptq(ALLOWED).status == 0
 
@@ -76,14 +53,6 @@ def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
     result = json.loads(ptq(f"{ALLOWED} --json").out)["nonfinite"]
     assert result["x"] == {"nan": 1, "positive": 1, "negative": 1}
     assert ptq("export").status == 0
-
-
-def test_recipe_allows_them_too(bad: Path, ptq: Any) -> None:
-    (bad / "ptq.toml").write_text(
-        "[model]\npath = 'model.onnx'\n[calibration]\ndata = 'bad.npz'\nallow_nonfinite = true\n"
-    )
-
-    assert ptq("calibrate").status == 0 and ptq("export").status == 0
 
 
 def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, refuse: Any) -> None:

@@ -99,13 +99,6 @@ def test_a_slower_model_is_told_with_what_can_be_done_about_it(
     assert "--prefer latency" not in outcome.err, "it would be refused"
 
 
-@needs_openvino
-def test_operators_that_cannot_be_measured_are_refused(refuse: Refuse) -> None:
-    says = "the operators of target 'openvino' cannot be measured: ptq has no profiler for OpenVINO"
-    command = "export --target openvino --prefer latency"
-    refuse(command, "PTQ-PROFILE-002", says, hint="leave --prefer out, or choose the target ort-cpu")
-
-
 @pytest.mark.parametrize("command", [QUANTIZE, "export --target openvino", "bench --runtime openvino"])
 def test_a_missing_package_is_told_before_any_work(
     refuse: Refuse, hide: Callable[[], None], command: str

@@ -57,21 +57,6 @@ def test_layers_that_are_slower_in_integers_stay_in_float(
     assert ptq("verify all-float.onnx").status == 0
 
 
-def test_layers_that_are_faster_in_integers_stay_there(
-    folder: Path, ptq: Any, profile: dict[str, Any]
-) -> None:
-    (folder / "fast.json").write_text(written(profile, 30.0, 10.0))
-    before = (folder / "ptq-run/model.int8.onnx").read_bytes()
-    assert ptq("export --prefer latency --set export.profile=fast.json").status == 0
-    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
-
-
-def test_it_measures_here_without_a_profile(folder: Path, ptq: Any) -> None:
-    outcome = ptq("export --prefer latency --threads 1 -o measured.onnx")
-    assert outcome.status == 0 and "measured here" in outcome.out
-    assert (folder / "measured.onnx").is_file()
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -128,17 +113,6 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
     outcome = ptq("export --prefer latency")
     assert outcome.status == 0 and f"warning: nothing was chosen by latency: {said}" in outcome.out
     assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
-
-
-def test_another_preference_leaves_an_earlier_profile_out(
-    folder: Path, ptq: Any, profile: dict[str, Any]
-) -> None:
-    (folder / "slow.json").write_text(written(profile, 10.0, 30.0))
-    assert ptq("export --prefer latency --set export.profile=slow.json").status == 0
-    assert 'prefer = "latency"' in (folder / "ptq-run/recipe.toml").read_text()
-    outcome = ptq("export --prefer accuracy --json")
-    assert any(layer["integer"] for layer in json.loads(outcome.out)["layers"])
-    assert "profile" not in (folder / "ptq-run/recipe.toml").read_text()
 
 
 def test_size_quantizes_what_saves_neither_bytes_nor_time(

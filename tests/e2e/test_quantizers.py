@@ -52,14 +52,6 @@ def test_each_family_is_exported_without_data_and_evaluated(folder: Path, ptq: A
     assert f"weights: {'centers (5)' if in_float else family}, " in report["amax"]["method"]
 
 
-def test_an_export_is_the_same_again(folder: Path, ptq: Any) -> None:
-    for flags in FAMILIES.values():
-        path = folder / exported(ptq, flags)["output"]
-        content = path.read_bytes()
-        exported(ptq, flags)
-        assert path.read_bytes() == content
-
-
 def test_an_override_gives_a_layer_another_quantizer(folder: Path, ptq: Any) -> None:
     (folder / "mixed.toml").write_text("""
 [quantization]
@@ -114,14 +106,6 @@ def test_each_preset_works_on_a_calibration_that_is_there(folder: Path, ptq: Any
     assert exported(ptq, f"--preset {preset}")["weights"]
 
 
-def test_inspect_says_what_a_weight_would_be_stored_as(folder: Path, ptq: Any) -> None:
-    outcome = ptq("inspect model.onnx --set weights.quantizer=centers --json")
-    layers = {layer["name"]: layer for layer in json.loads(outcome.out)["layers"]}
-    assert (layers["conv"]["integer"], layers["conv"]["weight"]) == (False, "centers (16), 4 bits")
-    assert "no integer kernel" in layers["conv"]["reason"]
-    assert "float; centers (16), 4 bits" in ptq("inspect model.onnx --preset codebook_w4").out
-
-
 def test_damaged_metadata_is_refused(folder: Path, ptq: Any, refuse: Any) -> None:
     exported(ptq, FAMILIES["centers"])
     path = folder / "ptq-run/model.w4.onnx"
@@ -173,28 +157,7 @@ def test_a_grid_far_from_the_values_makes_a_file_that_runs(folder: Path, ptq: An
     )
 
 
-REFUSED = {
-    "unknown": ("--set weights.quantizer=dorefer", "PTQ-RECIPE-004", "did you mean 'dorefa'"),
-    "bits": ("--weight-bits 16", "PTQ-RECIPE-003", "'weights.bits' is 16"),
-    "no parameter": ("--set weights.step=0.1", "PTQ-RECIPE-002", "not a parameter of quantizer 'scaled'"),
-    "weights alone": ("--set activations.quantizer=centers", "PTQ-RECIPE-003", "only for weights"),
-}
-
-
-@pytest.mark.parametrize(("flags", "code", "says"), REFUSED.values(), ids=REFUSED)
-def test_bad_settings_are_refused_before_anything_is_written(
-    refuse: Any, flags: str, code: str, says: str
-) -> None:
-    refuse(f"export {flags}", code, says)
-    refuse(f"quantize model.onnx --data calib.npz {flags}", code, says)
-
-
 def test_a_parameter_that_only_an_override_makes_wrong_is_refused(folder: Path, refuse: Any) -> None:
     (folder / "wrong.toml").write_text("[[override]]\nmatch = 'fc'\nweights = { bits = 12 }\n")
     refuse("export --recipe wrong.toml", "PTQ-RECIPE-003", "'weights.bits' is 12")
     refuse("quantize model.onnx --data calib.npz --recipe wrong.toml", "PTQ-RECIPE-003", "is 12")
-
-
-def test_an_override_of_weights_that_matches_none_is_refused(folder: Path, refuse: Any) -> None:
-    (folder / "wrong.toml").write_text("[[override]]\nmatch = 'fcc'\nweights = { bits = 4 }\n")
-    refuse("export --recipe wrong.toml", "PTQ-RECIPE-003", "matches no weight", "did you mean 'fc'")

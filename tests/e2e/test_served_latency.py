@@ -87,28 +87,6 @@ def test_without_an_evaluation_it_is_told_all_the_same(
     assert (result.times.latency.verdict, result.times.latency.speed_up) == ("slower", pytest.approx(0.5))
 
 
-def test_models_that_are_evaluated_together_take_turns_together(
-    folder: Path, ptq: Any, slow: list[dict[str, Any]]
-) -> None:
-    assert ptq("export --amax max -o max.onnx").status == 0
-    words = (
-        "evaluate --model ptq-run/model.int8.onnx --model max.onnx --set evaluation.latency=true "
-        "--set export.serve_batch=2"
-    )
-    outcome = ptq(words)
-    assert (slow[0]["models"], slow[0]["batch"]) == (4, 2)
-    assert outcome.out.count("slower than float: 0.50 times as fast") == 2
-
-
-def test_it_is_measured_here(folder: Path, ptq: Any) -> None:
-    outcome = ptq("evaluate --set evaluation.latency=true --threads 1")
-    assert outcome.status == 0 and "at batch 1, 1 thread" in outcome.out
-    latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
-    assert latency["batch_size"] == latency["threads"] == 1
-    assert latency["ratio_interval"]["low"] <= latency["ratio"] <= latency["ratio_interval"]["high"]
-    assert latency["own"]["own_ms"] > 0
-
-
 def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     assert "as fast" not in ptq("evaluate --set evaluation.latency=false").out
     assert "not measured: evaluation.latency is false; ptq evaluate --set evaluation.latency=true" in (

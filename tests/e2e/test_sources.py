@@ -17,7 +17,7 @@ import ptq_cli
 from ptq_cli.calibdata.checked_settings import list_images
 from ptq_cli.calibdata.tar import tar_dataset as tar_module
 
-SAMPLES = 96
+SAMPLES = 64
 
 
 def pack_tar(folder: str, target: Path, shards: int = 1, mode: str = "w") -> None:
@@ -129,7 +129,7 @@ def test_evaluate_and_quantize_take_them(
             pack_tar(name, shards / f"{name}.tar")
         else:
             pack_parquet(name, shards / f"{name}.parquet")
-    options = "--samples 64 --eval-samples 64"
+    options = "--samples 32 --eval-samples 32"
     scores = []
     for calib, evaluation in (("calib", "eval"), (f"shards/calib.{kind}", f"shards/eval.{kind}")):
         run = tmp_path / f"run-{len(scores)}"
@@ -140,7 +140,7 @@ def test_evaluate_and_quantize_take_them(
         outcome = ptq(words)
         assert outcome.status == 0, outcome
         scores.append(json.loads((run / "report.json").read_text())["metrics"])
-    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 32 --run {run}").status == 0
+    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 16 --run {run}").status == 0
     assert scores[0] == scores[1]
 
 

@@ -103,15 +103,6 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     assert json.loads((language / "ptq-run/report.json").read_text())["evaluation"]["samples"] == 30
 
 
-def test_shards_of_text_are_the_whole(language: Path, ptq: Any) -> None:
-    text = "calibrate model.onnx --data calib.txt --tokenizer words.json --set text.window=8 --batch-size 4"
-    for words in ("--run whole", "--run one --shard 1/2", "--run two --shard 2/2"):
-        assert ptq(f"{text} {words}").status == 0
-    assert ptq("merge one two --run both").status == 0
-    whole, both = (language / run / "calibration.safetensors" for run in ("whole", "both"))
-    assert whole.read_bytes() == both.read_bytes()
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [

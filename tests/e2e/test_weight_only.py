@@ -99,18 +99,6 @@ def test_what_needs_data_says_so(dense: Path, ptq: Any, command: str, message: s
     assert not (dense / "ptq-run").exists()
 
 
-def test_a_layer_can_read_integers_among_floats(dense: Path, ptq: Any) -> None:
-    command = (
-        "quantize model.onnx --data data.npz --recover none --set quantization.all_layers=true "
-        "--set activations.mode=float"
-    )
-    assert ptq(f"{command} --override head:activations.mode=static").status == 0
-    model = onnx.load(dense / "ptq-run/model.int8.onnx")
-    quantized = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
-    assert len(quantized) == 1
-    assert quantized[0].input[0] == "active"
-
-
 def test_both_accuracy_levels_of_blocks_are_measured(dense: Path, ptq: Any) -> None:
     found = ptq("quantize model.onnx --preset w4_block32 --eval-data data.npz --set evaluation.latency=false")
     assert (found.status, "measured at accuracy level 4 of MatMulNBits; at level 0:" in found.out) == (

@@ -53,11 +53,11 @@ def weight_quantizer(
         half: scales are float16.
     """
     match family:
+        case ScaledWeights() if family.dtype == FLOAT4_E2M1.name:
+            return TwoLevelQuantizer(settings)
         case ScaledWeights():
-            if family.dtype == FLOAT4_E2M1.name:
-                return TwoLevelQuantizer(settings)
-            kind = ScaledQuantizer if family.block_size is None else BlockQuantizer
-            return kind(settings, packed, ScaleRules(half=half))
+            scaled = ScaledQuantizer if family.block_size is None else BlockQuantizer
+            return scaled(settings, packed, ScaleRules(half=half))
         case FixedPointWeights():
             return FixedPointQuantizer(family, settings, packed, ScaleRules(powers_of_two=True, half=half))
         case StepWeights():

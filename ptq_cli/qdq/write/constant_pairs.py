@@ -141,7 +141,7 @@ class _Store:
         self._names = FreshNames.of(graph)
         self._integers = WeightIntegers(graph, self._names)
         self._stored: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
-        self._dynamic = DynamicLayers(graph, self._names)
+        self._dynamic: DynamicLayers | None = None
 
     def weight(self, node: ir.Node, site: WeightSite, item: DecidedWeight) -> None:
         found, stored = item.parameters, item.stored
@@ -222,6 +222,7 @@ class _Store:
         if site.kernel:
             read_by_kernel(node, site, self._stored[key])
         elif site.dynamic:
+            self._dynamic = self._dynamic or DynamicLayers(self._graph, self._names)
             self._dynamic.write(node, site, *self._stored[key])
         else:
             node.replace_input_with(site.input_index, self._stored[key][0])

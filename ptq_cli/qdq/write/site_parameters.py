@@ -62,7 +62,7 @@ class DecidedWeight:
         """Return the real values that the integers stand for."""
         return dequantize(self.stored.values(), self._required())
 
-    def with_integers(self, integers: Array, scale: Array | None) -> "DecidedWeight":
+    def with_integers(self, site: WeightSite, integers: Array, scale: Array | None) -> "DecidedWeight":
         """Return the weight with other integers, and other scales if there are some.
 
         Shapes:
@@ -71,7 +71,9 @@ class DecidedWeight:
         found = self._required()
         if scale is not None:
             found = replace(found, scale=np.ascontiguousarray(scale, np.float32).reshape(found.scale.shape))
-        integers = np.ascontiguousarray(integers).astype(found.format.storage)
+        # A file that holds floats on the grid has -0.0, too.
+        dtype = np.dtype(np.float32) if site.as_pair else found.format.storage
+        integers = np.ascontiguousarray(integers).astype(dtype)
         return replace(self, parameters=found, stored=replace(self.stored, integers=integers))
 
     def _required(self) -> QuantParameters:

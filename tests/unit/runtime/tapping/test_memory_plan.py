@@ -43,10 +43,6 @@ def test_smaller_pieces_come_before_fewer_runs_and_these_before_more_passes(limi
     assert found.peak <= limit * MB
 
 
-def test_groups_hold_every_tensor_once_in_graph_order():
-    assert plan(270).groups == (("a",), ("b", "c"))
-
-
 def test_a_limit_that_cannot_be_met_says_what_would():
     with pytest.raises(MemoryLimitError) as caught:
         plan(200)
