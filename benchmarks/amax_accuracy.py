@@ -16,13 +16,13 @@ PAGE = ROOT / "docs" / "amax.md"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SETTINGS = (
     "--amax max",
-    "--amax percentile --percentile 99.9",
-    "--amax percentile --percentile 99.99",
+    "--amax percentile --set amax.percentile=99.9",
+    "--amax percentile --set amax.percentile=99.99",
     "--amax percentile",
     "--amax entropy",
     "--amax mse",
-    "--amax percentile --weight-amax mse",
-    "--amax mse --weight-amax mse",
+    "--amax percentile --set amax.weight_method=mse",
+    "--amax mse --set amax.weight_method=mse",
 )
 
 

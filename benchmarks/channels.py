@@ -36,8 +36,8 @@ def main() -> None:
     lines = [
         f"`python -m benchmarks.channels --write`, {processor()}, one of {usable_cores()} cores; "
         f"processor time, medians of {ROUNDS} rounds in which the collectors take turns, on normal values "
-        "after a ReLU. The ratio compares calibration with `--activation-axis`, which also counts the whole "
-        "tensor, with calibration without it.",
+        "after a ReLU. The ratio compares calibration with `calibration.activation_axis`, which also counts "
+        "the whole tensor, with calibration without it.",
         "",
         "| tensor | shape, axis | whole tensor, per value | each channel too, per value "
         "| ratio, histogram | ratio, max | table | in the file |",

@@ -157,7 +157,10 @@ def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
         samples += seen
     share = sum(timed.seconds) / (time.perf_counter() - start)
     count = len(timed.seconds)
-    what = f"CNN sample, `--checkpoint-every {OFTEN:.0f}`: {count} written while {samples:,} samples ran"
+    what = (
+        f"CNN sample, `--set calibration.checkpoint_every={OFTEN:.0f} "
+        f"--set evaluation.checkpoint_every={OFTEN:.0f}`: {count} written while {samples:,} samples ran"
+    )
     size = path.stat().st_size / 1e6
     return f"| {what} | {len(tensors)} | {size:.1f} MB | {1e3 * median(timed.seconds):.0f} ms | {share:.3%} |"
 

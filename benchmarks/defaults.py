@@ -73,7 +73,17 @@ def _measured_sample(folder: Path, scratch: Path) -> Iterator[tuple[float, float
     """Yield the SQNR on the evaluation data and the processor time of each way."""
     for way in WAYS:
         run = str(scratch / way)
-        words = ["quantize", "--data", "calib.npz", "--run", run, "--recover", way, "--no-evaluate"]
+        words = [
+            "quantize",
+            "--data",
+            "calib.npz",
+            "--run",
+            run,
+            "--recover",
+            way,
+            "--set",
+            "run.evaluate=false",
+        ]
         spent = _processor_time(words, folder)
         metrics = {item["name"]: item for item in evaluate_run(run, folder)["metrics"]}
         yield metrics["sqnr_db"]["quantized_value"], spent
@@ -84,7 +94,7 @@ def _measured(folder: Path, scratch: Path, samples: int) -> Iterator[tuple[float
     judge = Judge(folder, samples)
     for way in WAYS:
         words = ["quantize", str(folder / "model.onnx"), "--data", str(folder / "calib.npz")]
-        words += ["--samples", str(samples), "--run", way, "--recover", way, "--no-evaluate"]
+        words += ["--samples", str(samples), "--run", way, "--recover", way, "--set", "run.evaluate=false"]
         spent = _processor_time(words, scratch)
         yield judge.compare(scratch / way / "model.int8.onnx", "").sqnr_db, spent
 

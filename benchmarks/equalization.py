@@ -78,8 +78,15 @@ def _zoo_rows(folder: Path) -> Iterator[Sequence[str]]:
                 "--run",
                 run,
             ]
-            words += ["--samples", count, "--eval-data", str(folder / "eval.npz"), "--eval-samples", count]
-            run_ptq([*words, "--recover", way, "--no-evaluate"], Path(place))
+            words += [
+                "--samples",
+                count,
+                "--eval-data",
+                str(folder / "eval.npz"),
+                "--set",
+                f"evaluation.samples={count}",
+            ]
+            run_ptq([*words, "--recover", way, "--set", "run.evaluate=false"], Path(place))
             yield (folder.name, "as trained", f"`{way}`", *_shown(evaluate_run(run, Path(place))))
 
 

@@ -39,7 +39,7 @@ FORMS = {
     "int8, `--recover round`": ROUND,
     "`dynamic_int8`": ("--preset", "dynamic_int8", *NEAREST),
     "`dynamic_int8`, one scale per tensor": (
-        *("--preset", "dynamic_int8", "--activation-granularity", "tensor"),
+        *("--preset", "dynamic_int8", "--set", "activations.granularity=tensor"),
         *NEAREST,
     ),
     "`w8_block32`, to nearest": ("--preset", "w8_block32", *NEAREST),
@@ -192,7 +192,19 @@ def evaluated(subject: Subject, files: Mapping[str, Path], folder: Path) -> dict
     """Return the report of each form; all are compared with float in one pass."""
     names = [word for file in files.values() for word in ("--model", str(file))]
     metrics = [word for name in METRICS for word in ("--metric", name)]
-    run_ptq(["evaluate", *names, *subject.evaluation, *metrics, "--run", "run", "--no-latency"], folder)
+    run_ptq(
+        [
+            "evaluate",
+            *names,
+            *subject.evaluation,
+            *metrics,
+            "--run",
+            "run",
+            "--set",
+            "evaluation.latency=false",
+        ],
+        folder,
+    )
     paths = {form: folder / "run" / file.stem / "report.json" for form, file in files.items()}
     return {form: json.loads(path.read_text("utf-8")) for form, path in paths.items()}
 

@@ -74,7 +74,16 @@ def row(scratch: Path, model: Path, count: int) -> list[str]:
     once = _spent(forward)
     whole = _spent(lambda: ptq_cli.collect_moments(run=run, threads=1, batch_size=BATCH, progress=mark))
     one = (once + _spent(forward)) / 2 * count / FORWARD
-    command = ["calibrate", "--moments", "--run", str(run), "--threads", "1", "--max-memory", str(LIMIT)]
+    command = [
+        "calibrate",
+        "--moments",
+        "--run",
+        str(run),
+        "--threads",
+        "1",
+        "--set",
+        f"runtime.max_memory={LIMIT}",
+    ]
     peak = peak_bytes(command, scratch)
     alone = marks[-1] - marks[0]
     size = (run / "moments.safetensors").stat().st_size

@@ -58,7 +58,7 @@ class Maker:
 
     @cached_property
     def has_runtime_operators(self) -> bool:
-        """Whether ``--runtime-operators`` changes something."""
+        """Whether ``quantization.runtime_operators=true`` changes something."""
         result, _ = self.export(RUNTIME, runtime_operators=True)
         return any(layer.written_as == QUICK_GELU for layer in result.plan.layers)
 

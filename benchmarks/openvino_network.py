@@ -117,7 +117,10 @@ def measure_network(
 def quantize_with_ptq(folder: Path, scratch: Path, samples: int) -> Path:
     """Run ``ptq quantize --target openvino``, and return the file."""
     words = [str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(samples)]
-    run_ptq(["quantize", *words, "--target", "openvino", "--no-latency", "--run", "run"], scratch)
+    run_ptq(
+        ["quantize", *words, "--target", "openvino", "--set", "evaluation.latency=false", "--run", "run"],
+        scratch,
+    )
     return scratch / "run" / "model.int8.onnx"
 
 

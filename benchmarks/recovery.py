@@ -25,7 +25,7 @@ BITS = ((8, 8), (4, 8), (3, 8), (4, 4))
 EIGHT = 8
 WAYS = {
     "to nearest": (),
-    "to nearest, `--weight-amax mse`": ("--weight-amax", "mse"),
+    "to nearest, `--set amax.weight_method=mse`": ("--set", "amax.weight_method=mse"),
     "`--recover weighed`": ("--recover", "weighed"),
     "`--recover round`": ("--recover", "round"),
 }
@@ -73,7 +73,7 @@ def rows(folder: Path) -> Iterator[Sequence[str]]:
         for (bits, of_activations), (way, words) in itertools.product(BITS, WAYS.items()):
             command = ["export", "--run", run, "--reset", "--weight-bits", str(bits), *words]
             if of_activations < EIGHT:  # With few steps, a range that holds all values wastes most of them.
-                command += ["--activation-bits", str(of_activations), "--amax", "mse"]
+                command += ["--set", f"activations.bits={of_activations}", "--amax", "mse"]
             before = _children()
             taken = seconds(lambda command=command: run_ptq(command, folder))  # type: ignore[misc]
             spent = _children() - before

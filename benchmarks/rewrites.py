@@ -31,7 +31,10 @@ from ptq_cli.runtime.turns import take_rounds
 SAMPLES, SECONDS = 48, 4.0
 NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16", "axes of Softmax joined")
 """Of the parts of ``REWRITES``, after the first, which is the target's name."""
-FOLDED, OWN = "HardSigmoid into the layer before it", "SiLU as QuickGelu (`--runtime-operators`)"
+FOLDED, OWN = (
+    "HardSigmoid into the layer before it",
+    "SiLU as QuickGelu (`quantization.runtime_operators=true`)",
+)
 COLUMNS = ("network", "rewrite", "time without over with it", "SQNR with it", "SQNR without")
 
 

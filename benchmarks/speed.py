@@ -11,7 +11,7 @@ network has a process of its own, whose files take turns, for each batch and num
     the user's file, the float model as ptq prepares it, and ptq's default;
     ``--prefer latency``, which is exported for that batch and these threads;
     ptq without rewrites for speed, and the file of ``quantize_static`` with uint8 activations, if it runs;
-    ``--prefer latency --runtime-operators``, for a network with SiLU
+    ``--prefer latency --set quantization.runtime_operators=true``, for a network with SiLU
 """
 
 import argparse
@@ -40,8 +40,8 @@ OWN = ("cnn", "resnet50")
 SPEEDS = (USER, FLOAT, DEFAULT, THEIRS)
 COLUMNS = (
     "network", "batch", "threads", *(f"over {name}" for name in SPEEDS),
-    "with `--runtime-operators` over user's file", "in float", "SQNR", "expected over measured",
-    "seconds to place",
+    "with `quantization.runtime_operators=true` over user's file",
+    "in float", "SQNR", "expected over measured", "seconds to place",
 )  # fmt: skip
 ACCURACY = ("network", "layers in integers", DEFAULT, PLAIN, LATENCY, THEIRS)
 

@@ -35,7 +35,7 @@ from ptq_cli.runtime.session import Session
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 BATCH = 8
-OURS = ("--amax", "mse", "--weight-amax", "mse")
+OURS = ("--amax", "mse", "--set", "amax.weight_method=mse")
 Feed = dict[str, np.ndarray]
 
 

@@ -49,7 +49,10 @@ class Network:
 
     def page_input(self, *, analyzed: bool = True) -> PageInput:
         evidence = Evidence(
-            Origin("ptq quantize --recipe ptq-run/report.toml --evaluate", f"# {self.text}\n[model]\n"),
+            Origin(
+                "ptq quantize --recipe ptq-run/report.toml --set run.evaluate=true",
+                f"# {self.text}\n[model]\n",
+            ),
             tuple(self._layer_evidence(index) for index in range(self.count)),
             tuple(self._tensor(index) for index in range(self.count)),
         )

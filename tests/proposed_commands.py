@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
+from ptq_cli.core.errors import PtqError
+from ptq_cli.recipe.assignments import parse_assignments, setting_types
 from tools.pages.page_commands import every_option
 
 ADVICE = re.compile(r"^(?:hint|warning|note|next|to try)\b.*?: (.*)$", re.MULTILINE)
@@ -16,6 +18,7 @@ WHOLE = re.compile(r"^(?:next|to try)\b[^:]*: (ptq .*)$", re.MULTILINE)
 """Lines that are nothing but a command, which a user pastes."""
 MENTION = re.compile(r"\bptq ([a-z]+.*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w-])")
+ASSIGNMENT = re.compile(r"--set '?([a-z]+\.[a-z_]+)")
 MARKS = "`'\"().,;:[]"
 OF_OTHERS = {"--nproc-per-node"}
 """Options of torchrun."""
@@ -46,9 +49,12 @@ def problems_of_prose(text: str) -> list[str]:
     Example:
         >>> problems_of_prose("run ptq calibrate again with --tarjet NAME")
         ["no command has the option '--tarjet': run ptq calibrate again with --tarjet NAME"]
+        >>> problems_of_prose("pass --set amax.bin=8")
+        ['amax.bin is not a key: pass --set amax.bin=8']
     """
     found = [problem for mention in MENTION.findall(text) for problem in _problems_of_mention(mention, text)]
     strange = [name for name in OPTION.findall(text) if name not in every_option() | OF_OTHERS]
+    found += [f"{key} is not a key: {text}" for key in ASSIGNMENT.findall(text) if key not in setting_types()]
     named = " ".join(found)
     return found + [f"no command has the option '{name}': {text}" for name in strange if name not in named]
 
@@ -82,8 +88,10 @@ def _problems_of_command(line: str) -> list[str]:
     if command is None:
         return [f"'ptq {words[0]}' is not a command: {line}"]
     try:
-        command.make_context(" ".join(names), words[len(names) :], parent=click.Context(cli, info_name="ptq"))
-    except click.UsageError as error:
+        context = click.Context(cli, info_name="ptq")
+        made = command.make_context(" ".join(names), words[len(names) :], parent=context)
+        parse_assignments(made.params.get("assignments", ()))
+    except (click.UsageError, PtqError) as error:
         return [f"{error.message}: {line}"]
     return []
 

@@ -1,22 +1,26 @@
 """``docs/commands.md``: every command and option, as click knows them."""
 
 import inspect
+from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
 
 import click
 
-from ptq_cli.cli.help_sections import options_by_section
+from ptq_cli.cli.help_sections import GLOBAL, SECTIONS, options_by_section
 from ptq_cli.cli.main import COMMANDS, cli
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
 from tools.tables import code, table
 
+Row = tuple[str, str, str]
+"""An option, what it means, and the keys that it sets."""
 INTRODUCTION = """\
 # Commands
 
 Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. The last column of
-each table names the setting of the [recipe](recipe.md) that a flag sets; the Python API takes the same
-settings as keyword arguments. A shell can [complete](completion.md) commands, options and values.
+each table names the key of the [recipe](recipe.md) that a flag sets. `--set KEY=VALUE` sets any key, and
+`ptq recipe keys` lists them. A shell can [complete](completion.md) commands, options, keys and values.
 
 ## Output
 
@@ -61,7 +65,7 @@ PARAMETER_NAMES = {"minimum": "min"}
 def command_page() -> str:
     """Return the page."""
     group = click.Context(cli, info_name="ptq", **cli.context_settings)
-    sections = [INTRODUCTION, _group_section(group)]
+    sections = [INTRODUCTION, _group_section(group), _shared_section()]
     for name in COMMANDS:
         command = cli.get_command(group, name)
         if command is None:
@@ -96,19 +100,57 @@ def _section(command: click.Command, context: click.Context) -> str:
         _options(command, context),
         *_epilog(command.epilog or "", FOLDERS.get(context.command_path, FOLDER)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _options(command: click.Command, context: click.Context) -> str:
-    options = [item for item in command.get_params(context) if isinstance(item, click.Option)]
-    # Only in a command that takes a recipe do the flags override settings.
-    sets_recipe = any(option.name == "recipe" for option in options)
-    parts = []
+    """Return the options of a command: a table of its own, and the names of those that it shares."""
+    shared, parts, others = shared_rows(), [], []
     for section, found in options_by_section(command, context).items():
-        rows = [(_spelling(option, context), _meaning(option), _keys(option)) for option in found]
-        header = ["option", "meaning", *(["sets"] if sets_recipe and any(row[2] for row in rows) else [])]
-        parts.append(f"**{section}**\n\n{table(header, [row[: len(header)] for row in rows])}")
-    return "\n\n".join(parts)
+        if section == GLOBAL and command is not cli:
+            continue
+        rows = []
+        for option in found:
+            row = _row(option, context)
+            if row in shared and command is not cli:
+                others += [code(option.opts[0])]
+            else:
+                rows.append(row)
+        if rows:
+            header = ["option", "meaning", *(["sets"] if any(row[2] for row in rows) else [])]
+            parts.append(f"**{section}**\n\n{table(header, [row[: len(header)] for row in rows])}")
+    listed = f"[Shared options](#shared-options): {', '.join(others)}." if others else ""
+    return "\n\n".join([*parts, listed] if listed else parts)
+
+
+@cache
+def shared_rows() -> tuple[Row, ...]:
+    """Return the options that two commands or more have alike, in the order of help."""
+    group = click.Context(cli, info_name="ptq")
+    found: dict[str, list[Row]] = {section: [] for section in SECTIONS}
+    waiting = [(command, group) for name in COMMANDS if (command := cli.get_command(group, name))]
+    while waiting:
+        command, parent = waiting.pop(0)
+        context = click.Context(command, info_name=command.name, parent=parent)
+        if isinstance(command, click.Group):
+            waiting += [(inner, context) for inner in command.commands.values()]
+        for section, options in options_by_section(command, context).items():
+            found[section] += [_row(option, context) for option in options]
+    del found[GLOBAL]
+    several = [row for rows in found.values() for row, count in Counter(rows).items() if count > 1]
+    # An option of which two groups of commands mean different things is described with each.
+    names = Counter(name for name, _, _ in several)
+    return tuple(row for row in several if names[row[0]] == 1)
+
+
+def _shared_section() -> str:
+    rows = table(["option", "meaning", "sets"], list(shared_rows()))
+    return f"## Shared options\n\nThese mean the same in every command that has them.\n\n{rows}\n"
+
+
+def _row(option: click.Option, context: click.Context) -> Row:
+    takes_recipe = any(item.name in ("recipe", "budget") for item in context.command.params)
+    return _spelling(option, context), _meaning(option), _keys(option) if takes_recipe else ""
 
 
 def _spelling(option: click.Option, context: click.Context) -> str:
@@ -126,7 +168,7 @@ def _meaning(option: click.Option) -> str:
 def _keys(option: click.Option) -> str:
     name = PARAMETER_NAMES.get(option.name or "", option.name or "")
     keys = FLAG_KEYS.get(name, ())
-    if name in OVERRIDE_FLAGS or name == OVERRIDE:
+    if name in (OVERRIDE, "exclude"):
         return "[`[[override]]`](recipe.md#override)"
     return ", ".join(f"[`{key}`](recipe.md#{key.partition('.')[0]})" for key in keys)
 

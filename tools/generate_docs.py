@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import ptq_cli
 from ptq_cli.pipeline.recipes import recipe_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
 from tools.file_schemas import command_schemas, file_schemas
+from tools.keyword_settings import keyword_settings
 from tools.recipe_page import recipe_page
 from tools.target_page import target_page
 
@@ -25,6 +27,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/errors.md": ("ptq_cli/core/errors and tools/errors.toml", error_page),
     "docs/recipe.md": ("ptq_cli/recipe/sections", recipe_page),
     "docs/recipe.schema.json": ("ptq_cli/recipe/sections", recipe_schema),
+    "ptq_cli/recipe/keyword_settings.py": ("ptq_cli/recipe/sections", keyword_settings),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
     "docs/json.schema.json": ("ptq_cli/cli/shown/documents", command_schemas),
     **{f"docs/{name}": ("ptq_cli/report", schema) for name, schema in file_schemas().items()},
@@ -38,9 +41,11 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     outdated = 0
     for name, (source, page) in PAGES.items():
-        # JSON has no comments.
-        notice = "" if name.endswith(".json") else NOTICE.format(source=source)
-        path, wanted = ROOT / name, notice + page()
+        # JSON has no comments, and a module says it itself.
+        notice = NOTICE.format(source=source) if name.endswith(".md") else ""
+        # A module is written where it is imported from.
+        root = Path(ptq_cli.__file__).parents[1] if name.endswith(".py") else ROOT
+        path, wanted = root / name, notice + page()
         found = path.read_text(encoding="utf-8") if path.is_file() else ""
         if found == wanted:
             continue

@@ -52,7 +52,7 @@ def main() -> None:
 
 def sample_row(name: str, folder: Path) -> list[str]:
     """Return the table row of one sample."""
-    command = [sys.executable, "-m", "ptq_cli", "quantize", "--evaluate", "--json"]
+    command = [sys.executable, "-m", "ptq_cli", "quantize", "--set", "run.evaluate=true", "--json"]
     result = subprocess.run(command, cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
     report = json.loads(result.stdout)["report"]
     metrics: dict[str, dict[str, Any]] = {metric["name"]: metric for metric in report["metrics"]}

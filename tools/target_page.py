@@ -59,8 +59,8 @@ only its computation ([0010](decisions/0010-weights-in-the-file.md)).
 
 Tied tensors share one scale and zero point, from their merged statistics. Operators that only move values
 (Reshape, MaxPool, Split) use the parameters of their input for the output. To keep layers in float or give
-them other integers, use `--exclude`, `--include` and [`[[override]]`](recipe.md#override); what the target
-cannot do is an error. `ptq verify` checks any quantized model against the table.
+them other integers, use `--exclude` and `--override`, or [`[[override]]`](recipe.md#override); what the
+target cannot do is an error. `ptq verify` checks any quantized model against the table.
 
 ## The same sums on every processor
 
@@ -83,14 +83,14 @@ on emulated processors, and what is left to differ. If all your processors have 
 
 ## Weights alone
 
-With `--activation-mode float` only weights are quantized ([weight_only.md](weight_only.md)), for kernels
+With `--set activations.mode=float` only weights are quantized ([weight_only.md](weight_only.md)), for kernels
 that read a scale for each block of inputs; other sizes are refused:
 
 {blocks}
 
 ## Ranges found at each run
 
-With `--activation-mode dynamic` these operators make integers of their activations at each run
+With `--set activations.mode=dynamic` these operators make integers of their activations at each run
 ([dynamic.md](dynamic.md)):
 
 {dynamic}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.choice import Choice, fixed_point_parameters, step_parameters
+from ptq_cli.amax.finish import ANY_SCALE, ScaleRules, finish_scale
 from ptq_cli.amax.method_registry import AUTO, find_method, require_method
 from ptq_cli.collectors.bit_histogram import ChannelStatistics
 from ptq_cli.collectors.tensor_statistics import TensorStatistics, each_channel
@@ -18,6 +19,7 @@ from ptq_cli.core.arithmetic import (
     scale_from_amax,
 )
 from ptq_cli.core.formats import FloatFormat, Granularity, IntegerFormat, NumberFormat, PerTensor
+from ptq_cli.recipe.quantizer_families import ActivationFamily, FixedPointActivations, StepActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
 
@@ -91,8 +93,8 @@ def decide_range(
         >>> choice.low, choice.high
         (-1.0, 3.0)
     """
-    check_amax_settings(settings)
-    method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
+    name = resolve_method(settings, has_histogram=statistics.histogram is not None)
+    method = find_method(name, more=(AUTO,))
     # A float format has a value 0 and no zero point.
     if symmetric or isinstance(format, FloatFormat):
         return method.symmetric(statistics, settings, _signed(format))
@@ -100,9 +102,23 @@ def decide_range(
 
 
 def decide(
-    statistics: TensorStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
+    statistics: TensorStatistics,
+    settings: AmaxSettings,
+    format: NumberFormat,
+    *,
+    symmetric: bool,
+    family: ActivationFamily | None = None,
+    rules: ScaleRules = ANY_SCALE,
 ) -> Decision:
     """Return scale and zero point of an activation, and the range they come from.
+
+    Args:
+        statistics: of the tensor.
+        settings: the method and its parameters.
+        format: of the integers, or of floats of few bits.
+        symmetric: the zero point is in the middle of the format.
+        family: of the quantizer; None for a scaled one.
+        rules: what the scale may be.
 
     Shapes:
         scale and zero point: ().
@@ -125,12 +141,24 @@ def decide(
     """
     choice = decide_range(statistics, settings, format, symmetric=symmetric)
     method = resolve_method(settings, has_histogram=statistics.histogram is not None)
-    if not symmetric and isinstance(format, IntegerFormat):
-        return Decision(parameters_from_range(choice.low, choice.high, format), method, choice)
+    found = _parameters(choice, format, family, symmetric=symmetric)
+    return Decision(finish_scale(found, rules), method, choice)
+
+
+def _parameters(
+    choice: Choice, format: NumberFormat, family: ActivationFamily | None, *, symmetric: bool
+) -> QuantParameters:
+    if isinstance(format, IntegerFormat):  # Only a scaled quantizer can be asked for a float format.
+        if isinstance(family, FixedPointActivations):
+            return fixed_point_parameters(choice, format, family.integer)
+        if isinstance(family, StepActivations):
+            return step_parameters(choice, format, family.step)
+        if not symmetric:
+            return parameters_from_range(choice.low, choice.high, format)
     # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
     zero_point = 0 if format.signed else -int(_signed(format).qmin)
     scale = scale_from_amax(choice.amax, _signed(format))
-    return Decision(QuantParameters(scale, np.asarray(zero_point, np.int64), format), method, choice)
+    return QuantParameters(scale, np.asarray(zero_point, np.int64), format)
 
 
 def decide_channels(
@@ -207,8 +235,7 @@ def choose_weight_ranges(
         >>> choose_weight_ranges(weight, PerAxis(0), AmaxSettings(), INT8_NARROW).amax.tolist()
         [2.0, 0.5]
     """
-    require_method(settings.weight_method, "amax method of weights")
-    of_values = find_method(settings.weight_method).of_values
+    of_values = find_method(settings.weight_method, "amax method of weights").of_values
     if isinstance(granularity, PerTensor):
         choice = of_values(weight, settings, format)
         return WeightRanges(np.asarray(choice.amax), _is_unsearched([choice]))

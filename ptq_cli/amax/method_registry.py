@@ -1,4 +1,4 @@
-"""The amax methods of ptq by the name that ``--amax`` and ``--weight-amax`` take."""
+"""The amax methods of ptq by the name that ``amax.method`` and ``amax.weight_method`` take."""
 
 import math
 from collections.abc import Callable
@@ -181,8 +181,13 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
         require_known(what, name, (*more, *method_names()))
 
 
-def find_method(name: str) -> Method:
+def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()) -> Method:
     """Return the method with this name; the package of a plug-in is imported now.
+
+    Args:
+        name: what the user wrote.
+        what: the setting, for the message.
+        more: names that are valid there, too, for the message.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -192,11 +197,13 @@ def find_method(name: str) -> Method:
         >>> find_method("max") is METHODS["max"]
         True
     """
+    if name in METHODS:  # Recipes were checked: no plug-in has the name of one of these.
+        return METHODS[name]
     plugin = find_plugin(AMAX_METHODS, name, (AUTO, *METHODS))
     if plugin is not None:
         return _method_of(plugin)
-    require_known("amax method", name, METHODS)
-    return METHODS[name]
+    require_known(what, name, (*more, *method_names()))
+    raise AssertionError("an unknown name was refused")
 
 
 def _method_of(plugin: Plugin) -> Method:

@@ -49,7 +49,7 @@ def settings_for(meant: Meant, settings: AmaxSettings, overrides: Iterable[Overr
     """Return the settings of a tensor: each override that means it changes what it sets.
 
     Edge case:
-        A percentile without a method asks for the percentile method, as ``--percentile`` does.
+        A percentile without a method asks for the percentile method, as ``amax.percentile`` does.
 
     Example:
         >>> overrides = [

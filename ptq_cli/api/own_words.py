@@ -9,11 +9,18 @@ from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 from ptq_cli.api.passed_objects import onnx_file, pass_data, pass_model
 from ptq_cli.core.errors import PtqError, UsageError
 from ptq_cli.pipeline.resolve import COMMAND_LINE, Request
-from ptq_cli.recipe.flags import FLAG_KEYS, Settings
+from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types
+from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.keyword_settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+KEYS = {
+    **{key: name for name, keys in FLAG_KEYS.items() for key in keys},
+    **{f"{ONCE}.{name}": name for name in ONCE_KEYS},
+}
+"""The argument that each key of a recipe is."""
 _CALLS = {
     "calibrate --moments": "collect_moments",
     "evaluate --shard": "evaluate_shard",
@@ -26,6 +33,9 @@ _COMMAND = re.compile(rf"\bptq ({'|'.join([*_CALLS, *_SAME.split()])})\b((?: [a-
 _OPTION = re.compile(
     r"--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])\b"
     r"(?: (?P<value>(?:[\w.]+=)?'[^']*'|[^\s'-]\S*?(?=[.,;:)]*(?:\s|$))))?"
+)
+_SET = re.compile(
+    r"--set (?P<quote>'?)(?P<key>[a-z]+\.[a-z_]+)(?P<rest>[.=][^\s']*?)(?P=quote)(?=[.,;:)]*(?:\s|$))"
 )
 _PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
@@ -62,18 +72,30 @@ def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> st
         >>> kinds = get_type_hints(Settings)
         >>> in_python("pass --batch-size 1, or run ptq evaluate --metric top1_loss again", kinds)
         "pass batch_size=1, or run ptq_cli.evaluate(metric=['top1_loss']) again"
+        >>> in_python("--set text.window=8, or --set evaluation.latency=false", kinds)
+        'window=8, or latency=False'
         >>> in_python("the command line: 'evaluation.metrics' is 'top1'", kinds, ["metric"])
         "'metric' is 'top1'"
     """
     if COMMAND_LINE in text:
         text = text.replace(f"{COMMAND_LINE}: ", "").replace("expected a table", "expected a dict")
     for name in given:
-        for key in FLAG_KEYS.get(name, ()):
+        for key in (key for key, meant in KEYS.items() if meant == name):
             text = text.replace(f"'{key}'", f"'{name}'")
     for words, name in _CALLS.items():
         text = re.sub(rf"\bptq {words}\b", f"ptq_cli.{name}()", text)
+    text = _SET.sub(_option, text)
     text = _OPTION.sub(lambda match: _argument(match, kinds), _PASSED.sub(r"\1", text))
     return _COMMAND.sub(lambda match: f"ptq_cli.{match[1]}({', '.join(match[2].split())})", text)
+
+
+def _option(match: re.Match[str]) -> str:
+    """Return ``--set KEY=VALUE`` as an option of its own, with the name of the argument."""
+    flag = KEYS[match["key"]].replace("_", "-")
+    value, quote = match["rest"][1:], match["quote"]
+    if setting_types()[match["key"]] in (bool, bool | None):
+        return f"--{'no-' if value == 'false' else ''}{flag}"
+    return f"--{flag} {quote}{value}{quote}"
 
 
 def _argument(match: re.Match[str], kinds: dict[str, Any]) -> str:
@@ -100,9 +122,9 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 
 
 def _choices(name: str) -> Iterable[str]:
-    from ptq_cli.pipeline.recipes import ONLY
+    from ptq_cli.pipeline.recipes import names_of
 
-    return ONLY.get(FLAG_KEYS.get(name, ("",))[0], ())
+    return names_of(FLAG_KEYS[name][0]) if name in FLAG_KEYS else ()
 
 
 def _literal(text: str) -> str:

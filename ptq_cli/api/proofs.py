@@ -10,7 +10,7 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.inspection.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.recipe.flags import Settings, SharedSettings
+from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
 from ptq_cli.report.proof import Verification
 
 

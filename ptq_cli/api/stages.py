@@ -13,7 +13,7 @@ from ptq_cli.pipeline.folders.run_quantize_folder import FolderResult, run_quant
 from ptq_cli.pipeline.preparing.run_prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
-from ptq_cli.recipe.flags import Settings
+from ptq_cli.recipe.keyword_settings import Settings
 
 
 @in_own_words

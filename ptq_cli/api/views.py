@@ -25,7 +25,7 @@ from ptq_cli.pipeline.views.calibration_view import (
     explain_tensor,
     view_calibration,
 )
-from ptq_cli.recipe.flags import Settings
+from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.report.analysis.analysis_document import Order
 from ptq_cli.report.report_changes import ReportChanges
 

@@ -95,7 +95,7 @@ def require_finite(batch: Batch) -> None:
         Traceback (most recent call last):
         ...
         ptq_cli.core.errors.NonFiniteDataError: PTQ-DATA-008: input 'x' holds nan at [0] of sample 'x.npy[1]'
-        hint: fix the sample, remove it, or pass --allow-nonfinite
+        hint: fix the sample, remove it, or pass --set calibration.allow_nonfinite=true
     """
     for name, array in batch.inputs.items():
         if not np.issubdtype(array.dtype, np.floating):
@@ -110,7 +110,7 @@ def require_finite(batch: Batch) -> None:
         sample = inside.pop(axis) if axis is not None else 0
         raise NonFiniteDataError(
             f"input '{name}' holds {array[first]} at {inside} of sample '{batch.names[sample]}'",
-            hint="fix the sample, remove it, or pass --allow-nonfinite",
+            hint="fix the sample, remove it, or pass --set calibration.allow_nonfinite=true",
         )
 
 

@@ -79,15 +79,15 @@ def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
     sizes = [size for size in fixed if size is not None]
     if sizes and wanted not in (None, sizes[0]):
         raise SequenceLengthError(
-            f"--window is {wanted} tokens, but the model takes sequences of {sizes[0]}",
-            hint=f"leave --window out, or pass --window {sizes[0]}",
+            f"'text.window' is {wanted} tokens, but the model takes sequences of {sizes[0]}",
+            hint=f"leave 'text.window' out, or pass --set text.window={sizes[0]}",
         )
     limits = (rows_of(inputs.get(POSITIONS)), longest_of(inputs.get(IDS)))
     most = min((limit for limit in limits if limit is not None), default=None)
     if most is not None and wanted is not None and wanted > most:
         raise SequenceLengthError(
-            f"--window is {wanted} tokens, but the model has positions for {most}",
-            hint=f"pass --window {most} or shorter",
+            f"'text.window' is {wanted} tokens, but the model has positions for {most}",
+            hint=f"pass --set text.window={most} or shorter",
         )
     return sizes[0] if sizes else wanted or min(DEFAULT_WINDOW, most or DEFAULT_WINDOW)
 
@@ -224,7 +224,7 @@ class TextDataset(Dataset):
         for what, is_so in reasons.items():
             if is_so and self.packs:
                 raise SequenceLengthError(
-                    f"--pack joins texts, and {what} would be lost", hint="leave --pack out"
+                    f"'text.pack' joins texts, and {what} would be lost", hint="leave 'text.pack' out"
                 )
 
     def can_make(self, name: str) -> bool:
@@ -284,8 +284,8 @@ class TextDataset(Dataset):
             stride = settings.stride or window
             if stride > window:
                 raise SequenceLengthError(
-                    f"--stride {stride} is longer than the window of {window} tokens",
-                    hint=f"pass --stride {window} or shorter",
+                    f"'text.stride' is {stride}, longer than the window of {window} tokens",
+                    hint=f"pass --set text.stride={window} or shorter",
                 )
             joint = "\n" if kind_of(self._files[0]) == "lines" else "\n\n"
             cut = Windows(length=window, stride=stride, pad=settings.tail == "pad", most=self._most)

@@ -62,11 +62,11 @@ def columns_of(file: str, texts: Sequence[str], label: str | None) -> TextColumn
     wanted = tuple(texts) or (DEFAULT_COLUMN,)
     kind = kind_of(file)
     if kind == "lines":
-        for flag, given in (("--text-column", texts), ("--label-column", label)):
+        for key, given in (("text.columns", texts), ("text.label_column", label)):
             if given:
                 raise DataNameError(
-                    f"{flag} names a column, and '{escaped_name(file)}' is plain text, which has none",
-                    hint=f"leave {flag} out, or pass JSON lines (.jsonl) or Parquet",
+                    f"'{key}' names a column, and '{escaped_name(file)}' is plain text, which has none",
+                    hint=f"leave '{key}' out, or pass JSON lines (.jsonl) or Parquet",
                 )
         return TextColumns((), None)
     found = _names_in(file, kind)
@@ -74,7 +74,7 @@ def columns_of(file: str, texts: Sequence[str], label: str | None) -> TextColumn
         if name not in found:
             raise DataNameError(
                 f"'{escaped_name(file)}' has no column '{name}'{did_you_mean(name, found)}",
-                hint=f"its columns: {', '.join(found)}; name those of the texts with --text-column",
+                hint=f"its columns: {', '.join(found)}; name those of the texts with --set text.columns=NAME",
             )
     return TextColumns(wanted, label or find_label([n for n in found if n not in wanted], f"'{file}'"))
 
@@ -148,13 +148,13 @@ def _row(row: Mapping[str, Any], columns: TextColumns, name: str) -> TextRow:
             kind = "missing" if column not in row else f"{type(row[column]).__name__}"
             raise DataTypeError(
                 f"column '{column}' of {name} is {kind}, expected text",
-                hint="name the column of the texts with --text-column",
+                hint="name the column of the texts with --set text.columns=NAME",
             )
     label = row.get(columns.label) if columns.label is not None else None
     if columns.label is not None and (isinstance(label, bool | str) or not isinstance(label, int | float)):
         raise LabelError(
             f"the label '{columns.label}' of {name} is {label!r:.40}, expected a number",
-            hint="labels are class numbers from 0, or scores; name their column with --label-column",
+            hint="labels are class numbers from 0, or scores; --set text.label_column=NAME names them",
         )
     return TextRow(tuple(row[column] for column in columns.texts), label, name)
 

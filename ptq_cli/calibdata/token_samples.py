@@ -191,7 +191,7 @@ def windows_of(stream: Iterable[Ids], windows: Windows, source: str) -> list[Tok
     if not starts:
         raise SequenceLengthError(
             f"data '{source}' has {len(tokens):,} tokens, fewer than one window of {length:,}",
-            hint=f"pass more text, --window {len(tokens)} or shorter, or --tail pad",
+            hint=f"pass more text, --set text.window={len(tokens)} or shorter, or --set text.tail=pad",
         )
     return [_window(tokens, start, windows, source) for start in starts[: windows.most]]
 
@@ -296,8 +296,8 @@ def _masked(
     """Return the sample with tokens hidden, at places that depend on its number alone; at least one is."""
     if tokenizer.mask is None:
         raise TokenizerError(
-            f"'{tokenizer.name}' has no mask token, and --mask-share hides tokens behind it",
-            hint="leave --mask-share out: language models that read from left to right have perplexity",
+            f"'{tokenizer.name}' has no mask token, and 'text.mask_share' hides tokens behind it",
+            hint="leave 'text.mask_share' out: language models that read from left to right have perplexity",
         )
     places = np.flatnonzero(~encoded.special)
     chosen = np.random.default_rng(number).random(len(places))

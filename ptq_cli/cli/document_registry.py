@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "recipe init": ("pipeline.recipes:NewRecipe",),
     "recipe check": ("pipeline.recipes:CheckedRecipes",),
+    "recipe keys": ("recipe.assignments:Keys",),
     "gate": ("report.document.gate_result:Judgement",),
     "report": ("pipeline.evaluation.run_page:PageResult",),
     "compare": ("report.report_changes:ReportChanges", "report.trade_offs:TradeOffs"),

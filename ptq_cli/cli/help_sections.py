@@ -91,7 +91,9 @@ EVALUATION = "Evaluation and gate"
 RUNNING = "Running"
 GLOBAL = "Global options"
 SECTIONS = (OWN, DATA, MODEL, RANGES, WEIGHTS, ACTIVATIONS, LAYERS, EVALUATION, RUNNING, GLOBAL)
-"""The headings in the order of ``--help``: a command's own options first, those of all commands last."""
+"""The headings in the order of ``--help``: a command's own options first; those of all commands only ptq's
+help lists."""
+EVERY_COMMAND = "Every command also takes -q, --debug and -h; ptq --help describes them."
 HELP_OPTIONS = ("-h", "--help")
 
 
@@ -151,12 +153,14 @@ def options_by_section(command: click.Command, context: click.Context) -> dict[s
 
 def _write_options(command: click.Command, context: click.Context, formatter: click.HelpFormatter) -> None:
     sections = options_by_section(command, context)
+    if context.parent is not None:
+        sections.pop(GLOBAL, None)
     records = {
         section: [record for item in options if (record := item.get_help_record(context)) is not None]
         for section, options in sections.items()
     }
     names = [name for rows in records.values() for name, _ in rows]
-    width = min(max(map(len, names)), option_columns(formatter.width))
+    width = min(max(map(len, names), default=0), option_columns(formatter.width))
     for section, rows in records.items():
         with formatter.section(section):
             # Padded, so that the texts of all sections begin in one column.
@@ -170,12 +174,17 @@ class HelpContext(click.Context):
 
 
 class SectionCommand(click.Command):
-    """A command whose help has headings."""
+    """A command whose help has headings.
+
+    Attributes:
+        once: the keys ``run.…`` of ``--set`` that have an effect on it.
+    """
 
     context_class = HelpContext
 
-    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+    def __init__(self, *arguments: Any, once: tuple[str, ...] = (), **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
+        self.once = once
         if self.help is None and self.callback is not None:  # python -OO
             self.help = docstring(self.callback)
 
@@ -186,6 +195,14 @@ class SectionCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""
         _write_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, and what every command takes."""
+        super().format_epilog(ctx, formatter)
+        if ctx.parent is not None:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(EVERY_COMMAND)
 
 
 class SectionGroup(SectionCommand, click.Group):

@@ -152,8 +152,11 @@ def run(words: list[str]) -> int:
 def _invoke(words: list[str]) -> int:
     # Not Command.main(), which treats a broken pipe as a failure and an EOFError as an interrupt.
     if instruction := os.environ.get(COMPLETION_VARIABLE):
-        from click.shell_completion import shell_complete
+        from click.shell_completion import add_completion_class, shell_complete
 
+        from ptq_cli.cli.options.bash_completion import SetBashComplete
+
+        add_completion_class(SetBashComplete, "bash")
         return shell_complete(cli, {}, "ptq", COMPLETION_VARIABLE, instruction)
     try:
         with cli.make_context("ptq", list(words)) as context:
@@ -239,6 +242,13 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
     command = error.ctx.command_path if error.ctx is not None else "ptq"
     hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
+        if error.ctx is not None and error.option_name.startswith("--"):
+            from ptq_cli.cli.options.former_options import replacement
+
+            if instead := replacement(error.option_name, words, error.ctx.command):
+                return UsageError(
+                    f"there is no option '{error.option_name}' of '{command}'", hint=f"use {instead}"
+                )
         # Letters after one dash are options of one letter each, and a file's name has more.
         file = next((word for word in words if word.startswith(error.option_name) and "." in word), None)
         if file is not None and "=" not in file:

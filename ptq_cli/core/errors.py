@@ -118,7 +118,7 @@ class IncompleteCalibrationError(PtqError):
 
 
 class ActivationAxisError(PtqError):
-    """An axis of ``--activation-axis`` does not exist, is the axis of the samples, or changes its length."""
+    """An axis of ``activation_axis`` does not exist, is the axis of the samples, or changes its length."""
 
     code = "PTQ-CALIB-006"
 
@@ -493,7 +493,7 @@ class RuntimeFailedError(PtqError):
 
 
 class MemoryLimitError(PtqError):
-    """``--max-memory`` is too small even for one sample and one tensor at a time; the hint has a limit."""
+    """``runtime.max_memory`` is too small for one sample and one tensor at a time; the hint has a limit."""
 
     code = "PTQ-RUNTIME-002"
 
@@ -511,6 +511,6 @@ class MissingRuntimeError(PtqError):
 
 
 class DeviceError(PtqError):
-    """``--device`` cannot be used: no CUDA in ONNX Runtime or PyTorch, no such GPU, or missing libraries."""
+    """``runtime.device`` cannot be used: no CUDA in ONNX Runtime or PyTorch, no such GPU, or no library."""
 
     code = "PTQ-RUNTIME-003"

@@ -1,10 +1,12 @@
 """Number formats of quantized tensors: integers by bits and sign, and floats of 8 and 4 bits."""
 
 from dataclasses import dataclass
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ptq_cli.core.errors import AxisError, QuantizerValueError
+
+if TYPE_CHECKING:  # The help names formats, and NumPy would be half of its time.
+    import numpy as np
 
 MIN_BITS = 2
 MAX_BITS = 16
@@ -73,8 +75,10 @@ class IntegerFormat:
         return IntegerFormat(8 * self.storage.itemsize, self.signed)
 
     @property
-    def storage(self) -> np.dtype[np.signedinteger] | np.dtype[np.unsignedinteger]:
+    def storage(self) -> "np.dtype[np.signedinteger] | np.dtype[np.unsignedinteger]":
         """The numpy dtype that holds the integers: 8 bits wide up to 8 bits, otherwise 16."""
+        import numpy as np
+
         width = BYTE if self.bits <= BYTE else 16
         return np.dtype(f"{'int' if self.signed else 'uint'}{width}")
 
@@ -127,9 +131,10 @@ class FloatFormat:
         return 2 - (1 << (self.exponent_bits - 1))
 
     @property
-    def storage(self) -> np.dtype[np.generic]:
+    def storage(self) -> "np.dtype[np.generic]":
         """The dtype of ml_dtypes that holds the values, a byte each."""
         import ml_dtypes  # Only what writes or reads such a file needs it.
+        import numpy as np
 
         found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, STORED_AS[self.name]))
         return found

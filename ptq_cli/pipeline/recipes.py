@@ -1,11 +1,13 @@
 """``recipe init``: a recipe for a model, with what its file tells, and the rest as questions."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
@@ -15,14 +17,14 @@ from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
-from ptq_cli.core.json_schema import attribute_texts, docstring, sentence
+from ptq_cli.core.json_schema import docstring
 from ptq_cli.core.read_files import is_entry_point
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.resolve import Request, resolve
 from ptq_cli.plan.target.target_file import known_targets, target_names
-from ptq_cli.recipe.quantizer_settings import DTYPES, FAMILY_SETTINGS
+from ptq_cli.recipe.declaration import REQUIRED, Setting
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     FOLDER_RECIPE,
@@ -32,9 +34,9 @@ from ptq_cli.recipe.recipe_layers import (
     preset_layer,
     relative_location,
 )
-from ptq_cli.recipe.recovery_rungs import ALL, AUTO, MODES, NONE, RUNGS, needs_ranges
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import PREFERENCES
+from ptq_cli.recipe.recovery_rungs import needs_ranges
+from ptq_cli.recipe.schema import SETTINGS, Recipe, sections
+from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS
 
 # ``recipe check``: everything about a recipe that can be wrong without running the model.
 
@@ -344,24 +346,29 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 """The newest that editors of TOML read."""
 SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
-ONLY: Mapping[str, Sequence[str]] = {
-    "image.mode": tuple(IMAGE_CHANNELS),
-    "image.layout": LAYOUTS,
-    "calibration.method": tuple(COLLECTORS),
-    "amax.method": (AUTO_METHOD, *METHODS),
-    "amax.weight_method": tuple(METHODS),
-    "override.amax": (AUTO_METHOD, *METHODS),
-    "override.weight_amax": tuple(METHODS),
-    "weights.quantizer": tuple(FAMILY_SETTINGS),
-    "activations.mode": tuple(MODES),
-    "activations.quantizer": tuple(
-        name for name, item in FAMILY_SETTINGS.items() if item.activations is not None
-    ),
-    "activations.dtype": DTYPES,
-    "recovery.rungs": (*RUNGS, ALL, AUTO, NONE),
-    "export.prefer": PREFERENCES,
+LINK = r"\[([\w.]+)\]\([\w.]+\)"
+
+NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "amax method": lambda: (AUTO_METHOD, *METHODS),
+    "amax method of weights": lambda: METHODS,
+    "collector": lambda: COLLECTORS,
+    "image mode": lambda: IMAGE_CHANNELS,
+    "layout": lambda: LAYOUTS,
+    "metric": lambda: (*LABEL_METRICS, *REQUESTED_COMPARISONS),
+    "target": target_names,
 }
-"""The names that a setting, or an entry of its list, may have."""
+"""What a setting may be the name of, and the rooms that know those names."""
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    """Return the texts that a setting, or an entry of its list, may be; none if it may be any.
+
+    Example:
+        >>> names_of("export.prefer"), names_of("amax.weight_method"), names_of("text.label_column")
+        (('accuracy', 'latency', 'size'), ('max', 'percentile', 'entropy', 'mse'), ())
+    """
+    declared = SETTINGS[key]
+    return tuple(NAMES[declared.names]()) if declared.names else tuple(declared.choices)
 
 
 def recipe_schema() -> str:
@@ -372,75 +379,60 @@ def recipe_schema() -> str:
         >>> schema["properties"]["export"]["properties"]["prefer"]["enum"]
         ['accuracy', 'latency', 'size']
     """
-    hints = get_type_hints(Recipe)
-    sections = {item.name: _schema(hints[item.name], item.name) for item in fields(Recipe)}
     schema = {
         "$schema": DRAFT,
         "title": "A recipe of ptq",
         "type": "object",
         "additionalProperties": False,
-        "properties": sections,
+        "properties": {
+            name: {"type": "array", "items": _section(name, kind)} if several else _section(name, kind)
+            for name, kind, several in sections()
+        },
     }
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
 
-def _schema(hint: Any, key: str) -> dict[str, Any]:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if is_dataclass(hint):
-        return _table(hint, key)
-    if origin is list:
-        return {"type": "array", "items": _schema(arguments[0], key)}
-    if origin is dict:
-        values = _schema(arguments[1], "")
-        return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if origin in (Union, UnionType):
-        members = [member for member in arguments if member is not NoneType]
-        found = [_schema(member, key) for member in members]
-        return found[0] if len(found) == 1 else {"anyOf": found}
-    return _value(hint, key)
-
-
-def _value(hint: Any, key: str) -> dict[str, Any]:
-    if hint is Any:
-        return {}
-    if key == "quantization.target":  # It may be a file, too.
-        return {"anyOf": [{"enum": list(target_names())}, {"type": "string"}]}
-    return {"enum": list(ONLY[key])} if key in ONLY else {"type": SCALARS[hint]}
-
-
-def _table(kind: Any, section: str) -> dict[str, Any]:
-    hints, texts = get_type_hints(kind), attribute_texts(kind)
-    summary = docstring(kind).splitlines()[0].partition(": ")[2]
-    required = [
-        item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING
-    ]
-    # The settings of a layer have the keys of the section for all layers.
-    keys = {
-        item.name: item.name if is_dataclass(_plain(hints[item.name])) else f"{section}.{item.name}"
-        for item in fields(kind)
-    }
+def _section(name: str, kind: Any) -> dict[str, Any]:
+    found = [item for key, item in SETTINGS.items() if key.partition(".")[0] == name]
+    required = [item.key.partition(".")[2] for item in found if item.default is REQUIRED]
     return {
         "type": "object",
-        **({"description": sentence(summary)} if summary else {}),
+        "description": re.sub(LINK, r"\1", docstring(kind).splitlines()[0]),
         "additionalProperties": False,
         **({"required": required} if required else {}),
-        "properties": {
-            item.name: {
-                "description": sentence(texts[item.name]),
-                **_schema(hints[item.name], keys[item.name]),
-                **_default(item),
-            }
-            for item in fields(kind)
-        },
+        "properties": {item.key.partition(".")[2]: _schema(item) for item in found},
     }
 
 
-def _plain(hint: Any) -> Any:
-    """Return a type without its None."""
-    members = [member for member in get_args(hint) if member is not NoneType]
-    return members[0] if get_origin(hint) in (Union, UnionType) and len(members) == 1 else hint
+def _schema(declared: Setting) -> dict[str, Any]:
+    return {
+        "description": declared.sentence(),
+        **_values(declared.type, declared),
+        **({} if declared.default in (None, REQUIRED) else {"default": declared.default}),
+    }
 
 
-def _default(item: "Field[Any]") -> dict[str, Any]:
-    value = item.default_factory() if item.default_factory is not MISSING else item.default
-    return {} if value is MISSING or value is None else {"default": value}
+def _values(kind: Any, declared: Setting) -> dict[str, Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):  # The settings of a layer have the keys of the section for all layers.
+        return {**_section(declared.key.partition(".")[2], kind), "description": declared.help}
+    if origin is list:
+        return {"type": "array", "items": _values(arguments[0], declared)}
+    if origin is dict:
+        values = {} if arguments[1] is Any else _values(arguments[1], declared)
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    if origin is UnionType:
+        return {"anyOf": [_values(member, declared) for member in arguments]}
+    if names := names_of(declared.key):
+        known = {"enum": list(names)}
+        return {"anyOf": [known, {"type": "string"}]} if declared.is_open else known
+    return {"type": SCALARS[kind], **_limits(kind, declared)}
+
+
+def _limits(kind: Any, declared: Setting) -> dict[str, Any]:
+    if kind not in (int, float):
+        return {}
+    limits = {"minimum": declared.low, "maximum": declared.high, "exclusiveMinimum": declared.above}
+    return {
+        name: limit for name, limit in limits.items() if limit is not None and limit != sys.float_info.max
+    }

@@ -39,7 +39,7 @@ from ptq_cli.recipe.sections import (
     RuntimeSettings,
     TextSettings,
 )
-from ptq_cli.report.limits import MAX_LATENCY_RATIO_FLAG, bounds_of, check_limits
+from ptq_cli.report.limits import bounds_of, check_limits
 from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.report.metrics.spec import metric_specs, split_output
 from ptq_cli.runtime.machine import Machine, parse_device, usable_cores
@@ -209,14 +209,15 @@ def named_target(settings: QuantizationSettings) -> Target:
         raise RecipeValueError(
             f"float_type is {settings.float_type}, and the target '{target.name}' computes what is not "
             f"quantized in {' or '.join(target.float_types)}",
-            hint=f"pass --float-type {target.float_types[0]}, or choose a target such as tensorrt",
+            hint=f"pass --set quantization.float_type={target.float_types[0]}, or choose a target such as "
+            "tensorrt",
         )
     if settings.runtime_operators is None:
         return target
     if settings.runtime_operators and target.runtime != ONNXRUNTIME:
         raise RecipeValueError(
             f"runtime_operators is true, but ONNX Runtime does not run the target '{target.name}'",
-            hint="choose the target ort-cpu, or leave --runtime-operators out",
+            hint="choose the target ort-cpu, or leave 'quantization.runtime_operators' out",
         )
     return replace(target, runtime_operators=settings.runtime_operators)
 
@@ -287,8 +288,8 @@ def _look_up(recipe: Recipe) -> Resolved:
     check_limits(recipe.gate, {name: bounds_of(metric) for name, metric in own.items()})
     if recipe.gate.max_latency_ratio is not None and not recipe.evaluation.latency:
         raise GateError(
-            f"{MAX_LATENCY_RATIO_FLAG} limits the latency, and --no-latency does not measure it",
-            hint="pass --latency, or leave the limit out",
+            "'gate.max_latency_ratio' limits the latency, and 'evaluation.latency' is false",
+            hint="pass --set evaluation.latency=true, or leave the limit out",
         )
     # A limit on a further output is written sqnr_db[name]; which outputs there are, only the model knows.
     limited = (recipe.gate.max_drop, recipe.gate.max_ratio, recipe.gate.min, recipe.gate.max_regression)

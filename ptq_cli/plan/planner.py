@@ -153,9 +153,9 @@ def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuanti
         known = [name for name, rule in target.op.items() if rule.dynamic and not rule.dynamic_note]
         return NothingToQuantizeError(
             f"no layer of this model finds the ranges of its activations at each run: {reasons}",
-            hint=f"dynamic is for {' and '.join(sorted(known))}; pass --activation-mode static and --data"
+            hint=f"dynamic is for {', '.join(sorted(known))}; pass --set activations.mode=static and --data"
             if known
-            else "choose the target ort-cpu, or pass --activation-mode static and --data",
+            else "choose the target ort-cpu, or pass --set activations.mode=static and --data",
         )
     return NothingToQuantizeError(
         f"target '{target.name}' cannot quantize anything in this model: {reasons}",

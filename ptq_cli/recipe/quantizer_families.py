@@ -1,87 +1,152 @@
-"""The families of quantizers by name, with their parameters: what one may ask for, without PyTorch.
+"""The quantizers that a recipe may name: each is declared here, with its parameters, once.
 
-What they compute is in ``ptq_cli.quantizers``; a family here says which settings it takes and in what range.
+This is their one table, without PyTorch: sections, checks, pages and ``ptq quantizers`` are made from it.
+What they compute is in ``ptq_cli.quantizers``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
+from typing import Any
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
+from ptq_cli.core.formats import FLOATS
 from ptq_cli.core.known_names import did_you_mean, require_known
-from ptq_cli.recipe import quantizer_settings as quantizers
+from ptq_cli.recipe.declaration import Setting, parameter, setting, settings_of
 
 Value = bool | int | float | str
 
+POWER_OF_TWO = "auto_po2"
+PLAIN = "none"
+CHANNEL, TENSOR = "channel", "tensor"
+DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
+MOST_OCTAVES = 60
+"""Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
+STEP: dict[str, Any] = {
+    "low": 2.0**-MOST_OCTAVES,
+    "high": 2.0**MOST_OCTAVES,
+    "wanted": f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
+}
+INTEGER: dict[str, Any] = {"low": -MOST_OCTAVES, "high": MOST_OCTAVES}
+DRAWN: dict[str, Any] = {"low": 2.0**-100, "high": 2.0**100, "wanted": "2^-100 to 2^100"}
+"""Of a number that is drawn: its reciprocal is a float32, too."""
+BITS = "Bits per weight."
+EVEN_STEP = "Distance between two values; if not set, the largest integer represents amax."
+
 
 @dataclass(frozen=True, kw_only=True)
-class Parameter:
-    """A parameter of a family.
+class ScaledWeights:
+    """Integers spread evenly over [-amax, amax], with a scale for each output channel."""
 
-    Attributes:
-        name: as in a recipe.
-        default: what holds without it; None where it is then found from the values.
-        meaning: one line.
-        low: the smallest value; None for -2^100.
-        high: the largest; None for 2^100.
-        positive: it is 2^-100 to 2^100, so that its reciprocal is a float32 too.
-        words: the texts that it may be, none for a number.
-    """
-
-    name: str
-    default: Value | None
-    meaning: str
-    low: int | None = None
-    high: int | None = None
-    positive: bool = False
-    words: tuple[str, ...] = ()
-
-    @property
-    def wanted(self) -> str:
-        """What it may be, in words.
-
-        Example:
-            >>> (
-            ...     Parameter(name="bits", default=8, meaning="", low=2, high=16).wanted,
-            ...     Parameter(name="alpha", default=1.0, meaning="").wanted,
-            ... )
-            ('2 to 16', '-2^100 to 2^100')
-        """
-        if isinstance(self.default, bool):
-            return "true or false"
-        if self.words:
-            return " or ".join(self.words)
-        if self.low is None:
-            return "2^-100 to 2^100" if self.positive else "-2^100 to 2^100"
-        return f"{self.low} to {self.high}"
-
-    def allows(self, value: Value) -> bool:
-        """Tell whether it may be a value of the default's type.
-
-        Example:
-            >>> Parameter(name="step", default=0.25, meaning="", positive=True).allows(float("nan"))
-            False
-        """
-        if isinstance(value, str):
-            return value in self.words
-        largest = 2.0**100
-        low = (1 / largest if self.positive else -largest) if self.low is None else self.low
-        # Written so that NaN is refused too.
-        return low <= value <= (largest if self.high is None else self.high)
+    bits: int = setting(8, BITS, low=2, high=8)
+    granularity: str = setting(
+        CHANNEL,
+        "One scale, or one set of centers, per output channel or per tensor.",
+        choices=(TENSOR, CHANNEL),
+    )
+    block_size: int | None = setting(
+        None,
+        "Number of values along an axis that share a scale; it must divide the axis.",
+        low=2,
+        high=1 << 20,
+    )
+    axis: int | None = setting(
+        None,
+        "Axis of the scales, by default that of the output channels; with blocks, the axis that is divided, "
+        "by default that of the input channels.",
+        low=-8,
+        high=7,
+    )
+    dtype: str | None = setting(
+        None, "Float type instead of integers, if the target has it.", choices=(*FLOATS,)
+    )
+    symmetric: bool = setting(True, "Whether zero points are 0; only blocks can have others.")
 
 
 @dataclass(frozen=True)
-class RecipeParameter:
-    """A parameter that a recipe may give a family.
+class FixedPointWeights:
+    """Integers times powers of two, for hardware that shifts instead of multiplying."""
 
-    Attributes:
-        name: as in a recipe.
-        default: what holds without it; None where it is then found from the values.
-        wanted: what it may be, in words.
-    """
+    bits: int = setting(8, BITS, low=2, high=8)
+    alpha: str = setting(
+        PLAIN,
+        f"Scale factor: `{POWER_OF_TWO}` finds a power of two per output channel by least squares, which "
+        f"suits 4 bits more than 8; `{PLAIN}` uses `integer`.",
+        choices=(PLAIN, POWER_OF_TWO),
+    )
+    integer: int | None = setting(
+        None, "Bits before the binary point; if not set, as few as amax needs.", **INTEGER
+    )
 
-    name: str
-    default: Value | None
-    wanted: str
+
+@dataclass(frozen=True)
+class DorefaWeights:
+    """2^bits levels from -amax to amax, ends included and 0 not, with an amax for each output channel."""
+
+    # With 8 bits, its odd integers would not fit into int8.
+    bits: int = setting(4, BITS, low=2, high=7)
+
+
+@dataclass(frozen=True)
+class StepWeights:
+    """Multiples of one step for the whole weight, saturating at the ends of the integers."""
+
+    bits: int = setting(8, BITS, low=2, high=8)
+    step: float | None = setting(None, EVEN_STEP, **STEP)
+
+
+@dataclass(frozen=True)
+class CenterWeights:
+    """Each value becomes the nearest of a few centers that k-means found: an index and a codebook."""
+
+    centers: int = setting(
+        16, "Number of centers; up to 16 take 4 bits per weight, more take 8.", low=2, high=256
+    )
+    granularity: str = setting(
+        TENSOR,
+        "One scale, or one set of centers, per output channel or per tensor.",
+        choices=(TENSOR, CHANNEL),
+    )
+    seed: int = setting(0, "Seed of the random first centers.", low=0, high=2**63 - 1, wanted="0 or more")
+    restarts: int = setting(4, "Number of k-means runs, of which the best counts.", low=1, high=1000)
+
+    @property
+    def bits(self) -> int:
+        """How many bits an index takes in the file."""
+        return 4 if self.centers <= 16 else 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScaledActivations:
+    """Integers spread evenly over the calibrated range, with the zero point that the target has."""
+
+    bits: int | None = setting(None, "Activation bits, stored in 8-bit integers.", low=2, high=8)
+    dtype: str | None = setting(
+        None, "Integer or float type, if the target has it; if not set, the target's own.", choices=DTYPES
+    )
+    symmetric: bool | None = setting(
+        None,
+        "Whether the zero point is 0, or the middle of an unsigned type; if not set, the target decides.",
+    )
+
+
+@dataclass(frozen=True)
+class FixedPointActivations:
+    """Integers times a power of two; the zero point is 0, or the middle where there are negative values."""
+
+    integer: int | None = setting(
+        None, "Bits before the binary point; if not set, as few as amax needs.", **INTEGER
+    )
+
+
+@dataclass(frozen=True)
+class StepActivations:
+    """Multiples of a step, saturating; the zero point is 0, or the middle where there are negative values."""
+
+    step: float | None = setting(None, EVEN_STEP, **STEP)
+
+
+WeightFamily = ScaledWeights | FixedPointWeights | DorefaWeights | StepWeights | CenterWeights
+ActivationFamily = ScaledActivations | FixedPointActivations | StepActivations
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +159,9 @@ class QuantizerFamily:
         formula: what it computes.
         gradient: what stands for its derivative with respect to x.
         source: the paper or project that it is from.
-        drawn: those of a drawing. A model has some of them from its own values, such as amax.
+        weights: its parameters for weights.
+        activations: its parameters for activations, or why it takes none.
+        drawn: its parameters in a drawing. A model has some of them from its own values, such as amax.
     """
 
     name: str
@@ -102,37 +169,25 @@ class QuantizerFamily:
     formula: str
     gradient: str
     source: str
-    drawn: tuple[Parameter, ...]
+    weights: type[WeightFamily]
+    activations: type[ActivationFamily] | str
+    drawn: tuple[Setting, ...]
 
     @property
-    def weights(self) -> tuple[RecipeParameter, ...]:
+    def takes_activations(self) -> bool:
+        """Whether it quantizes activations, too."""
+        return not isinstance(self.activations, str)
+
+    @property
+    def weight_parameters(self) -> tuple[Setting, ...]:
         """What a recipe may say of it for weights."""
-        return _recipe_parameters(quantizers.FAMILY_SETTINGS[self.name].weights)
+        return tuple(settings_of(self.weights))
 
     @property
-    def activations(self) -> tuple[RecipeParameter, ...] | None:
+    def activation_parameters(self) -> tuple[Setting, ...] | None:
         """Likewise for activations; None where it takes none."""
-        kind = quantizers.FAMILY_SETTINGS[self.name].activations
-        return None if kind is None else _recipe_parameters(kind)
+        return None if isinstance(self.activations, str) else tuple(settings_of(self.activations))
 
-
-def _recipe_parameters(
-    kind: type[quantizers.WeightFamily | quantizers.ActivationFamily],
-) -> tuple[RecipeParameter, ...]:
-    return tuple(
-        RecipeParameter(item.name, getattr(kind(), item.name), item.metadata["wanted"])
-        for item in fields(kind)
-    )
-
-
-_DRAWN_BITS = Parameter(name="bits", default=4, meaning="number of bits", low=2, high=16)
-_AMAX = Parameter(
-    name="amax", default=1.0, meaning="largest magnitude that can be represented", positive=True
-)
-_INTEGER = Parameter(
-    name="integer", default=None, meaning="bits before the binary point, without the sign", low=-110, high=120
-)
-_STEP = Parameter(name="step", default=None, meaning="distance between two levels", positive=True)
 
 _FAMILIES = (
     QuantizerFamily(
@@ -141,11 +196,13 @@ _FAMILIES = (
         formula="clip(round(x / scale), qmin, qmax) * scale, scale = amax / qmax",
         gradient="1 where |x| <= amax, 0 elsewhere",
         source="NVIDIA pytorch-quantization; ONNX QuantizeLinear",
+        weights=ScaledWeights,
+        activations=ScaledActivations,
         drawn=(
-            _DRAWN_BITS,
-            _AMAX,
-            Parameter(name="unsigned", default=False, meaning="represent no negative values"),
-            Parameter(name="narrow_range", default=True, meaning="leave out the most negative integer"),
+            parameter("bits", 4, "Number of bits.", low=2, high=16),
+            parameter("amax", 1.0, "Largest magnitude that can be represented.", **DRAWN),
+            parameter("unsigned", False, "Represent no negative values."),
+            parameter("narrow_range", True, "Leave out the most negative integer."),
         ),
     ),
     QuantizerFamily(
@@ -154,12 +211,21 @@ _FAMILIES = (
         formula="alpha * step * clip(round(x / step), qmin, qmax), step = 2^(integer - bits + keep_negative)",
         gradient="1 everywhere, also where x is clipped",
         source="QKeras, quantized_bits",
+        weights=FixedPointWeights,
+        activations=FixedPointActivations,
         drawn=(
-            replace(_DRAWN_BITS, low=1),
-            replace(_INTEGER, default=0),
-            Parameter(name="symmetric", default=False, meaning="leave out the most negative integer"),
-            Parameter(name="keep_negative", default=True, meaning="represent negative values"),
-            Parameter(name="alpha", default=1.0, meaning="factor that the result is multiplied by"),
+            parameter("bits", 4, "Number of bits.", low=1, high=16),
+            parameter("integer", 0, "Bits before the binary point, without the sign.", low=-110, high=120),
+            parameter("symmetric", False, "Leave out the most negative integer."),
+            parameter("keep_negative", True, "Represent negative values."),
+            parameter(
+                "alpha",
+                1.0,
+                "Factor that the result is multiplied by.",
+                low=-(2.0**100),
+                high=2.0**100,
+                wanted="-2^100 to 2^100",
+            ),
         ),
     ),
     QuantizerFamily(
@@ -168,7 +234,12 @@ _FAMILIES = (
         formula="2 amax round(n u) / n - amax, n = 2^bits - 1, u = (clip(x, -amax, amax) + amax) / (2 amax)",
         gradient="1 where |x| <= amax, 0 elsewhere",
         source="Zhou et al. 2016, DoReFa-Net; SpikingJelly",
-        drawn=(replace(_DRAWN_BITS, low=1), _AMAX),
+        weights=DorefaWeights,
+        activations="0 is not one of its levels, so QuantizeLinear cannot compute them",
+        drawn=(
+            parameter("bits", 4, "Number of bits.", low=1, high=16),
+            parameter("amax", 1.0, "Largest magnitude that can be represented.", **DRAWN),
+        ),
     ),
     QuantizerFamily(
         name="step",
@@ -176,7 +247,9 @@ _FAMILIES = (
         formula="round(x / step) * step",
         gradient="1 everywhere",
         source="SpikingJelly, step_quantize",
-        drawn=(replace(_STEP, default=0.25),),
+        weights=StepWeights,
+        activations=StepActivations,
+        drawn=(parameter("step", 0.25, "Distance between two levels.", **DRAWN),),
     ),
     QuantizerFamily(
         name="centers",
@@ -184,21 +257,19 @@ _FAMILIES = (
         formula="the nearest center",
         gradient="the gradient of sum(p * centers), p = softmax(-|x - centers| / temperature)",
         source="Agustsson et al. 2017, soft-to-hard vector quantization",
+        weights=CenterWeights,
+        activations="each value would have to be compared with every center while the model runs, and ONNX "
+        "has no operator for that",
         drawn=(
-            Parameter(
-                name="centers",
-                default=16,
-                meaning="number of centers, learned from normally distributed values",
+            parameter(
+                "centers",
+                16,
+                "Number of centers, learned from normally distributed values.",
                 low=2,
                 high=256,
             ),
-            Parameter(
-                name="temperature",
-                default=0.1,
-                meaning="how far around a center its gradient reaches",
-                positive=True,
-            ),
-            Parameter(name="seed", default=0, meaning="seed of the random numbers", low=0, high=2**32 - 1),
+            parameter("temperature", 0.1, "How far around a center its gradient reaches.", **DRAWN),
+            parameter("seed", 0, "Seed of the random numbers.", low=0, high=2**32 - 1),
         ),
     ),
 )
@@ -213,7 +284,7 @@ def find_family(name: str) -> QuantizerFamily:
         UnknownNameError: there is none; the message has the nearest name.
 
     Example:
-        >>> find_family("dorefa").weights[0].default
+        >>> find_family("dorefa").weight_parameters[0].default
         4
     """
     require_known("quantizer", name, FAMILIES)
@@ -231,7 +302,7 @@ def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dic
         >>> drawing_settings(find_family("dorefa"), {"bits": 3})
         {'bits': 3, 'amax': 1.0}
     """
-    known = {parameter.name: parameter for parameter in family.drawn}
+    known = {parameter.key: parameter for parameter in family.drawn}
     for name, value in given.items():
         if name not in known:
             raise RecipeKeyError(
@@ -243,5 +314,4 @@ def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dic
                 f"{name} is {value}, quantizer '{family.name}' expects {known[name].wanted}",
                 hint="run `ptq quantizers show --help` to see what can be drawn",
             )
-    defaults = {item.name: item.default for item in family.drawn if item.default is not None}
-    return {**defaults, **given}
+    return {**{item.key: item.default for item in family.drawn}, **given}

@@ -1,221 +1,29 @@
-"""The quantizers that a recipe may name, with their parameters; each family's are one frozen dataclass.
-
-This is their one table, without PyTorch: the recipe is checked against it, and the documentation and
-``ptq quantizers`` are made from it. What the families compute is in ``ptq_cli.quantizers``.
-"""
+"""The quantizer that ``[weights]`` or ``[activations]`` names, with its parameters checked."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.core.known_names import require_known
+from ptq_cli.recipe.declaration import settings_of
+from ptq_cli.recipe.quantizer_families import (
+    DTYPES,
+    FAMILIES,
+    PLAIN,
+    TENSOR,
+    ActivationFamily,
+    CenterWeights,
+    FixedPointWeights,
+    ScaledActivations,
+    ScaledWeights,
+    WeightFamily,
+)
+from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 
-POWER_OF_TWO = "auto_po2"
-PLAIN = "none"
-CHANNEL, TENSOR = "channel", "tensor"
-MOST_OCTAVES = 60
-"""Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
-
-
-def _rule(holds: Callable[[Any], bool], wanted: str) -> dict[str, Any]:
-    return {"holds": holds, "wanted": wanted}
-
-
-def _whole(low: int, high: int) -> dict[str, Any]:
-    return _rule(lambda value: value is None or low <= value <= high, f"{low} to {high}")
-
-
-def _one_of(*names: str) -> dict[str, Any]:
-    return _rule(lambda value: value is None or value in names, " or ".join(f"'{name}'" for name in names))
-
-
-DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
 OTHER_THAN_BYTES = DTYPES[2:]
-STEP = _rule(
-    lambda value: value is None or 2.0**-MOST_OCTAVES <= value <= 2.0**MOST_OCTAVES,
-    f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
-)
-INTEGER = _whole(-MOST_OCTAVES, MOST_OCTAVES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScaledWeights:
-    """Integers spread evenly over [-amax, amax], with a scale for each output channel.
-
-    Attributes:
-        bits: bits per weight; the most negative integer is not used. If not set, as many as the target has.
-        granularity: one scale per output ``"channel"``, or one scale for the ``"tensor"``.
-        block_size: number of values along an axis that share a scale; it must divide the size of the axis.
-            Blocks are computed in float. If not set, there are no blocks.
-        axis: axis of the scales, if the target reads scales along another axis than that of the output
-            channels; with blocks, the axis that is divided, by default that of the input channels.
-        dtype: a float type instead of integers, if the target has it: ``"float8e4m3fn"`` or ``"float4e2m1"``.
-            The largest value of the type then stands for amax.
-        symmetric: whether zero points are 0. Only blocks that a kernel reads beside float activations may
-            have others.
-    """
-
-    bits: int = field(default=8, metadata=_whole(2, 8))
-    granularity: str = field(default=CHANNEL, metadata=_one_of(TENSOR, CHANNEL))
-    block_size: int | None = field(default=None, metadata=_whole(2, 1 << 20))
-    axis: int | None = field(default=None, metadata=_whole(-8, 7))
-    dtype: str | None = field(default=None, metadata=_one_of(*FLOATS))
-    symmetric: bool = field(default=True, metadata=_rule(lambda _: True, "true or false"))
-
-
-@dataclass(frozen=True)
-class FixedPointWeights:
-    """Integers times powers of two, for hardware that shifts instead of multiplying.
-
-    Attributes:
-        bits: bits per weight, with the sign.
-        alpha: ``"none"``, or ``"auto_po2"`` to find the power of two for each output channel by least
-            squares. That clips large values, and is better with 4 bits than with 8.
-        integer: with alpha ``"none"``, bits before the binary point, the same for all channels; if not set,
-            as few as each output channel's amax needs.
-    """
-
-    bits: int = field(default=8, metadata=_whole(2, 8))
-    alpha: str = field(default=PLAIN, metadata=_one_of(PLAIN, POWER_OF_TWO))
-    integer: int | None = field(default=None, metadata=INTEGER)
-
-
-@dataclass(frozen=True)
-class DorefaWeights:
-    """2^bits levels from -amax to amax, ends included and 0 not, with an amax for each output channel.
-
-    Attributes:
-        bits: bits per weight. With 8 bits, its odd integers would not fit into int8.
-    """
-
-    bits: int = field(default=4, metadata=_whole(2, 7))
-
-
-@dataclass(frozen=True)
-class StepWeights:
-    """Multiples of one step for the whole weight, saturating at the ends of the integers.
-
-    Attributes:
-        bits: bits per weight.
-        step: distance between two values; if not set, the largest integer represents amax.
-    """
-
-    bits: int = field(default=8, metadata=_whole(2, 8))
-    step: float | None = field(default=None, metadata=STEP)
-
-
-@dataclass(frozen=True)
-class CenterWeights:
-    """Each value becomes the nearest of a few centers that k-means found: an index and a codebook.
-
-    Attributes:
-        centers: number of centers; an index takes 4 bits for up to 16 centers, and 8 bits for more.
-        granularity: one codebook for the ``"tensor"``, or one per output ``"channel"``, which is more precise
-            and takes more space.
-        seed: seed of the random numbers that choose the first centers.
-        restarts: number of times that k-means starts from new centers; the best result is used.
-    """
-
-    centers: int = field(default=16, metadata=_whole(2, 256))
-    granularity: str = field(default=TENSOR, metadata=_one_of(TENSOR, CHANNEL))
-    seed: int = field(default=0, metadata=_rule(lambda value: 0 <= value < 2**63, "0 or more"))
-    restarts: int = field(default=4, metadata=_whole(1, 1000))
-
-    @property
-    def bits(self) -> int:
-        """How many bits an index takes in the file."""
-        return 4 if self.centers <= 16 else 8
-
-
-@dataclass(frozen=True)
-class ScaledActivations:
-    """Integers spread evenly over the calibrated range, with the zero point that the target has.
-
-    Attributes:
-        dtype: integer type, ``"float8e4m3fn"`` or ``"float4e2m1"``, if the target has it; if not set, the
-            target's own.
-        symmetric: whether the zero point is 0, or the middle of an unsigned type; if not set, as the target
-            needs it.
-        bits: bits per activation, for integers of 8 bits. With fewer than 8, a Clip keeps the integers within
-            these bits; if not set, as many as the type has.
-    """
-
-    dtype: str | None = field(default=None, metadata=_one_of(*DTYPES))
-    symmetric: bool | None = field(default=None, metadata=_rule(lambda _: True, "true or false"))
-    bits: int | None = field(default=None, metadata=_whole(2, 8))
-
-
-@dataclass(frozen=True)
-class FixedPointActivations:
-    """Integers times a power of two; the zero point is 0, or the middle where there are negative values.
-
-    Attributes:
-        integer: bits before the binary point, the same for all tensors; if not set, as few as each tensor's
-            amax needs.
-    """
-
-    integer: int | None = field(default=None, metadata=INTEGER)
-
-
-@dataclass(frozen=True)
-class StepActivations:
-    """Multiples of a step, saturating; the zero point is 0, or the middle where there are negative values.
-
-    Attributes:
-        step: distance between two values, the same for all tensors; if not set, the largest integer
-            represents each tensor's amax.
-    """
-
-    step: float | None = field(default=None, metadata=STEP)
-
-
-WeightFamily = ScaledWeights | FixedPointWeights | DorefaWeights | StepWeights | CenterWeights
-ActivationFamily = ScaledActivations | FixedPointActivations | StepActivations
-
-
-@dataclass(frozen=True)
-class FamilySettings:
-    """What a recipe may say of a quantizer.
-
-    Attributes:
-        weights: its parameters for weights.
-        activations: its parameters for activations, or None where it takes none.
-        refusal: why it takes none; empty where it does.
-    """
-
-    weights: type[WeightFamily]
-    activations: type[ActivationFamily] | None
-    refusal: str = ""
-
-
-FAMILY_SETTINGS: Mapping[str, FamilySettings] = {
-    "scaled": FamilySettings(ScaledWeights, ScaledActivations),
-    "fixed_point": FamilySettings(FixedPointWeights, FixedPointActivations),
-    "dorefa": FamilySettings(
-        DorefaWeights,
-        None,
-        "0 is not one of its levels, so QuantizeLinear cannot compute them",
-    ),
-    "step": FamilySettings(StepWeights, StepActivations),
-    "centers": FamilySettings(
-        CenterWeights,
-        None,
-        "each value would have to be compared with every center while the model runs, and ONNX has no "
-        "operator for that",
-    ),
-}
-
-
-# The quantizer that a recipe names becomes a family with its parameters, checked.
-
-
-OF_MODES = ("mode", "granularity")
-"""Keys of ``[activations]`` that are not parameters of a quantizer."""
 DEFAULT_QUANTIZER = "scaled"
 FOUR_BITS = 4
 
@@ -235,8 +43,8 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
         8
     """
     name = settings.quantizer or DEFAULT_QUANTIZER
-    require_known("quantizer", name, FAMILY_SETTINGS)
-    family: WeightFamily = _filled(FAMILY_SETTINGS[name].weights, settings, name, where)
+    require_known("quantizer", name, FAMILIES)
+    family: WeightFamily = _filled(FAMILIES[name].weights, settings, name, where)
     if isinstance(family, FixedPointWeights) and family.integer is not None and family.alpha != PLAIN:
         raise RecipeValueError(
             f"'{where}.integer' is {family.integer}, but alpha '{family.alpha}' finds the point itself",
@@ -282,12 +90,12 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
         FixedPointActivations(integer=None)
     """
     name = settings.quantizer or DEFAULT_QUANTIZER
-    require_known("quantizer", name, FAMILY_SETTINGS)
-    kind = FAMILY_SETTINGS[name].activations
-    if kind is None:
-        known = [item for item, family in FAMILY_SETTINGS.items() if family.activations is not None]
+    require_known("quantizer", name, FAMILIES)
+    kind = FAMILIES[name].activations
+    if isinstance(kind, str):
+        known = [item for item, family in FAMILIES.items() if family.takes_activations]
         raise RecipeValueError(
-            f"'{where}.quantizer' is '{name}', which is only for weights: {FAMILY_SETTINGS[name].refusal}",
+            f"'{where}.quantizer' is '{name}', which is only for weights: {kind}",
             hint=f"activations take: {', '.join(known)}",
         )
     found: ActivationFamily = _filled(kind, settings, name, where)
@@ -304,18 +112,17 @@ def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
     left_out = ("quantizer", *(OF_MODES if isinstance(settings, ActivationSettings) else ()))
     own = {key: value for key, value in vars(settings).items() if key not in left_out}
     given = {key: value for key, value in own.items() if value is not None}
-    known = {item.name: item for item in dataclasses.fields(kind)}
+    known = {item.key: item for item in settings_of(kind)}
     for key, value in given.items():
         if key not in known:
             raise RecipeKeyError(
                 f"'{where}.{key}' is not a parameter of quantizer '{name}'",
                 hint=f"'{name}' takes: {', '.join(known)}" if known else f"'{name}' takes none here",
             )
-        rule = known[key].metadata
-        if (isinstance(value, float) and math.isnan(value)) or not rule["holds"](value):
+        if not known[key].allows(value):
             shown = f"'{value}'" if isinstance(value, str) else value
             raise RecipeValueError(
-                f"'{where}.{key}' is {shown}, quantizer '{name}' expects {rule['wanted']}",
+                f"'{where}.{key}' is {shown}, quantizer '{name}' expects {known[key].wanted}",
                 hint=f"correct '{where}.{key}'",
             )
     return kind(**given)
@@ -345,13 +152,11 @@ def family_name(family: WeightFamily | ActivationFamily) -> str:
     """Return the name of a family.
 
     Example:
-        >>> from ptq_cli.recipe.quantizer_settings import DorefaWeights, StepActivations
+        >>> from ptq_cli.recipe.quantizer_families import DorefaWeights, StepActivations
         >>> family_name(DorefaWeights()), family_name(StepActivations())
         ('dorefa', 'step')
     """
-    return next(
-        name for name, item in FAMILY_SETTINGS.items() if type(family) in (item.weights, item.activations)
-    )
+    return next(name for name, item in FAMILIES.items() if type(family) in (item.weights, item.activations))
 
 
 # How the quantizers that a recipe names read in reports: a few words each.
@@ -361,7 +166,7 @@ def describe_weights(family: WeightFamily) -> str:
     """Say what a weight is stored as.
 
     Example:
-        >>> from ptq_cli.recipe.quantizer_settings import DorefaWeights
+        >>> from ptq_cli.recipe.quantizer_families import DorefaWeights
         >>> describe_weights(DorefaWeights(3)), describe_weights(CenterWeights(10))
         ('dorefa, 3 bits', 'centers (10), 4 bits')
     """
@@ -381,8 +186,8 @@ def describe_activations(family: ActivationFamily) -> str:
     """Say what an activation is quantized to, where it is not the target's own.
 
     Example:
-        >>> describe_activations(ScaledActivations()), describe_activations(ScaledActivations("int16", True))
-        ('scaled', 'scaled, int16, symmetric')
+        >>> describe_activations(ScaledActivations(dtype="int16", symmetric=True))
+        'scaled, int16, symmetric'
     """
     parts = [family_name(family)]
     if isinstance(family, ScaledActivations):

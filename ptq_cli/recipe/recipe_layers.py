@@ -14,7 +14,7 @@ from ptq_cli.core.decoding import decode_value, read_toml
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.read_files import is_entry_point, require_name, resolve_entry_point
-from ptq_cli.recipe.quantizer_settings import OF_MODES
+from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
 

@@ -1,10 +1,14 @@
-"""The rungs of recovery that a recipe may name."""
+"""The modes of activations and the rungs of recovery that a recipe may name."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import require_known
-from ptq_cli.recipe.quantizer_settings import OF_MODES
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
+
+if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported from here.
+    from ptq_cli.recipe.schema import Recipe
+    from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
 
 # What a recipe may do with the activations of a layer, and when that needs a calibration.
 
@@ -24,32 +28,38 @@ MODES = {
 """With what each does."""
 WITHOUT_RANGES = (DYNAMIC, FLOAT)
 """Modes that need no range of any activation."""
+OF_MODES = ("mode", "granularity")
+"""Keys of ``[activations]`` that are not parameters of a quantizer."""
 
 
-def mode_of(settings: ActivationSettings) -> str:
+def mode_of(settings: "ActivationSettings") -> str:
     """Return the mode of ``[activations]``.
 
     Example:
+        >>> from ptq_cli.recipe.sections import ActivationSettings
         >>> mode_of(ActivationSettings()), mode_of(ActivationSettings(mode="float"))
         ('static', 'float')
     """
     return settings.mode or STATIC
 
 
-def granularity_of(settings: ActivationSettings) -> str:
+def granularity_of(settings: "ActivationSettings") -> str:
     """Return what shares a scale of activations that become integers at each run.
 
     Example:
+        >>> from ptq_cli.recipe.sections import ActivationSettings
         >>> granularity_of(ActivationSettings(mode="dynamic"))
         'row'
     """
     return settings.granularity or ROW
 
 
-def needs_ranges(recipe: Recipe) -> bool:
+def needs_ranges(recipe: "Recipe") -> bool:
     """Return whether a recipe may ask for an activation whose range has to be measured.
 
     Example:
+        >>> from ptq_cli.recipe.schema import Recipe
+        >>> from ptq_cli.recipe.sections import ActivationSettings
         >>> needs_ranges(Recipe()), needs_ranges(Recipe(activations=ActivationSettings(mode="float")))
         (True, False)
     """
@@ -58,7 +68,7 @@ def needs_ranges(recipe: Recipe) -> bool:
     return any(mode not in WITHOUT_RANGES for mode in modes)
 
 
-def check_granularity(recipe: Recipe) -> None:
+def check_granularity(recipe: "Recipe") -> None:
     """Check that a granularity of activations has a use.
 
     Raises:
@@ -74,7 +84,7 @@ def check_granularity(recipe: Recipe) -> None:
         )
 
 
-def check_mode(settings: ActivationSettings, where: str = "activations") -> None:
+def check_mode(settings: "ActivationSettings", where: str = "activations") -> None:
     """Check the mode of ``[activations]`` or of an override.
 
     Raises:
@@ -83,6 +93,7 @@ def check_mode(settings: ActivationSettings, where: str = "activations") -> None
             has no use for it, or that there is none of.
 
     Example:
+        >>> from ptq_cli.recipe.sections import ActivationSettings
         >>> check_mode(ActivationSettings(mode="float"))
     """
     if settings.granularity is not None:
@@ -100,7 +111,7 @@ def check_mode(settings: ActivationSettings, where: str = "activations") -> None
             )
 
 
-def check_overridden(recipe: Recipe) -> None:
+def check_overridden(recipe: "Recipe") -> None:
     """Check that integers which an override describes are made anywhere.
 
     Raises:
@@ -119,7 +130,7 @@ def check_overridden(recipe: Recipe) -> None:
             )
 
 
-def _check_granularity(settings: ActivationSettings, where: str) -> None:
+def _check_granularity(settings: "ActivationSettings", where: str) -> None:
     require_known("granularity of activations", settings.granularity or "", GRANULARITIES)
     if settings.mode not in (None, DYNAMIC):
         raise RecipeValueError(
@@ -148,7 +159,7 @@ OF_WEIGHTS_ALONE = (WEIGHED, ROUND)
 """What it stands for if no activation is quantized, and there are data; see docs/weight_only.md."""
 
 
-def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
+def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     """Return the rungs that are asked for, in the order in which they run.
 
     Raises:
@@ -156,6 +167,7 @@ def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
         RecipeValueError: ``none`` stands beside others.
 
     Example:
+        >>> from ptq_cli.recipe.sections import RecoverySettings
         >>> recovery_rungs(RecoverySettings(["round", "auto"])), recovery_rungs(RecoverySettings(["none"]))
         (('equalize', 'round'), ())
     """
@@ -172,32 +184,34 @@ def recovery_rungs(settings: RecoverySettings) -> tuple[str, ...]:
     )
 
 
-def rewriting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
+def rewriting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     """Return the rungs that change the float model before it is calibrated.
 
     Example:
+        >>> from ptq_cli.recipe.sections import RecoverySettings
         >>> rewriting_rungs(RecoverySettings(["all"])), rewriting_rungs(RecoverySettings(["round"]))
         (('equalize', 'smooth'), ())
     """
     return tuple(name for name in recovery_rungs(settings) if name in REWRITING)
 
 
-def exporting_rungs(settings: RecoverySettings) -> tuple[str, ...]:
+def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     """Return the rungs that change the quantized model, and need the calibration data again.
 
     Example:
+        >>> from ptq_cli.recipe.sections import RecoverySettings
         >>> exporting_rungs(RecoverySettings(["all"])), exporting_rungs(RecoverySettings([]))
         (('ranges', 'weighed', 'round'), ())
     """
     return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)
 
 
-def settled_recovery(recipe: Recipe) -> RecoverySettings:
+def settled_recovery(recipe: "Recipe") -> "RecoverySettings":
     """Return a recipe's rungs, with what ``auto`` stands for if no activation is quantized.
 
     Example:
-        >>> from ptq_cli.recipe.sections import ActivationSettings
-        >>> from ptq_cli.recipe.sections import CalibrationSettings
+        >>> from ptq_cli.recipe.schema import Recipe
+        >>> from ptq_cli.recipe.sections import ActivationSettings, CalibrationSettings
         >>> weights = Recipe(activations=ActivationSettings(mode="float"))
         >>> settled_recovery(weights).rungs, settled_recovery(Recipe()).rungs
         (['none'], ['auto'])
@@ -211,4 +225,5 @@ def settled_recovery(recipe: Recipe) -> RecoverySettings:
     alone = mode_of(recipe.activations) == FLOAT and recipe.calibration.data is not None
     by_default = OF_WEIGHTS_ALONE if alone else ()
     named = [name for name in rungs if name != AUTO]
-    return RecoverySettings([*named, *(name for name in by_default if name not in named)] or [NONE])
+    rungs = [*named, *(name for name in by_default if name not in named)] or [NONE]
+    return replace(recipe.recovery, rungs=rungs)

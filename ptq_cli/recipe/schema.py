@@ -1,12 +1,15 @@
 """Every setting of ptq, with its default: the sections of a recipe in one value.
 
-A section is a dataclass in ``sections``, a key is a field. ``decode`` reads the types, so adding a setting
-needs no other change. A field marked as a location holds a path or a ``file.py:callable``; it is relative to
-the folder of the file that names it.
+A section is a dataclass in ``sections``, a key is a field, and adding a setting needs no other change. What
+is declared to be a location holds a path or a ``file.py:callable``; it is relative to the folder of the file
+that names it.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args, get_origin
 
+from ptq_cli.recipe.declaration import Setting, settings_of
 from ptq_cli.recipe.sections import (
     ActivationSettings,
     AmaxSettings,
@@ -54,3 +57,30 @@ class Recipe:
     gate: GateSettings = field(default_factory=GateSettings)
     tune: TuneSettings = field(default_factory=TuneSettings)
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+
+
+PREFIXES = {"amax": "amax_", "weights": "weight_", "activations": "activation_"}
+"""What begins the names of a section's settings, as keyword arguments and flags, where none is declared."""
+
+
+def sections() -> Iterator[tuple[str, Any, bool]]:
+    """Yield each section's name, its dataclass, and whether a recipe can have several of it.
+
+    Example:
+        >>> [name for name, _, several in sections() if several]
+        ['override', 'metric']
+    """
+    for item in fields(Recipe):
+        several = get_origin(item.type) is list
+        yield item.name, get_args(item.type)[0] if several else item.type, several
+
+
+def _declared() -> Iterator[Setting]:
+    for section, kind, several in sections():
+        # What a recipe can have several of is set by neither flags nor keyword arguments.
+        found = settings_of(kind, section, PREFIXES.get(section, ""))
+        yield from (replace(item, name="") if several else item for item in found)
+
+
+SETTINGS: dict[str, Setting] = {item.key: item for item in _declared()}
+"""Every setting by its key, such as ``"amax.bins"``, in the order of a recipe."""

@@ -1,10 +1,15 @@
-"""How a model is quantized and exported, and what is recovered: for all layers, and for some."""
+"""Every setting of a recipe, declared once: how a model is quantized and exported, and with which data."""
 
-from dataclasses import dataclass, field
-from typing import Any
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
-# Kinds of values in a recipe that are more than their type: paths, names, limits.
-
+from ptq_cli.core.process import parse_size
+from ptq_cli.core.words import parse_duration
+from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
+from ptq_cli.recipe.quantizer_families import FAMILIES
+from ptq_cli.recipe.recovery_rungs import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 
 Location = str
 """A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
@@ -13,174 +18,213 @@ Location = str
 Limit = float | str
 """A number in the metric's unit, or a percentage such as ``"1%"``."""
 
-LOCATION = {"location": True}
-FILE_OR_NAME = {"location": True, "or_name": True}
-"""A file, or a name that ptq knows, which is not a path."""
-
-ENTRY_POINTS = {"entry_points": True}
-"""Marks a field whose texts are names or entry points; the file of ``file.py:callable`` is resolved."""
-
-
 ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")
 """What ``prefer`` may be."""
 
 FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")
 """What ``float_type`` may be."""
 
+MOST_BINS = 65536
+"""Of a linear histogram; the searches take time in proportion."""
+
+MOST_THREADS = 1024
+"""ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
+
+SECONDS: dict[str, Any] = {"low": 0, "high": sys.float_info.max, "wanted": "0 or more, and finite"}
+PATTERNS = "with `*`, `?` and `[…]` as in a shell"
+
+Section = TypeVar("Section")
+
+
+def _with_parameters(families: dict[str, type]) -> Callable[[type[Section]], type[Section]]:
+    """Return a decorator that adds to a section what any of its quantizers takes, not set by default."""
+
+    def extend(section: type[Section]) -> type[Section]:
+        takers: dict[str, dict[str, Setting]] = {}
+        for family, kind in families.items():
+            for item in settings_of(kind):
+                takers.setdefault(item.key, {})[family] = item
+        for key, taken in takers.items():
+            found = [*taken.values()]
+            names = ", ".join(f"`{name}`" for name in FAMILIES if name in taken)
+            only = "" if len(taken) == len(families) else f" Only for {names}."
+            section.__annotations__[key] = found[0].type | None
+            added = setting(
+                None,
+                found[0].help + only,
+                low=min((item.low for item in found if item.low is not None), default=None),
+                high=max((item.high for item in found if item.high is not None), default=None),
+                choices=tuple(dict.fromkeys(word for item in found for word in item.choices)),
+                wanted=found[0].wanted if len({item.wanted for item in found}) == 1 else "",
+            )
+            setattr(section, key, added)
+        return section
+
+    return extend
+
+
+def _of_weights() -> dict[str, type]:
+    # What a family takes keeps its order in the metadata of a model, whichever families are declared.
+    first, *others = FAMILIES.values()
+    return {family.name: family.weights for family in (*others, first)}
+
+
+def _of_activations() -> dict[str, type]:
+    return {
+        family.name: family.activations
+        for family in FAMILIES.values()
+        if not isinstance(family.activations, str)
+    }
+
 
 @dataclass(frozen=True, kw_only=True)
+@_with_parameters(_of_weights())
 class WeightSettings:
-    """``[weights]``: how weights are quantized; the parameters of each quantizer are listed below.
+    """How weights are quantized.
 
-    Attributes:
-        quantizer: ``"scaled"``, ``"fixed_point"``, ``"dorefa"``, ``"step"`` or ``"centers"``; ``"scaled"`` if
-            not set. Settings that name a quantizer replace the whole section of earlier settings.
-        bits: bits per weight.
-        alpha: scale factor of ``"fixed_point"``: ``"none"`` or ``"auto_po2"``.
-        integer: for ``"fixed_point"`` with alpha ``"none"``: bits before the binary point.
-        step: for ``"step"``: distance between two values.
-        centers: for ``"centers"``: number of centers.
-        granularity: for ``"scaled"`` and ``"centers"``: ``"tensor"`` or ``"channel"``.
-        block_size: for ``"scaled"``: number of values along an axis that share a scale.
-        axis: for ``"scaled"``: axis of the scales, or the axis that is divided into blocks.
-        dtype: for ``"scaled"``: a float type instead of integers, if the target has it: ``"float8e4m3fn"`` or
-            ``"float4e2m1"``.
-        symmetric: for ``"scaled"`` with blocks: ``false`` gives each block a zero point.
-        seed: for ``"centers"``: seed of the random numbers that choose the first centers.
-        restarts: for ``"centers"``: number of times that k-means starts from new centers.
+    Its settings are those of all quantizers; which one takes which is declared in ``quantizer_families``.
     """
 
-    quantizer: str | None = None
-    bits: int | None = None
-    alpha: str | None = None
-    integer: int | None = None
-    step: float | None = None
-    centers: int | None = None
-    granularity: str | None = None
-    block_size: int | None = None
-    axis: int | None = None
-    dtype: str | None = None
-    symmetric: bool | None = None
-    seed: int | None = None
-    restarts: int | None = None
+    quantizer: str | None = setting(
+        None,
+        "Quantizer of weights, `scaled` if not set; naming one replaces the whole section of earlier "
+        "settings.",
+        choices={family.name: family.meaning for family in FAMILIES.values()},
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
+@_with_parameters(_of_activations())
 class ActivationSettings:
-    """``[activations]``: how activations are quantized, to integer types of the target.
+    """How activations are quantized."""
 
-    Attributes:
-        mode: ``"static"``: integers in ranges that the calibration measured; ``"float"``: floats, so that
-            only weights are integers; ``"dynamic"``: integers in ranges that are found at each run. Only
-            ``"static"`` needs calibration data; it is used if nothing is set. In an override it is meant for
-            what the matching layers read.
-        granularity: for the mode ``"dynamic"``: one scale for each ``"row"``, the values that a result is
-            summed from, or one scale and zero point for the ``"tensor"``, as DynamicQuantizeLinear has.
-            ``"row"`` if not set.
-        quantizer: ``"scaled"``, ``"fixed_point"`` or ``"step"``; ``"scaled"`` if not set. Settings that name
-            a quantizer replace the whole section of earlier settings.
-        bits: for ``"scaled"``: bits per activation, for integers of 8 bits; with fewer than 8, a Clip keeps
-            them within these bits.
-        dtype: for ``"scaled"``: ``"uint8"``, ``"int8"``, ``"uint16"``, ``"int16"``, ``"float8e4m3fn"`` or
-            ``"float4e2m1"``, if the target has it.
-        symmetric: for ``"scaled"``: whether the zero point is 0, or the middle of an unsigned type.
-        integer: for ``"fixed_point"``: bits before the binary point.
-        step: for ``"step"``: distance between two values.
-    """
+    mode: str | None = setting(
+        None,
+        "`static`, which needs calibration data, quantizes activations with calibrated ranges, `dynamic` "
+        "with ranges found at each run; `float` quantizes weights only. `static` if not set. In an override "
+        "it is for what the matching layers read.",
+        choices=MODES,
+    )
+    granularity: str | None = setting(
+        None,
+        "With mode `dynamic`: one scale per `row`, the values that a result is summed from, or one scale "
+        "and zero point per `tensor`, as DynamicQuantizeLinear has; `row` if not set.",
+        choices=GRANULARITIES,
+    )
+    quantizer: str | None = setting(
+        None,
+        "Quantizer of activations, `scaled` if not set; naming one replaces the whole section of earlier "
+        "settings.",
+        choices={family.name: family.meaning for family in FAMILIES.values() if family.takes_activations},
+    )
 
-    mode: str | None = None
-    granularity: str | None = None
-    quantizer: str | None = None
-    bits: int | None = None
-    dtype: str | None = None
-    symmetric: bool | None = None
-    integer: int | None = None
-    step: float | None = None
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverrideSettings:
-    """``[[override]]``: other settings for some tensors; if several match, the last one wins.
+    """Other settings for some tensors; if several overrides match, the last one wins."""
 
-    Attributes:
-        match: names of tensors or layers, with ``*``, ``?`` and ``[…]`` as in a shell. An activation matches
-            by its own name or the name of the layer that computes it, a weight by its own name or the name of
-            the layer that reads it.
-        op: operator types of those layers, with the same patterns; with ``match``, both have to match.
-        quantize: ``false`` keeps the matching layers in float. ``true`` selects them: operators with weights
-            that no override selects then stay in float.
-        amax: ``amax.method`` for the matching activations.
-        percentile: ``amax.percentile`` for the matching tensors; without ``amax``, it also sets the method to
-            percentile.
-        weight_amax: ``amax.weight_method`` for the matching weights.
-        weights: ``[weights]`` for the matching weights: ``weights = { bits = 4 }`` changes that key only; if
-            it names a quantizer, it replaces the whole section.
-        activations: ``[activations]`` for the matching activations, with the same rule.
-    """
-
-    match: str | None = None
-    op: str | None = None
-    quantize: bool | None = None
-    amax: str | None = None
-    percentile: float | None = None
-    weight_amax: str | None = None
-    weights: WeightSettings | None = None
-    activations: ActivationSettings | None = None
+    match: str | None = setting(
+        None,
+        f"Names of tensors or layers, {PATTERNS}; an activation also matches by the layer that computes it, "
+        "a weight by the layer that reads it.",
+    )
+    op: str | None = setting(
+        None, "Operator types of those layers, with the same patterns; with `match`, both have to match."
+    )
+    quantize: bool | None = setting(
+        None,
+        "`false` keeps the matching layers in float; `true` selects them, and operators with weights that no "
+        "override selects stay in float.",
+    )
+    amax: str | None = setting(None, "`amax.method` for the matching activations.", names="amax method")
+    percentile: float | None = setting(
+        None,
+        "`amax.percentile` for the matching tensors; without `amax`, it also sets the method to percentile.",
+        above=0,
+        high=100,
+    )
+    weight_amax: str | None = setting(
+        None, "`amax.weight_method` for the matching weights.", names="amax method of weights"
+    )
+    weights: WeightSettings | None = setting(
+        None,
+        "`[weights]` for the matching weights: `weights = { bits = 4 }` changes that key only; naming a "
+        "quantizer replaces the whole section.",
+    )
+    activations: ActivationSettings | None = setting(
+        None, "`[activations]` for the matching activations, with the same rule."
+    )
 
 
 @dataclass(frozen=True)
 class QuantizationSettings:
-    """``[quantization]``: the target to quantize for.
+    """The target to quantize for ([targets.md](targets.md))."""
 
-    Attributes:
-        target: target whose placement rules apply: a name, or a TOML file; see ``docs/targets.md``.
-        all_layers: whether to quantize also layers that save neither bytes nor time.
-        runtime_operators: whether the model may hold ONNX Runtime's own operators where they are faster; no
-            other runtime can read it then. If not set, the target decides.
-        float_type: type of what is not quantized: ``"float32"``, or ``"float16"`` if the target computes in
-            the types that a file has, as TensorRT does with a strongly typed network. Inputs and outputs of
-            the model keep their type.
-    """
-
-    target: Location = field(default="ort-cpu", metadata=FILE_OR_NAME)
-    all_layers: bool = False
-    runtime_operators: bool | None = None
-    float_type: str = FLOAT32
+    target: Location = setting(
+        "ort-cpu",
+        "Target whose placement rules apply: a name, or a TOML file.",
+        names="target",
+        is_open=True,
+        is_location=True,
+    )
+    all_layers: bool = setting(False, "Quantize also layers that save neither bytes nor time.")
+    runtime_operators: bool | None = setting(
+        None,
+        "Use ONNX Runtime's own operators where they are faster; no other runtime can then read the model. "
+        "If not set, the target decides.",
+    )
+    float_type: str = setting(
+        FLOAT32,
+        "Type of what is not quantized; `float16` if the target computes in the types of the file, as "
+        "TensorRT does. Inputs and outputs keep their type.",
+        choices=FLOAT_TYPES,
+    )
 
 
 @dataclass(frozen=True)
 class RecoverySettings:
-    """``[recovery]``: how accuracy that rounding cost is recovered; see ``docs/recovery.md``.
+    """How accuracy lost by rounding is recovered ([recovery.md](recovery.md))."""
 
-    Attributes:
-        rungs: what is done, which needs the calibration data: ``"equalize"`` and ``"smooth"`` multiply
-            channels of the float model where they are made and divide them where they are read, before it is
-            calibrated; ``"ranges"`` chooses the method of each activation's range by what it costs the layers
-            that read it; ``"round"`` chooses the scales, integers and biases of each layer again, from what
-            the layer reads. ``"all"`` is every rung, ``"auto"`` is ``"equalize"``, or ``"weighed"`` and
-            ``"round"`` if only weights are quantized and there are data. If empty, or ``"none"``, nothing is
-            done.
-    """
-
-    rungs: list[str] = field(default_factory=lambda: ["auto"])
+    rungs: list[str] = setting(
+        ["auto"],
+        "Recovery steps that use the calibration data; `auto` is `equalize`, or `weighed` and `round` if "
+        "only weights are quantized and there is data; an empty list is `none`.",
+        name="recover",
+        choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
+    )
 
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """``[export]``: what decides where layers are computed, besides the target.
+    """What decides where layers are computed, besides the target."""
 
-    Attributes:
-        prefer: ``"accuracy"`` keeps the layers in float whose integers would save neither bytes nor time;
-            ``"latency"`` also those that are faster so on the machine that is measured; ``"size"`` puts
-            every layer in integers that the target can.
-        serve_batch: samples per run where a latency is measured; a model that fixes another number is
-            measured with its own.
-        profile: a file that ``ptq profile`` wrote on another machine, instead of a measurement on this one.
-    """
-
-    prefer: str = ACCURACY
-    serve_batch: int = 1
-    profile: Location | None = field(default=None, metadata=LOCATION)
+    prefer: str = setting(
+        ACCURACY,
+        "`accuracy` keeps layers in float whose integers save neither bytes nor time, `latency` also those "
+        "that are faster in float on the measured machine; `size` quantizes every layer that the target "
+        "can.",
+        choices=PREFERENCES,
+    )
+    serve_batch: int = setting(
+        1, "Samples per run where latency is measured, unless the model fixes another number.", low=1
+    )
+    profile: Location | None = setting(
+        None,
+        "Profile that `ptq profile` wrote on another machine, used instead of measuring this one.",
+        is_location=True,
+    )
 
 
 # ``[calibration]`` and ``[amax]``: what is measured, and how ranges are decided from it.
@@ -188,60 +232,77 @@ class ExportSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
-    """``[calibration]``: which data run through the model, and which statistics are collected.
+    """Which data runs through the model, and which statistics are collected."""
 
-    Attributes:
-        data: an npz file or a folder of them, an npy file, a folder of images, tar shards, Parquet files,
-            texts with a ``tokenizer``, or ``file.py:callable`` that yields batches.
-        method: the statistics to collect: ``"histogram"`` or ``"max"``.
-        batch_size: samples per batch; it does not change the result.
-        samples: number of samples to use, from the first on; all if it is not set.
-        set_aside: share of the samples, 0 to 0.9, that is not calibrated on, so that ``ptq tune`` can decide
-            by it. They are spread evenly, in an order that looks random and is always the same.
-        checkpoint_every: seconds between checkpoints, from which an interrupted calibration continues; 0
-            writes one after each batch. They are farther apart if writing them would take over 1 % of the
-            time.
-        activation_axis: tensors whose statistics are also collected per channel, with the axis of the
-            channels: 1 for the output of a convolution, -1 for the output of a MatMul. Names of tensors or of
-            the layers that compute them, with ``*``, ``?`` and ``[…]`` as in a shell; a name overrides a
-            pattern.
-        allow_nonfinite: whether to count NaN and infinities in data and activations, and to decide ranges
-            from the finite values, instead of stopping with an error.
-    """
-
-    data: Location | None = field(default=None, metadata=LOCATION)
-    method: str = "histogram"
-    batch_size: int = 32
-    samples: int | None = None
-    set_aside: float = 0.0
-    checkpoint_every: float = 30.0
-    activation_axis: dict[str, int] = field(default_factory=dict)
-    allow_nonfinite: bool = False
+    data: Location | None = setting(
+        None,
+        "Calibration data: an npz file or a folder of them, an npy file, a folder of images, tar shards, "
+        "Parquet files, texts with a `tokenizer`, or `file.py:callable` that yields batches.",
+        is_location=True,
+        takes_objects=True,
+    )
+    method: str = setting("histogram", "Statistics to collect.", names="collector")
+    batch_size: int = setting(32, "Samples per batch; it does not change the result.", low=1)
+    samples: int | None = setting(
+        None, "Number of calibration samples to use, from the first on; all if not set.", low=1
+    )
+    set_aside: float = setting(
+        0.0,
+        "Fraction of the calibration samples held out, spread evenly, so that `ptq tune` can decide by them.",
+        low=0,
+        high=0.9,
+    )
+    checkpoint_every: float = setting(
+        30.0,
+        "Seconds between checkpoints, from which an interrupted run continues; 0 writes one after each "
+        "batch, and writing never takes more than about 1 % of the time.",
+        **SECONDS,
+    )
+    activation_axis: dict[str, int] = setting(
+        {},
+        "Channel axis of tensors whose statistics are also collected per channel, by the name of the "
+        f"tensor or its layer {PATTERNS}: 1 after a convolution, -1 after a MatMul. A name overrides a "
+        "pattern.",
+    )
+    allow_nonfinite: bool = setting(
+        False, "Count NaN and infinities instead of stopping, and decide ranges from the finite values."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AmaxSettings:
-    """``[amax]``: how ranges are decided from the statistics.
+    """How ranges are decided from the statistics."""
 
-    Attributes:
-        method: method for activations: ``"max"``, ``"percentile"``, ``"entropy"``, ``"mse"``, or
-            ``"auto"``, which is percentile if the calibration collected histograms, and max otherwise.
-        percentile: percentage of the values that the range holds; for ``"percentile"``.
-        weight_method: method for weights, which uses the weights themselves: ``"max"``, ``"percentile"``,
-            ``"entropy"`` or ``"mse"``.
-        bins: number of bins of the linear histogram that ``"entropy"`` and ``"mse"`` search; a calibration
-            has enough detail for 2048.
-        start_bin: number of bins in the smallest range that is tried; if not set, 128 for ``"entropy"`` and
-            1 for ``"mse"``.
-        stride: number of bins added from one tried range to the next.
-    """
-
-    method: str = "auto"
-    percentile: float = 99.999
-    weight_method: str = "max"
-    bins: int = 2048
-    start_bin: int | None = None
-    stride: int = 1
+    method: str = setting(
+        "auto",
+        "Method for activation ranges; `auto` is `percentile` with histograms and `max` without.",
+        name="amax",
+        names="amax method",
+    )
+    percentile: float = setting(
+        99.999,
+        "Percentage of the values that a range holds, for `percentile`.",
+        name="percentile",
+        above=0,
+        high=100,
+    )
+    weight_method: str = setting(
+        "max",
+        "Method for weight ranges, from the weights themselves.",
+        name="weight_amax",
+        names="amax method of weights",
+    )
+    bins: int = setting(
+        2048,
+        "Bins of the linear histogram that `entropy` and `mse` search; a calibration has enough detail for "
+        "2048.",
+        low=2,
+        high=MOST_BINS,
+    )
+    start_bin: int | None = setting(
+        None, "Bins in the smallest range tried; if not set, 128 for `entropy` and 1 for `mse`.", low=1
+    )
+    stride: int = setting(1, "Bins added from one range tried to the next.", low=1)
 
 
 # ``[model]``, ``[data]``, ``[image]`` and ``[text]``: which model, and how files become its inputs.
@@ -249,95 +310,108 @@ class AmaxSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings:
-    """``[model]``: which model, and how to build it.
+    """Which model, and how to build it."""
 
-    Attributes:
-        path: the model file; the argument on the command line overrides it.
-        arch: ``file.py:callable`` that builds the module for a state dict.
-        trust_pickle: whether to allow unpickling a whole module, which can run any code in the file.
-        inputs: values of inputs that are fixed before the model is prepared, by name: a number, true or
-            false, or nested lists. The model then no longer has these inputs, and data for them is not read.
-        input_shape: shape of each input by its name, with the batch first, for inputs whose shape no data
-            tells.
-    """
-
-    path: Location | None = field(default=None, metadata=LOCATION)
-    arch: Location | None = field(default=None, metadata=LOCATION)
-    trust_pickle: bool = False
-    inputs: dict[str, Any] = field(default_factory=dict)
-    input_shape: dict[str, list[int]] = field(default_factory=dict)
+    path: Location | None = setting(
+        None, "Model file; the argument `MODEL` of a command overrides it.", name="", is_location=True
+    )
+    arch: Location | None = setting(
+        None, "`file.py:callable` that builds the module for a state dict.", is_location=True
+    )
+    trust_pickle: bool = setting(
+        False, "Allow unpickling a whole module, which can run any code in the file."
+    )
+    inputs: dict[str, Any] = setting(
+        {},
+        "Inputs fixed to a constant before the model is prepared, by name: a number, true or false, or "
+        "nested lists. Data for them is not read.",
+        name="input",
+    )
+    input_shape: dict[str, list[int]] = setting(
+        {}, "Shapes of inputs by name, batch first, for those whose shape no data tells."
+    )
 
 
 @dataclass(frozen=True)
 class DataSettings:
-    """``[data]``: how the arrays of calibration and evaluation data become the model's inputs.
+    """How the arrays of calibration and evaluation data become the model's inputs."""
 
-    Attributes:
-        rename: the model's input by the name of an array in the data; ``label`` names the labels. An array
-            needs no entry if it has the input's name, or if it is the only one and the model has one input.
-            An entry may be for one of the two data sets alone; what ``--rename`` names must be in the data
-            that the command reads.
-        batch_axis: axis of the samples of inputs and outputs that do not have it first, by name: a number
-            from 0, or ``"none"`` for an input that has no axis for samples: each batch gets the whole array.
-            ``"*"`` stands for all other inputs; with ``"none"``, each item of the data is one step, which is
-            run as it is. The arrays of the data have their samples on the same axis. What is not named here
-            is taken from the names of an ONNX file's sizes where they leave no doubt, with a note.
-    """
-
-    rename: dict[str, str] = field(default_factory=dict)
-    batch_axis: dict[str, int | str] = field(default_factory=dict)
+    rename: dict[str, str] = setting(
+        {},
+        "Model input by the name of an array in the data; `label` names the labels. Needed only where names "
+        "differ, and the model has several inputs or the data several arrays.",
+    )
+    batch_axis: dict[str, int | str] = setting(
+        {},
+        "Sample axis of inputs and outputs by name, where it is not the first: a number from 0, or `none` "
+        "for an input that gets the whole array with each batch. `*` stands for all other inputs; with "
+        "`none` each item of the data is one step, run as it is. The arrays of the data have their samples "
+        "on the same axis. What is not named is taken from the names of an ONNX file's sizes where they "
+        "leave no doubt.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSettings:
-    """``[image]``: how an image file becomes an array; the steps run in the order of the fields.
+    """How an image file becomes an array; the steps run in this order."""
 
-    Attributes:
-        mode: ``"RGB"``, ``"BGR"`` or ``"L"`` (gray, one channel).
-        resize: [height, width], or [n] for the shorter side; bilinear. If empty, the size stays.
-        crop: [height, width] of the part to cut from the center. If empty, nothing is cut.
-        scale: factor for the pixel values 0 to 255, applied before mean and std.
-        mean: value to subtract: one per channel, or one for all channels.
-        std: value to divide by: one per channel, or one for all channels.
-        layout: order of the axes: ``"NCHW"`` or ``"NHWC"``.
-    """
-
-    mode: str = "RGB"
-    resize: list[int] = field(default_factory=list)
-    crop: list[int] = field(default_factory=list)
-    scale: float = 1 / 255
-    mean: list[float] = field(default_factory=lambda: [0.0])
-    std: list[float] = field(default_factory=lambda: [1.0])
-    layout: str = "NCHW"
+    mode: str = setting(
+        "RGB", "Color channels: `RGB`, `BGR` or `L` (gray).", name="image_mode", names="image mode"
+    )
+    resize: list[int] = setting(
+        [], "[height, width], or [n] for the shorter side; bilinear. If empty, the size stays."
+    )
+    crop: list[int] = setting([], "[height, width] to cut from the center. If empty, nothing is cut.")
+    scale: float = setting(1 / 255, "Factor for the pixel values 0 to 255, applied before `mean` and `std`.")
+    mean: list[float] = setting([0.0], "Mean to subtract: one per channel, or one for all.")
+    std: list[float] = setting([1.0], "Standard deviation to divide by: one per channel, or one for all.")
+    layout: str = setting("NCHW", "Order of the axes: `NCHW` or `NHWC`.", names="layout")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """``[text]``: how texts become the tokens that a model reads; see ``docs/text.md``.
+    """How texts become the tokens that a model reads ([text.md](text.md))."""
 
-    Attributes:
-        tokenizer: the model's ``tokenizer.json``, or a folder that holds it.
-        columns: columns of the texts in JSON lines or Parquet, one, or two for pairs; ``text`` if empty.
-        label_column: column of the labels; ``label`` or ``labels``, if there is one, if not set.
-        window: tokens per sample; if not set, what the model's shapes say, or 128.
-        stride: tokens from the start of one window to that of the next; the window if not set.
-        tail: ``"drop"`` leaves out the rest of the text that is shorter than a window, ``"pad"`` fills it up.
-        pack: whether the texts are joined and cut into windows; otherwise each text is a sample, cut or
-            filled up to the window. If not set, they are joined unless there are labels or pairs, tokens are
-            masked, or the tokenizer puts tokens around each text, as those of encoders do.
-        pairs: ``"joined"`` reads both texts of a pair as one sample, ``"apart"`` as two, one after the other.
-        mask_share: share of the tokens, 0 to 0.9, that are hidden behind the mask token, for ``masked_top1``.
-    """
-
-    tokenizer: Location | None = field(default=None, metadata=LOCATION)
-    columns: list[str] = field(default_factory=list)
-    label_column: str | None = None
-    window: int | None = None
-    stride: int | None = None
-    tail: str = "drop"
-    pack: bool | None = None
-    pairs: str = "joined"
-    mask_share: float = 0.0
+    tokenizer: Location | None = setting(
+        None, "The model's `tokenizer.json`, or a folder that holds it.", is_location=True
+    )
+    columns: list[str] = setting(
+        [],
+        "Columns of the texts in JSON lines or Parquet; `text` if empty.",
+        name="text_column",
+        wanted="one column, or two for pairs",
+    )
+    label_column: str | None = setting(
+        None, "Column of the labels; if not set, `label` or `labels`, if there is one."
+    )
+    window: int | None = setting(
+        None, "Tokens per sample; if not set, what the model's shapes say, or 128.", low=2
+    )
+    stride: int | None = setting(
+        None,
+        "Tokens from the start of one window to the start of the next; the window if not set.",
+        low=1,
+        wanted="at least 1, and at most the window",
+    )
+    tail: str = setting(
+        "drop",
+        "What to do with leftover text shorter than a window: `drop` or `pad` it.",
+        choices=("drop", "pad"),
+    )
+    pack: bool | None = setting(
+        None,
+        "Join texts and cut them into windows, or make each text a sample. If not set, texts are joined "
+        "unless there are labels or pairs, tokens are masked, or the tokenizer puts tokens around each "
+        "text, as those of encoders do.",
+    )
+    pairs: str = setting(
+        "joined",
+        "Read both texts of a pair `joined` as one sample, or `apart` as two.",
+        choices=("joined", "apart"),
+    )
+    mask_share: float = setting(
+        0.0, "Fraction of the tokens hidden behind the mask token, for `masked_top1`.", low=0, high=0.9
+    )
 
 
 # ``[evaluation]``, ``[[metric]]``, ``[gate]`` and ``[tune]``: how a model is judged.
@@ -345,84 +419,102 @@ class TextSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
-    """``[evaluation]``: the data and the metrics that the two models are compared with.
+    """The data and the metrics that the two models are compared with."""
 
-    Attributes:
-        data: as in ``[calibration]``, with labels if a metric needs them.
-        metrics: metrics to compute for each model: names of metrics in ptq,
-            ``"torchmetrics.classification:MulticlassF1Score"`` or ``"file.py:callable"``; ``"top1[aux]"`` is
-            for the output ``aux``. Metrics without labels are always computed.
-        batch_size: samples per batch.
-        samples: number of samples to use, from the first on; all if it is not set.
-        checkpoint_every: seconds between checkpoints, as in ``[calibration]``.
-        with_pytorch: whether to evaluate the PyTorch model, too; its values are shown next to the others.
-        latency: whether to measure how fast the quantized model is, for at most a few seconds: beside the
-            float model, and beside the file that was given if it is ONNX.
-    """
-
-    data: Location | None = field(default=None, metadata=LOCATION)
-    metrics: list[str] = field(default_factory=list, metadata=ENTRY_POINTS)
-    batch_size: int = 32
-    samples: int | None = None
-    checkpoint_every: float = 30.0
-    with_pytorch: bool = False
-    latency: bool = True
+    data: Location | None = setting(
+        None,
+        "Evaluation data as in `[calibration]`, with labels if a metric needs them.",
+        name="eval_data",
+        is_location=True,
+        takes_objects=True,
+    )
+    metrics: list[str] = setting(
+        [],
+        "Metrics for each model: names, `torchmetrics.classification:MulticlassF1Score` or "
+        "`file.py:callable`; `top1[aux]` is for the output `aux`. Metrics without labels are always "
+        "computed.",
+        name="metric",
+        names="metric",
+        is_open=True,
+        is_entry_point=True,
+    )
+    batch_size: int = setting(32, "Samples per batch.", name="batch_size", low=1)
+    samples: int | None = setting(
+        None,
+        "Number of evaluation samples to use, from the first on; all if not set.",
+        name="eval_samples",
+        low=1,
+    )
+    checkpoint_every: float = setting(30.0, "Seconds between checkpoints, as in `[calibration]`.", **SECONDS)
+    with_pytorch: bool = setting(
+        False, "Evaluate the PyTorch model, too, and show its values next to the others."
+    )
+    latency: bool = setting(
+        True, "Measure the quantized model's speed, for a few seconds at most, next to the float model's."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricSettings:
-    """``[[metric]]``: a metric with arguments; each metric that is defined is computed.
+    """A metric with arguments; each metric that is defined is computed."""
 
-    Attributes:
-        metric: the name of a metric in ptq, ``"file.py:callable"``, or a class such as
-            ``"torchmetrics.classification:MulticlassF1Score"``.
-        name: name of the metric in reports and limits; if not set, the name of the class or function, with
-            the output in brackets.
-        output: name of the output that it is computed on; the first output if not set.
-        arguments: arguments of its constructor; a function gets them in addition to output and labels. For
-            metrics of torchmetrics, ``num_classes`` and ``num_labels`` come from the output if they are not
-            given.
-        higher_is_better: false for an error; if not set, the metric itself decides.
-    """
-
-    metric: str = field(metadata=ENTRY_POINTS)
-    name: str | None = None
-    output: str | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)
-    higher_is_better: bool | None = None
+    metric: str = setting(
+        REQUIRED,
+        "Name of a metric, `file.py:callable`, or a class such as "
+        "`torchmetrics.classification:MulticlassF1Score`.",
+        is_entry_point=True,
+    )
+    name: str | None = setting(
+        None,
+        "Name in reports and limits; if not set, that of the class or function, with the output in brackets.",
+    )
+    output: str | None = setting(None, "Output that it is computed on; the first if not set.")
+    arguments: dict[str, Any] = setting(
+        {},
+        "Arguments of its constructor; a function gets them in addition to output and labels. torchmetrics "
+        "gets `num_classes` and `num_labels` from the output if they are not given.",
+    )
+    higher_is_better: bool | None = setting(
+        None, "`false` for an error; if not set, the metric itself decides."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateSettings:
-    """``[gate]``: limits for the quantized model; if one fails, the command exits with status 3.
+    """Limits for the quantized model; if one fails, the command exits with status 3."""
 
-    Attributes:
-        max_drop: largest drop per metric, float minus quantized: ``top1 = 0.01`` is one percentage point,
-            ``top1 = "1%"`` is 1 % of the float model's value.
-        max_ratio: largest ratio of the quantized model's value to the float model's, per metric that is
-            better when lower: ``perplexity = 1.02`` or ``"102%"`` allows 2 % more.
-        min: smallest value of the quantized model per metric: ``sqnr_db = 25``; of a share ``top1 = 0.8`` or
-            ``"80%"``.
-        max_size: largest size of the quantized model's file: ``"1MB"``, ``"900KiB"``. If empty, there is no
-            limit.
-        max_latency_ratio: largest ratio of the quantized model's time to the float model's time for a batch
-            of ``serve_batch`` samples, on the machine that evaluates.
-        require_portable: whether a layer may not be able to saturate on x86 processors without VNNI.
-        baseline: an earlier ``report.json`` of the model, on the same evaluation data.
-        max_regression: how much worse than in the baseline the quantized model's value may be, per metric.
-        strict: whether a limit fails if there are too few samples to decide it. Otherwise the measured value
-            decides.
-    """
-
-    max_drop: dict[str, Limit] = field(default_factory=dict)
-    max_ratio: dict[str, Limit] = field(default_factory=dict)
-    min: dict[str, Limit] = field(default_factory=dict)
-    max_size: str = ""
-    max_latency_ratio: float | None = None
-    require_portable: bool = False
-    baseline: Location | None = field(default=None, metadata=LOCATION)
-    max_regression: dict[str, Limit] = field(default_factory=dict)
-    strict: bool = False
+    max_drop: dict[str, Limit] = setting(
+        {},
+        "Largest drop per metric, float minus quantized: `top1 = 0.01` is one percentage point, "
+        '`top1 = "1%"` is 1 % of the float model\'s value.',
+    )
+    max_ratio: dict[str, Limit] = setting(
+        {},
+        "Largest ratio of quantized to float value, per metric that is better when lower: "
+        '`perplexity = 1.02` or `"102%"` allows 2 % more.',
+    )
+    min: dict[str, Limit] = setting(
+        {},
+        'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.',
+    )
+    max_size: str = setting(
+        "", "Largest size of the quantized model's file: `1MB`, `900KiB`; no limit if empty."
+    )
+    max_latency_ratio: float | None = setting(
+        None,
+        "Largest ratio of quantized to float time for a batch of `serve_batch` samples, on the machine that "
+        "evaluates.",
+    )
+    require_portable: bool = setting(False, "Fail if a layer could saturate on x86 processors without VNNI.")
+    baseline: Location | None = setting(
+        None, "Earlier `report.json` of the model, on the same evaluation data.", is_location=True
+    )
+    max_regression: dict[str, Limit] = setting(
+        {}, "How much worse than in the baseline the quantized model may be, per metric."
+    )
+    strict: bool = setting(
+        False, "Fail a limit that there are too few samples to decide; otherwise the measured value decides."
+    )
 
     @property
     def has_limits(self) -> bool:
@@ -433,43 +525,48 @@ class GateSettings:
 
 @dataclass(frozen=True)
 class TuneSettings:
-    """``[tune]``: what ``ptq tune`` may lose, and how long it may take; see ``docs/tune.md``.
+    """What `ptq tune` may lose, and how long it may take ([tune.md](tune.md))."""
 
-    Attributes:
-        budget: largest drop per metric, or smallest value of a metric that compares the two models: ``top1 =
-            0.005`` is half a percentage point, ``top1 = "0.5%"`` is 0.5 % of the float model's value,
-            ``sqnr_db = 30`` is at least 30 dB.
-        time_budget: longest time for the whole command, such as ``"10m"``, ``"90s"`` or ``"1h"``. If empty,
-            there is no limit.
-    """
-
-    budget: dict[str, Limit] = field(default_factory=dict)
-    time_budget: str = ""
-
-
-# ``[runtime]``: the machine.
+    budget: dict[str, Limit] = setting(
+        {},
+        "Largest drop per metric, or smallest value of a metric that compares the two models: `top1 = "
+        "0.005` is half a percentage point, `top1 = '0.5%'` is 0.5 % of the float model's value, `sqnr_db = "
+        "30` is at least 30 dB.",
+    )
+    time_budget: str = setting(
+        "",
+        "Longest time for the whole command; no limit if empty.",
+        parse=parse_duration,
+        wanted="a time such as 90s, 10m or 1h",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
-    """``[runtime]``: how ONNX Runtime runs.
+    """How ONNX Runtime runs ([weight_only.md](weight_only.md) tells more of `accuracy_level`)."""
 
-    Attributes:
-        device: device that a calibration runs on: ``"cpu"``, ``"cuda"``, or ``"cuda:1"`` for the second GPU.
-            An evaluation always runs on the CPU, because it tests the CPU's integer kernels.
-        threads: number of threads; 0 for one per core.
-        prefetch: number of batches to decode ahead.
-        max_memory: limit for the peak memory of a calibration, such as ``"2GiB"`` or ``"800MB"``. If empty,
-            it takes what one batch and its measured tensors need. It limits the host's memory, not a GPU's.
-            A recovery keeps half of it, or else 2 GiB, for the tensors between layers, and the rest of them
-            in a file in the folder of the output.
-        accuracy_level: accuracy level at which a quantized model with weights in blocks is measured, 0 to 4;
-            ONNX Runtime's default, 4, if not set. It is an option of the session that runs the model, and is
-            not stored in it; see ``docs/weight_only.md``.
-    """
-
-    device: str = "cpu"
-    threads: int = 0
-    prefetch: int = 1
-    max_memory: str = ""
-    accuracy_level: int | None = None
+    device: str = setting(
+        "cpu",
+        "Device for a calibration: `cpu`, `cuda`, or `cuda:1` for the second GPU. An evaluation always runs "
+        "on the CPU, because it tests the CPU's integer kernels.",
+        choices=("cpu", "cuda"),
+        is_open=True,
+    )
+    threads: int = setting(0, "Number of threads; 0 for one per core.", low=0, high=MOST_THREADS)
+    prefetch: int = setting(1, "Number of batches to decode ahead.", low=0, high=1024)
+    max_memory: str = setting(
+        "",
+        "Limit for the peak host memory of a calibration; if empty, what one batch and its measured tensors "
+        "need. A recovery keeps half of it, or 2 GiB, for tensors between layers, and the rest in a file in "
+        "the output's folder.",
+        parse=parse_size,
+        wanted="a size such as 2GiB or 800MB",
+    )
+    accuracy_level: int | None = setting(
+        None,
+        "Accuracy level of the session that measures weights in blocks; ONNX Runtime's default, 4, if not "
+        "set. It is not stored in the model.",
+        low=0,
+        # Of ONNX Runtime's MatMulNBits: activations rounded to 8 bits.
+        high=4,
+    )

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.core.tensors import Array
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recovery.code_search import Codes
 from ptq_cli.recovery.layer_geometry import OUTSIDE, LayerGeometry, Window, spread
 from ptq_cli.recovery.quantized_layer import (
     QuantizedLayer,
     SolvedLayer,
-    is_changed,
+    decided_again,
     layer_state,
-    new_constants,
     search_layer,
 )
 from ptq_cli.recovery.second_moments import (
@@ -196,13 +196,14 @@ class _Units:
 
 
 def solve_layer(
-    twins: TwinGraphs, layer: QuantizedLayer, data: LayerData, *, threads: int
+    float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, data: LayerData, *, threads: int
 ) -> SolvedLayer | str:
     """Return the best constants of a layer that are found, or why it stays as it is.
 
     Args:
-        twins: both models.
-        layer: of them.
+        float_model: that is quantized.
+        parameters: that were decided for it.
+        layer: of it.
         data: what it reads in the quantized model, and makes in the float model.
         threads: share its channels; the result does not depend on them.
     """
@@ -214,7 +215,8 @@ def solve_layer(
         return "no data reached this part of the model"
     if not all(np.isfinite(array).all() for part in (*learn, *check, *decide) for array in part):
         return "what a layer reads or makes may not be NaN or Inf"
-    return _Solution(twins, layer, _units(layer, [*learn, *check])).solve(learn, check, decide, threads)
+    solution = _Solution(float_model, parameters, layer, _units(layer, [*learn, *check]))
+    return solution.solve(learn, check, decide, threads)
 
 
 def _is_checked(sample: int) -> bool:
@@ -228,9 +230,12 @@ def _is_learned(sample: int) -> bool:
 class _Solution:
     """One layer, on its way from moments to constants."""
 
-    def __init__(self, twins: TwinGraphs, layer: QuantizedLayer, units: _Units) -> None:
-        self._twins, self._layer, self._units = twins, layer, units
-        self._state = layer_state(twins, layer)
+    def __init__(
+        self, float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, units: _Units
+    ) -> None:
+        self._float_model, self._parameters = float_model, parameters
+        self._layer, self._units = layer, units
+        self._state = layer_state(float_model, parameters, layer)
         self._parts = [self._state.part(group) for group in range(self._state.groups)]
 
     def solve(
@@ -250,8 +255,8 @@ class _Solution:
             self._layer, state, quadratics, self._units.step, self._units.largest, threads=threads
         )
         bias = self._bias(found, moments)
-        constants = new_constants(self._twins, self._layer, found, self._stored(bias), self._units.step)
-        changed = is_changed(self._twins.quantized_model, constants)
+        again = decided_again(self._parameters, self._layer, found, self._stored(bias), self._units.step)
+        changed = again.differs(self._parameters, self._float_model)
         if changed and decide and not self._holds(found, bias, self._centered(self._moments(decide))):
             return NO_HELP
         return SolvedLayer(
@@ -259,7 +264,7 @@ class _Solution:
             after=errors[1],
             damped=totals[0].rows < state.weight.shape[1],
             changed=changed,
-            constants=constants,
+            decided=again,
         )
 
     def _moments(self, parts: Sequence[Part]) -> list[SecondMoments]:

@@ -1,41 +1,38 @@
-"""The layers whose weights can be chosen again, and the constants of a quantized graph that hold them."""
+"""The layers whose weights can be chosen again, what was decided of them, and what else may be."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.amax.finish import LARGEST_BIAS
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.errors import UnsupportedFormatError
+from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import exceeds_pairs, mates_along
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.graph_reading import input_at, sole_reader
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.plan.sites import Plan, WeightSite
-from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
+from ptq_cli.plan.requests import tied_tables
+from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
+from ptq_cli.qdq.write.constant_pairs import bias_key, storage_key
+from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
+from ptq_cli.qdq.write.weight_quantizer import BYTE
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic, quadratic_forms
 
+SHARED = "a weight that several layers share is left to all of them"
 SHARED_BIAS = "a bias that is computed, or that several layers share, cannot be changed"
-
-
-@dataclass(frozen=True)
-class IntegerConstant:
-    """Where a quantized graph holds a constant.
-
-    Attributes:
-        values: name of the initializer with the integers, or with multiples of the scale.
-        scale: name of that with the scale; empty of floats.
-        multiples: ``values`` holds multiples of the scale, which a QuantizeLinear makes integers of.
-    """
-
-    values: str
-    scale: str
-    multiples: bool = False
+ONE_NUMBER = "a bias has to be one number for each output channel"
+BIASED = ("Conv", "ConvTranspose", "Gemm")
+"""Operators that have a bias as an input of their own."""
+BIAS_ROOM = 4
+"""How many times as large as it is a bias may become before its scale would be too small for it."""
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +45,8 @@ class QuantizedLayer:
         geometry: how the weight meets its inputs.
         reads, makes: names of the tensors in the float model: what the layer reads, and its products.
         parameters: of what it reads; None if that is not quantized.
-        weight: where the quantized graph holds the weight.
-        bias: where it holds the bias; None if there is none that can be changed.
-        bias_apart: the bias is added by an operator of its own.
+        bias: the site of a bias that is stored as integers, or the name of one that stays in float; None if
+            there is none that can be changed.
         free: its scales may be chosen again, too.
     """
 
@@ -60,40 +56,53 @@ class QuantizedLayer:
     reads: str
     makes: str
     parameters: QuantParameters | None
-    weight: IntegerConstant
-    bias: IntegerConstant | None
-    bias_apart: bool
+    bias: BiasSite | str | None
     free: bool
+
+    @property
+    def bias_apart(self) -> bool:
+        """Whether the bias is added by an operator of its own."""
+        return isinstance(self.bias, BiasSite) and self.bias.node != self.site.node
+
+
+def require_integers(plan: Plan) -> None:
+    """Refuse a plan with floats of few bits, which have no integers to choose from.
+
+    Raises:
+        UnsupportedFormatError: there is one.
+    """
+    sites: tuple[WeightSite | ActivationSite, ...] = (*plan.weights, *plan.activations.values())
+    for site in sites:
+        if isinstance(site.format, FloatFormat):
+            raise UnsupportedFormatError(
+                f"'{site.tensor}' is stored as {site.format.name}; --recover ranges, weighed and round need "
+                "integers",
+                hint="use ptq evaluate and ptq verify, and leave --recover ranges, weighed and round out",
+            )
 
 
 def quantized_layers(
-    twins: TwinGraphs, plan: Plan, free: Mapping[WeightSite, bool]
+    float_model: ir.Model, plan: Plan, parameters: Parameters, free: Mapping[WeightSite, bool]
 ) -> tuple[dict[str, QuantizedLayer], dict[str, str]]:
     """Return the layers that can be recovered, and why the others cannot, both by name.
 
     Args:
-        twins: the float and the quantized model.
-        plan: of the quantized one.
+        float_model: that is quantized.
+        plan: for it.
+        parameters: that were decided for the plan.
         free: whether the scales of a weight may be chosen again; a weight whose quantizer has no evenly
             spread integers is not in it.
+
+    Raises:
+        UnsupportedFormatError: the plan has floats of few bits.
     """
-    nodes = {node.name: node for node in twins.float_model.graph}
-    constants = {(item.node.name, item.input_index): item for item in twins.constants}
+    require_integers(plan)
+    finder = _Layers(float_model, plan, parameters)
     layers: dict[str, QuantizedLayer] = {}
     refused: dict[str, str] = {}
     for site in plan.weights:
-        if site.dynamic:
-            refused[site.node] = "ranges of its activations are found at each run"
-            continue
-        constant = constants.get((site.node, site.input_index))
-        node = nodes.get(site.node)
-        if node is None:
-            refused[site.node] = "layers inside other operators, such as an If, are not supported"
-            continue
-        if site not in free or constant is None:
-            refused[site.node] = "the quantizer has no evenly spread integers"
-            continue
-        found = _layer(twins, plan, node, site, constant, free=free[site])
+        reason = finder.refusal(site, free)
+        found = reason or finder.layer(site, free=free[site])
         if isinstance(found, str):
             refused[site.node] = found
         else:
@@ -101,126 +110,121 @@ def quantized_layers(
     return layers, refused
 
 
-def _layer(
-    twins: TwinGraphs, plan: Plan, node: ir.Node, site: WeightSite, constant: QuantizedConstant, *, free: bool
-) -> QuantizedLayer | str:
-    if not site.format.signed:
-        return "weights with zero points are left as they were rounded"
-    if not constant.sources:
-        return "an operator of the runtime reads its integers, and has scales of its own"
-    place = _integers(constant)
-    if place is None:
-        return "a weight that several layers share is left to all of them"
-    shape = tuple(constant.floats.const_value.shape.numpy()) if constant.floats.const_value else ()
-    geometry = layer_geometry(node, site, shape)
-    if isinstance(geometry, str):
-        return geometry
-    read = node.inputs[0]
-    assert read is not None  # noqa: S101 - a layer with a weight reads something else, too
-    source = constant.node.inputs[0]
-    producer = source.producer() if source is not None else None
-    pair = twins.pairs.get(read.name or "")
-    is_paired = pair is not None and producer is not None and producer.inputs[0] is pair.integers
-    bias = _bias(twins, plan, site, constant)
-    if isinstance(bias, str):
-        return bias
-    return QuantizedLayer(
-        name=node.name or "",
-        site=site,
-        geometry=geometry,
-        reads=read.name or "",
-        makes=node.outputs[0].name or "",
-        parameters=pair.parameters if pair is not None and is_paired else None,
-        weight=place,
-        bias=bias.place if bias is not None else None,
-        bias_apart=bias is not None and bias.is_apart,
-        free=free and (site.axis is not None or site.block_size is not None),
-    )
+class _Layers:
+    """Finds what belongs to each weight of a plan."""
 
+    def __init__(self, float_model: ir.Model, plan: Plan, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._nodes = {node.name: node for node in float_model.graph}
+        every = {node.name: node for node in float_model.graph.all_nodes()}
+        self._shared = {
+            *_shared_weights(every, plan, parameters),
+            *_tied(float_model.graph, plan, parameters),
+        }
+        self._biases: dict[WeightSite, BiasSite] = {}
+        for bias in plan.biases:
+            self._biases.setdefault(bias.weight, bias)
+        self._bias_keys = Counter(bias_key(bias, item) for bias, item in parameters.biases.items())
+        stored: tuple[WeightSite | BiasSite, ...] = (*plan.weights, *plan.biases)
+        self._stored = {(item.node, item.input_index) for item in stored}
+        self._integer = {
+            item.name for item in plan.layers if (item.quantized and not item.dynamic) or item.between_pairs
+        }
 
-def _integers(constant: QuantizedConstant) -> IntegerConstant | None:
-    """Return where a constant's integers lie, if nobody else reads them."""
-    dequantize = constant.sources[-1]
-    if dequantize.op_type != DEQUANTIZE or sole_reader(dequantize.outputs[0]) is None:
-        return None
-    value, scale = dequantize.inputs[0], dequantize.inputs[1]
-    if value is None or scale is None or scale.const_value is None:
-        return None
-    multiples = False
-    if value.const_value is None:
-        producer = value.producer()
-        if producer is None or producer.op_type not in ("Cast", QUANTIZE) or sole_reader(value) is None:
-            return None
-        multiples = producer.op_type == QUANTIZE
-        value = producer.inputs[0]
-    if value is None or value.const_value is None or sole_reader(value) is None:
-        return None
-    if any(use.node not in constant.sources for use in scale.uses()):
-        return None
-    return IntegerConstant(value.name or "", scale.name or "", multiples)
+    def refusal(self, site: WeightSite, free: Mapping[WeightSite, bool]) -> str:
+        """Return why how it is stored keeps a weight from being chosen again, or an empty string."""
+        if site.dynamic:
+            return "ranges of its activations are found at each run"
+        if site.node not in self._nodes:
+            return "layers inside other operators, such as an If, are not supported"
+        if site not in free:
+            return "the quantizer has no evenly spread integers"
+        if not site.format.signed:
+            return "weights with zero points are left as they were rounded"
+        if site.kernel:
+            return "an operator of the runtime reads its integers, and has scales of its own"
+        return SHARED if site.as_product or site in self._shared else ""
 
-
-@dataclass(frozen=True)
-class _Bias:
-    place: IntegerConstant
-    is_apart: bool
-
-
-def _bias(twins: TwinGraphs, plan: Plan, site: WeightSite, weight: QuantizedConstant) -> _Bias | str | None:
-    """Return where the bias of a layer lies; None without one, or why it cannot be changed."""
-    channels = weight.floats.shape[site.axis] if site.axis is not None and weight.floats.shape else None
-    for bias in plan.biases:
-        if bias.weight != site:
-            continue
-        for constant in twins.constants:
-            if (constant.node.name, constant.input_index) == (bias.node, bias.input_index):
-                place = _integers(constant)
-                return _Bias(place, bias.node != site.node) if place is not None else SHARED_BIAS
-    plain = input_at(weight.node, 2) if weight.node.op_type in ("Conv", "ConvTranspose", "Gemm") else None
-    if plain is None:
-        return None
-    if plain.const_value is None or sole_reader(plain) is None:
-        return SHARED_BIAS
-    if site.block_size is None and channels is not None and plain.const_value.size != channels:
-        return "a bias has to be one number for each output channel"
-    return _Bias(IntegerConstant(plain.name or "", ""), is_apart=False)
-
-
-def constant_array(model: ir.Model, name: str) -> Array:
-    """Return the values of an initializer, those of 4 bits as int8."""
-    with mapped(model.graph.initializers[name]) as array:
-        return (
-            array.astype(np.int8) if array.dtype.itemsize == 1 and array.dtype.kind == "V" else array.copy()
+    def layer(self, site: WeightSite, *, free: bool) -> QuantizedLayer | str:
+        """Return the layer of a weight, or why its form keeps the weight from being chosen again."""
+        node, shape = self._nodes[site.node], self._parameters.decided[site].stored.shape
+        geometry = layer_geometry(node, site, shape)
+        if isinstance(geometry, str):
+            return geometry
+        bias = self._bias(node, site)
+        if isinstance(bias, str) and (reason := self._bias_refusal(node, site, shape)):
+            return reason
+        if isinstance(bias, BiasSite) and self._is_shared(bias):
+            return SHARED_BIAS
+        read = node.inputs[0]
+        assert read is not None  # noqa: S101 - a layer with a weight reads something else, too
+        return QuantizedLayer(
+            name=node.name or "",
+            site=site,
+            geometry=geometry,
+            reads=read.name or "",
+            makes=node.outputs[0].name or "",
+            parameters=self._read_as(node, read),
+            bias=bias,
+            free=free and (site.axis is not None or site.block_size is not None),
         )
 
+    def _read_as(self, node: ir.Node, read: ir.Value) -> QuantParameters | None:
+        """Return the parameters of what a layer reads; None if it reads floats."""
+        found, producer = self._parameters.activations.get(read.name or ""), read.producer()
+        is_integer = node.name in self._integer or (producer is not None and producer.name in self._integer)
+        if found is None or not is_integer:
+            return None
+        whole = found.integers
+        # A pair in a graph knows no narrow range.
+        return replace(found, format=IntegerFormat(whole.bits, whole.signed))
 
-def is_changed(model: ir.Model, arrays: Mapping[str, Array]) -> bool:
-    """Return whether a graph holds other values of one of these initializers."""
-    held = {name: constant_array(model, name) for name in arrays}
-    return any(not np.array_equal(held[name], arrays[name].astype(held[name].dtype)) for name in arrays)
+    def _bias(self, node: ir.Node, site: WeightSite) -> BiasSite | str | None:
+        plain = input_at(node, 2) if node.op_type in BIASED else None
+        return self._biases.get(site, plain.name or "" if plain is not None else None)
+
+    def _is_shared(self, bias: BiasSite) -> bool:
+        return self._bias_keys[bias_key(bias, self._parameters.biases[bias])] > 1
+
+    def _bias_refusal(self, node: ir.Node, site: WeightSite, shape: Sequence[int]) -> str:
+        """Return why a bias in float cannot be changed, or an empty string."""
+        plain = node.inputs[2]
+        assert plain is not None  # noqa: S101 - the caller has looked
+        uses = [use for use in plain.uses() if (use.node.name, use.idx) not in self._stored]
+        if plain.const_value is None or plain.is_graph_output() or len(uses) != 1:
+            return SHARED_BIAS
+        channels = shape[site.axis] if site.axis is not None and site.block_size is None else None
+        return ONE_NUMBER if channels is not None and plain.const_value.size != channels else ""
 
 
-def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
-    """Give initializers of a graph other values of the same type.
-
-    Edge case:
-        A name that the graph does not have is passed over: a part of a graph has some of its constants.
-    """
-    for name, array in arrays.items():
-        value = model.graph.initializers.get(name)
-        if value is not None and value.dtype is not None:
-            values = np.ascontiguousarray(array).astype(value.dtype.numpy())
-            value.const_value = ir.Tensor(values, dtype=value.dtype, name=name)
-
-
-# What a quantized graph holds of a layer, in matrix form, and other values of the same constants.
+def _shared_weights(
+    nodes: Mapping[str | None, ir.Node], plan: Plan, parameters: Parameters
+) -> Iterator[WeightSite]:
+    """Yield the weights of which one constant serves several layers."""
+    readers = Counter(site.tensor for site in plan.weights)
+    keys: dict[tuple[object, ...], list[WeightSite]] = {}
+    for site in plan.weights:
+        if readers[site.tensor] > 1:
+            key = storage_key(nodes[site.node], site, parameters.decided[site], alone=False)
+            keys.setdefault(key, []).append(site)
+    yield from (site for sites in keys.values() if len(sites) > 1 for site in sites)
 
 
-LARGEST_BIAS = 2**30
-"""In steps. Half of int32: the other half is for the products that the kernel adds to it."""
-BIAS_ROOM = 4
-"""How many times as large as it is a bias may become before its scale would be too small for it."""
-SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+def _tied(graph: ir.Graph, plan: Plan, parameters: Parameters) -> Iterator[WeightSite]:
+    """Yield the weights whose integers Gathers take rows of, too."""
+    stored = {site.node for site in plan.weights}
+    for item in tied_tables(graph, plan.weights):
+        own = parameters.decided[item.site].stored
+        if item.site.block_kernel:
+            is_shared = not stored.issuperset(item.gathers)
+        else:
+            is_plain = own.bits == BYTE and own.table is None and own.tensor_scale is None
+            is_shared = is_plain and item.site.block_size is None and not item.site.as_pair
+        if is_shared:
+            yield item.site
+
+
+# What was decided of a layer, in matrix form, and what may be decided in its place.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -250,31 +254,41 @@ class LayerState:
         return slice(group * each, (group + 1) * each)
 
 
-def layer_state(twins: TwinGraphs, layer: QuantizedLayer) -> LayerState:
-    """Return what both graphs hold of a layer."""
-    geometry, model = layer.geometry, twins.quantized_model
-    with mapped(twins.float_model.graph.initializers[layer.site.tensor]) as array:
+def layer_state(float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> LayerState:
+    """Return what the float model holds of a layer, and what was decided of it."""
+    geometry, item = layer.geometry, parameters.decided[layer.site]
+    with mapped(float_model.graph.initializers[layer.site.tensor]) as array:
         weight, shape = geometry.rows(array), array.shape
-    scale = constant_array(model, layer.weight.scale).astype(np.float64)
+    scale = item.scale(layer.site).astype(np.float64)
     scales = (
         geometry.rows(scale)
         if geometry.blocks > 1
         else np.broadcast_to(scale.reshape(-1, 1), (len(weight), 1))
     )
-    values = geometry.rows(constant_array(model, layer.weight.values))
-    integers = np.rint(values / scales[:, geometry.block]) if layer.weight.multiples else values
-    bias = None
-    if layer.bias is not None:
-        bias = constant_array(model, layer.bias.values).astype(np.float64).reshape(-1)
-        if layer.bias.scale:
-            bias = bias * constant_array(model, layer.bias.scale).astype(np.float64).reshape(-1)
     return LayerState(
         weight=weight,
-        codes=Codes(integers=integers, scales=scales.copy()),
-        bias=bias,
+        codes=Codes(integers=geometry.rows(item.stored.values()), scales=scales.copy()),
+        bias=bias_values(float_model, parameters, layer),
         groups=geometry.groups,
         shape=shape,
     )
+
+
+def bias_values(float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> Float64s | None:
+    """Return the bias that a layer adds, in real units; None if there is none that can be changed.
+
+    Shapes:
+        (M,).
+    """
+    if layer.bias is None:
+        return None
+    if isinstance(layer.bias, BiasSite):
+        return parameters.biases[layer.bias].values
+    known = parameters.floats.get(layer.bias)
+    if known is not None:
+        return known.astype(np.float64)
+    with mapped(float_model.graph.initializers[layer.bias]) as array:
+        return array.astype(np.float64).reshape(-1)
 
 
 def code_grid(
@@ -293,7 +307,7 @@ def code_grid(
         largest: (M,).
     """
     least = np.full(len(state.weight), SMALLEST_SCALE if layer.free else 0.0)
-    if layer.free and state.bias is not None and layer.bias is not None and layer.bias.scale:
+    if layer.free and state.bias is not None and isinstance(layer.bias, BiasSite):
         room = BIAS_ROOM * np.maximum(np.abs(state.bias), largest)
         least = np.maximum(least, room / (step * LARGEST_BIAS))
     format = layer.site.format
@@ -322,14 +336,14 @@ def _mates(layer: QuantizedLayer, state: LayerState) -> Int64s | None:
     return np.ascontiguousarray(place[mates_along(rule, shape)[flat]])
 
 
-def new_constants(
-    twins: TwinGraphs, layer: QuantizedLayer, codes: Codes, bias: Float64s | None, step: float
-) -> dict[str, Array]:
-    """Return new values of a quantized graph's initializers, by name.
+def decided_again(
+    parameters: Parameters, layer: QuantizedLayer, codes: Codes, bias: Float64s | None, step: float
+) -> DecidedConstants:
+    """Return what is decided of a layer with other integers and scales.
 
     Args:
-        twins: both models.
-        layer: of them.
+        parameters: of the model.
+        layer: of it.
         codes: its new integers and scales.
         bias: its new bias; None leaves the one that it has, if it has any that can be changed.
         step: of what it reads.
@@ -337,32 +351,22 @@ def new_constants(
     Shapes:
         bias: (M,).
     """
-    graph, place, geometry = twins.quantized_model.graph, layer.weight, layer.geometry
-    integers = codes.weights(geometry.block) if place.multiples else codes.integers
-    shape = _shape(graph.initializers[place.values])
-    rule = layer.site.pairs
-    if rule is not None and exceeds_pairs(geometry.in_place(codes.integers, shape), rule):
-        raise RuntimeError(f"two neighbors in '{layer.site.tensor}' add up to more than {rule.largest}")
-    constants = {place.values: geometry.in_place(integers, shape)}
-    if layer.free:
-        constants[place.scale] = geometry.in_place(codes.scales, _shape(graph.initializers[place.scale]))
+    geometry, site, item = layer.geometry, layer.site, parameters.decided[layer.site]
+    integers = geometry.in_place(codes.integers, item.stored.shape)
+    if site.pairs is not None and exceeds_pairs(integers, site.pairs):
+        raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
+    scale = geometry.in_place(codes.scales, item.scale(site).shape) if layer.free else None
+    weights = {site: item.with_integers(site, integers, scale)}
     if layer.bias is None or bias is None:
-        return constants
-    shape = _shape(graph.initializers[layer.bias.values])
-    if not layer.bias.scale:
-        return constants | {layer.bias.values: bias.reshape(shape)}
+        return DecidedConstants(decided=weights)
+    if isinstance(layer.bias, str):
+        return DecidedConstants(decided=weights, floats={layer.bias: bias.astype(np.float32)})
     # As the integer kernels compute it.
-    scale = (np.float32(step) * codes.scales[:, 0].astype(np.float32)).astype(np.float32)
-    ends = np.iinfo(np.int32)
-    steps = np.clip(np.rint(bias / scale.astype(np.float64)), ends.min, ends.max)
-    constants[layer.bias.values] = steps.reshape(shape)
-    if layer.free:
-        constants[layer.bias.scale] = scale.reshape(_shape(graph.initializers[layer.bias.scale]))
-    return constants
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
+    steps = (np.float32(step) * codes.scales[:, 0].astype(np.float32)).astype(np.float32)
+    found = DecidedBias.of(bias, steps)
+    if not layer.free:
+        found = replace(found, scale=parameters.biases[layer.bias].scale)
+    return DecidedConstants(decided=weights, biases={layer.bias: found})
 
 
 # Integers and scales for all groups of a layer, and what is told of them.
@@ -376,15 +380,15 @@ class SolvedLayer:
         before, after: error of its output, as a share of what its output varies by, on the rows that it was
             chosen from.
         damped: there were fewer rows than inputs.
-        changed: one of its constants is another than before.
-        constants: new values of the quantized graph's initializers, by name.
+        changed: something of it is another than before.
+        decided: its weight and its bias.
     """
 
     before: float
     after: float
     damped: bool
     changed: bool
-    constants: Mapping[str, Array] = field(repr=False)
+    decided: DecidedConstants = field(repr=False)
 
 
 def search_layer(

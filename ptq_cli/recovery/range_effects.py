@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.progress import pooled_results
@@ -34,7 +35,7 @@ Running = dict[str, list[int]]
 
 
 def range_costs(
-    twins: TwinGraphs,
+    float_model: ir.Model,
     plan: Plan,
     candidates: Mapping[str, Sequence[QuantParameters]],
     pieces: Sequence[Piece],
@@ -52,8 +53,8 @@ def range_costs(
     the noise. On each further piece those are measured that cost not much more than the best of their tensor.
 
     Args:
-        twins: the float model, and a quantized one of the same plan, which says where tensors have pairs.
-        plan: of the quantized one.
+        float_model: that is quantized.
+        plan: for it.
         candidates: parameters by source, the tensor whose statistics decide; of one nothing is measured.
         pieces: the model's inputs, of few samples each.
         cuts: tensors at which the float model is cut, beside those of the plan. With the same cuts, runs for
@@ -73,15 +74,17 @@ def range_costs(
         RuntimeFailedError: ONNX Runtime failed.
     """
     tensors: dict[str, list[str]] = {}
+    own = {value.name for value in float_model.graph.inputs}
+    own |= {value.name for node in float_model.graph for value in node.outputs}
     for tensor, site in plan.activations.items():
-        if tensor in twins.pairs and len(candidates.get(site.source, ())) > 1:
+        if tensor in own and len(candidates.get(site.source, ())) > 1:
             tensors.setdefault(site.source, []).append(tensor)
     grids = {source: candidates[source] for source in tensors}
     costs = {source: np.zeros(len(found)) for source, found in grids.items()}
     each = sum(map(len, grids.values()))
     running: Running = {source: [0] for source in grids}
     with ThreadPoolExecutor(threads, "ranges") as pool:
-        model = _ModelOnGrids(twins, {*cuts, *plan.activations}, tensors, grids, known, pool)
+        model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, grids, known, pool)
         for number, piece in enumerate(pieces):
 
             def tell(count: int, passed: int = number * each) -> None:
@@ -119,14 +122,14 @@ class _ModelOnGrids:
 
     def __init__(
         self,
-        twins: TwinGraphs,
+        float_model: ir.Model,
         cuts: Collection[str],
         tensors: Mapping[str, Sequence[str]],
         grids: Mapping[str, Sequence[QuantParameters]],
         known: KnownCosts | None,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self._twins, self._cuts, self._tensors, self._grids = twins, frozenset(cuts), tensors, grids
+        self._model, self._cuts, self._tensors, self._grids = float_model, frozenset(cuts), tensors, grids
         self._known: KnownCosts = {} if known is None else known
         self._pool = pool
         self._staged: StagedModel | None = None
@@ -161,7 +164,7 @@ class _ModelOnGrids:
     ) -> list[float]:
         if not tasks:
             return []
-        graph = self._twins.float_model
+        graph = self._model
         outputs = [value.name or "" for value in graph.graph.outputs if value.const_value is None]
         if self._staged is None:
             stages = cut_stages(TwinGraphs(graph, graph), (), self._cuts)

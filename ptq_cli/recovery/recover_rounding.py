@@ -6,23 +6,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
+from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
 from ptq_cli.recovery.input_moments import InputMoments
 from ptq_cli.recovery.layer_rows import LayerData, LayerRows, solve_layer
 from ptq_cli.recovery.quantized_layer import (
     LayerState,
     QuantizedLayer,
     SolvedLayer,
-    is_changed,
+    decided_again,
     layer_state,
-    new_constants,
     quantized_layers,
-    replace_constants,
     residual_input,
     search_layer,
 )
@@ -47,14 +48,14 @@ class RecoveredRounding:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
         before, after: SQNR of the model's outputs on the samples to decide by, in dB.
-        constants: new values of the quantized graph's initializers, by name.
+        decided: the weights and biases that were chosen.
     """
 
     layers: Mapping[str, SolvedLayer]
     refused: Mapping[str, str]
     before: float
     after: float
-    constants: Mapping[str, Array] = field(repr=False)
+    decided: DecidedConstants = field(repr=False)
 
     @property
     def changed(self) -> bool:
@@ -64,7 +65,9 @@ class RecoveredRounding:
 
 def recover_rounding(
     twins: TwinGraphs,
+    places: Places,
     plan: Plan,
+    parameters: Parameters,
     free: Mapping[WeightSite, bool],
     samples: RecoverySamples,
     *,
@@ -73,14 +76,16 @@ def recover_rounding(
     threads: int = 1,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> RecoveredRounding:
-    """Return better integers, scales and biases for a quantized model's layers; the graphs stay as they are.
+    """Return better integers, scales and biases for a quantized model's layers.
 
     Three streams of tensors go through the model: that of the float model, that of the quantized one with the
     layers that are done, and, of the samples to decide by, that of the quantized one as it was.
 
     Args:
-        twins: the float and the quantized model.
+        twins: the float model and the quantized one, which are run stage by stage.
+        places: where the quantized one holds what was decided.
         plan: of the quantized one.
+        parameters: that were decided for the plan.
         free: of each weight, whether its scales may change; see ``quantized_layers``.
         samples: to learn from, and to decide by.
         folder: where tensors wait that do not fit into memory.
@@ -92,12 +97,12 @@ def recover_rounding(
         RuntimeFailedError: ONNX Runtime failed.
         OutputFileError: there is no room for the tensors.
     """
-    layers, refused = quantized_layers(twins, plan, free)
+    layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
     solved: dict[str, SolvedLayer] = {}
     passed = 0
     with ThreadPoolExecutor(threads, "recover") as pool:
-        walk = _Walk(twins, stages, samples, Shelf(folder, limit=memory), pool, threads)
+        walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
         for index, stage in enumerate(stages):
             layer = next((layers[name] for name in stage.nodes if name in layers), None)
             found = walk.through(index, stage, layer)
@@ -110,8 +115,16 @@ def recover_rounding(
             passed += 1
             done(passed, len(layers))
     before, after = walk.sqnr()
-    constants = {name: array for item in solved.values() for name, array in item.constants.items()}
-    return RecoveredRounding(layers=solved, refused=refused, before=before, after=after, constants=constants)
+    return RecoveredRounding(
+        layers=solved, refused=refused, before=before, after=after, decided=_all_of(solved)
+    )
+
+
+def _all_of(solved: Mapping[str, SolvedLayer]) -> DecidedConstants:
+    found = DecidedConstants()
+    for item in solved.values():
+        found = found.changed(item.decided)
+    return found
 
 
 class _Walk:
@@ -120,13 +133,16 @@ class _Walk:
     def __init__(
         self,
         twins: TwinGraphs,
+        places: Places,
+        parameters: Parameters,
         stages: Sequence[Stage],
         samples: RecoverySamples,
         shelf: Shelf,
         pool: ThreadPoolExecutor,
         threads: int,
     ) -> None:
-        self._twins, self._pool, self._threads = twins, pool, threads
+        self._float_model, self._places, self._parameters = twins.float_model, places, parameters
+        self._pool, self._threads = pool, threads
         self._fit, self._decide = len(samples.fit), len(samples.decide)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
         self._dropped = last_readers(stages, self._outputs)
@@ -147,9 +163,9 @@ class _Walk:
             self._floating.run(stage.floating, stage.floating.model, self._pool)
         else:
             data = self._data(stage, layer)
-            solved = solve_layer(self._twins, layer, data, threads=self._threads)
+            solved = solve_layer(self._float_model, self._parameters, layer, data, threads=self._threads)
             if isinstance(solved, SolvedLayer):
-                model = _changed(model, solved.constants)
+                model = _changed(model, replaced_arrays(solved.decided, self._places))
         self._quantized.run(form, model, self._pool)
         for stream in (self._floating, self._quantized, self._nearest):
             stream.drop(self._dropped[index])
@@ -185,7 +201,7 @@ class _Walk:
 
     def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:
         """Return what adds to a layer's output what another input of the Add behind it has lost so far."""
-        other = residual_input(self._twins.float_model, layer)
+        other = residual_input(self._float_model, layer)
         if not (self._floating.has(other) and self._quantized.has(other)):
             return lambda _piece, made: made
 
@@ -237,12 +253,12 @@ class WeighedRounding:
     Attributes:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
-        constants: new values of the quantized graph's initializers, by name.
+        decided: the weights and biases that were chosen.
     """
 
     layers: Mapping[str, SolvedLayer]
     refused: Mapping[str, str]
-    constants: Mapping[str, Array] = field(repr=False)
+    decided: DecidedConstants = field(repr=False)
 
     @property
     def changed(self) -> bool:
@@ -251,8 +267,9 @@ class WeighedRounding:
 
 
 def weigh_rounding(
-    twins: TwinGraphs,
+    float_model: ir.Model,
     plan: Plan,
+    parameters: Parameters,
     free: Mapping[WeightSite, bool],
     moments: Mapping[str, TensorMoments],
     *,
@@ -261,14 +278,15 @@ def weigh_rounding(
     threads: int = 1,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> WeighedRounding:
-    """Return better integers, scales and biases for a quantized model's layers; the graphs stay as they are.
+    """Return better integers, scales and biases for a quantized model's layers.
 
     The error of each weight is weighed by what the layer reads in the float model, on the grid of its
     integers. Layers do not depend on each other.
 
     Args:
-        twins: the float and the quantized model.
-        plan: of the quantized one.
+        float_model: that is quantized.
+        plan: for it.
+        parameters: that were decided for the plan.
         free: of each weight, whether its scales may change; see ``quantized_layers``.
         moments: of the tensors that ``moment_sites`` names.
         largest: magnitude of tensors, as for ``moment_sites``.
@@ -276,7 +294,7 @@ def weigh_rounding(
         threads: the result does not depend on them.
         done: is told after each layer how many are done, of how many.
     """
-    layers, refused = quantized_layers(twins, plan, free)
+    layers, refused = quantized_layers(float_model, plan, parameters, free)
     solved: dict[str, SolvedLayer] = {}
     for number, (name, layer) in enumerate(layers.items(), start=1):
         found, grid = moments.get(layer.reads), grid_of_input(layer, largest)
@@ -285,16 +303,21 @@ def weigh_rounding(
         elif not (own := found.readings[reading_of(layer, samples).key]).rows:
             refused[name] = NO_ROWS
         else:
-            solved[name] = _solve(twins, layer, own, float(grid.scale), threads=threads)
+            solved[name] = _solve(float_model, parameters, layer, own, float(grid.scale), threads=threads)
         done(number, len(layers))
-    constants = {name: array for item in solved.values() for name, array in item.constants.items()}
-    return WeighedRounding(layers=solved, refused=refused, constants=constants)
+    return WeighedRounding(layers=solved, refused=refused, decided=_all_of(solved))
 
 
 def _solve(
-    twins: TwinGraphs, layer: QuantizedLayer, moments: InputMoments, step: float, *, threads: int
+    float_model: ir.Model,
+    parameters: Parameters,
+    layer: QuantizedLayer,
+    moments: InputMoments,
+    step: float,
+    *,
+    threads: int,
 ) -> SolvedLayer:
-    state = layer_state(twins, layer)
+    state = layer_state(float_model, parameters, layer)
     centered = [_centered(state, moments, group, step) for group in range(state.groups)]
     quadratics = [
         fit_least_squares(item, state.weight[state.part(group)], share=0.0)
@@ -307,13 +330,13 @@ def _solve(
     if state.bias is not None:
         missed = state.weight - found.weights(layer.geometry.block)
         bias = state.bias + _by_group(state, lambda own, group: _along(missed[own], centered[group]))
-    constants = new_constants(twins, layer, found, bias, step)
+    again = decided_again(parameters, layer, found, bias, step)
     return SolvedLayer(
         before=before,
         after=after,
         damped=moments.rows < state.weight.shape[1],
-        changed=is_changed(twins.quantized_model, constants),
-        constants=constants,
+        changed=again.differs(parameters, float_model),
+        decided=again,
     )
 
 

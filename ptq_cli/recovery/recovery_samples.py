@@ -160,7 +160,7 @@ class _Filed:
         except OSError as error:
             raise OutputFileError(
                 f"cannot write in '{folder}': {(error.strerror or str(error)).lower()}",
-                hint="free some space, pass fewer --samples, or allow more with --max-memory",
+                hint="free some space, pass fewer --samples, or a larger --set runtime.max_memory=SIZE",
             ) from error
 
     def read(self, index: int) -> Array | None:

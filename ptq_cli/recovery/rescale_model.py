@@ -16,8 +16,7 @@ from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, ScaleSpace, rescale, scale_spaces
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
-from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.qdq.write.weight_decisions import constant
+from ptq_cli.qdq.write.site_parameters import constant, decide_all
 from ptq_cli.recovery.recovery_samples import RecoverySamples, output_sqnr
 from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
 from ptq_cli.runtime.session import Session

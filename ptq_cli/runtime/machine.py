@@ -84,7 +84,7 @@ HOST = Device()
 
 
 def parse_device(text: str) -> Device:
-    """Return the device that ``--device`` names.
+    """Return the device that ``runtime.device`` names.
 
     Raises:
         UnknownNameError: it is none; the message has the nearest name.

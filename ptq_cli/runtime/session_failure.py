@@ -7,7 +7,7 @@ SAID_LIMIT = 400
 """Characters of ONNX Runtime's message that are passed on."""
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = (
-    "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter --window"
+    "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
 )
 NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
 LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"

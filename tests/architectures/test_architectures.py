@@ -10,13 +10,13 @@ from tests.architectures.measure import measure
 from tests.architectures.registry import ARCHITECTURES
 
 LEAST_DB = 20.0
-SLOW = {"Conformer", "EfficientNet", "MobileNetV2", "MobileNetV3", "Llama", "ResNet, bottleneck"}
-"""Those that take longest; `make test-nightly` runs them, too."""
+BY_DAY = {"BERT", "GRU keyword spotter", "LSTM tagger", "ResNet, basic", "U-Net"}
+"""One of each kind of layers; `make test-nightly` runs the others, too."""
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in ARCHITECTURES],
+    [pytest.param(name, marks=[] if name in BY_DAY else [pytest.mark.nightly]) for name in ARCHITECTURES],
 )
 def test_it_is_exported_quantized_and_close_to_the_float_model(name: str, tmp_path: Path):
     # One test, because one export takes seconds, and the workers of a parallel run share nothing.

@@ -90,7 +90,8 @@ def test_a_layer_equals_its_arithmetic(layer: str, kind: str, opset: int) -> Non
     assert not plan.activations and [site.dynamic for site in plan.weights] == [kind]
     assert [item.dynamic for item in plan.layers if item.name == "layer"] == [True]
     parameters = decide_all(model, plan, lambda _: pytest.fail("nothing has a range"))
-    (stored,), (found,) = parameters.stored.values(), parameters.weights.values()
+    (item,), (found,) = parameters.decided.values(), parameters.weights.values()
+    stored = item.stored
     bias = model.graph.initializers["b"].const_value.numpy() if "b" in model.graph.initializers else None
     quantize_in_place(model, plan, parameters)
     proto = ir.to_proto(model)

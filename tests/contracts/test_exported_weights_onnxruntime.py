@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.amax.choice import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.pipeline.exporting.quantized_graph import with_opset
+from ptq_cli.pipeline.exporting.decided_model import with_opset
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.dorefa import encode_dorefa

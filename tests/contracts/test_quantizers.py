@@ -192,12 +192,6 @@ def test_as_one_graph_it_is_the_same(family):
     assert_compiles(family, torch.float32, "aot_eager")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_compiled_it_is_the_same():
-    family = next(family for family in FAMILIES if family.name == "scaled")
-    assert_compiles(family, torch.float32, "inductor")
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.pipeline.exporting.quantized_graph import with_opset
+from ptq_cli.pipeline.exporting.decided_model import with_opset
 from ptq_cli.pipeline.placing.placement import place
 from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan

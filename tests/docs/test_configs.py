@@ -135,7 +135,10 @@ def test_a_recipe_for_a_model_of_ones_own_runs_on_one(
     """Its overrides match layers that such a model has, and each of its limits is decided."""
     make(tmp_path)
     if name == "ci_gate":
-        before = "model.onnx --data calib.npz --eval-data eval.npz --metric top1 --evaluate --no-latency"
+        before = (
+            "model.onnx --data calib.npz --eval-data eval.npz --metric top1 "
+            "--set run.evaluate=true --set evaluation.latency=false"
+        )
         assert ptq(f"ptq quantize {before}", tmp_path).returncode == 0
         (tmp_path / "ptq-run" / "report.json").rename(tmp_path / "baseline.json")
     shutil.copy(CONFIGS / "recipes" / f"{name}.toml", tmp_path)

@@ -16,7 +16,7 @@ from tests.each_case import each_case
 from tools.pages.page_blocks import blocks, is_ptq, steps
 from tools.pages.page_commands import command_faults
 from tools.pages.page_faults import faults
-from tools.pages.page_list import NIGHTLY, PROGRAMS, ROOT, page_names
+from tools.pages.page_list import BY_DAY, PROGRAMS, ROOT, page_names
 from tools.pages.run_page import run_page
 from tools.pages.sample_folders import sample_names
 from tools.pages.shown import missing
@@ -34,7 +34,7 @@ RunShell = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else [])
+        pytest.param(name, marks=[] if name in BY_DAY else [pytest.mark.nightly])
         for name in TEXTS
         if any(not block.not_run and block.language != "text" for block in blocks(TEXTS[name]))
     ],
@@ -66,8 +66,8 @@ def test_every_block_runs_or_says_why_not(name: str) -> None:
             assert names_of_inputs(yaml.safe_load(block.text)) <= ACTION_INPUTS
 
 
-def test_pages_that_run_at_night_are_pages() -> None:
-    assert set(page_names()) >= NIGHTLY
+def test_pages_that_run_by_day_are_pages() -> None:
+    assert set(page_names()) >= BY_DAY
 
 
 def names_of_inputs(workflow: dict[str, Any]) -> set[str]:

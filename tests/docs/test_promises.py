@@ -5,11 +5,16 @@ import tomllib
 from pathlib import Path
 
 import ptq_cli
-from ptq_cli.cli.document_registry import FILES, document_type
 from ptq_cli.cli.main import BUG, DONE
 from ptq_cli.collectors import calibration_file
 from ptq_cli.core import errors
 from ptq_cli.core.process import INTERRUPTED, TERMINATED
+from ptq_cli.recovery import moments_file
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.document.details import Details
+from ptq_cli.report.document.measurement import Ladder
+from ptq_cli.report.document.report_document import Report
+from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
 STABILITY = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
@@ -19,12 +24,14 @@ WORKFLOW = (WORKFLOWS / "ci.yml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_every_format_has_its_version() -> None:
-    files = [document_type(name).FORMAT for name in FILES.values()]
-    calibration = calibration_file.CONTAINER
-    known = {item.name: item.version for item in files} | {calibration.format: calibration.version}
-    for name, version in known.items():
-        assert re.search(rf"^\| `[\w. -]+` \| `{re.escape(name)}` \| {version} \|", STABILITY, re.MULTILINE)
+FORMATS = {kind.FORMAT.name: kind.FORMAT.version for kind in (Report, Analysis, Details, Ladder)} | {
+    kind.format: kind.version for kind in (calibration_file.CONTAINER, moments_file.CONTAINER)
+}
+
+
+@each_case("name, version", FORMATS.items())
+def test_every_format_has_its_version(name: str, version: int) -> None:
+    assert re.search(rf"^\| `[\w.]+` \| `{re.escape(name)}` \| {version} \|", STABILITY, re.MULTILINE)
 
 
 def test_every_public_name_is_promised() -> None:

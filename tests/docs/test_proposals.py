@@ -28,12 +28,13 @@ def test_every_text_names_commands_and_options_that_exist() -> None:
         "next: ptq evaluate --rum 'my run'",
         "next, with the other shards: ptq merge --rum all",
         "to try: ptq export --amax",
-        "to try: ptq export --percentile much",
+        "to try: ptq export --set amax.percentile=much",
         "hint: run `ptq calibratte` again",
         "hint: ptq recipe int MODEL writes one",
         "warning: ptq export --exclud LAYER keeps a layer in float",
         "hint: leave out --recovr, or pass --samples 100",
         "hint: ptq verify --recover round",
+        "hint: pass --set amax.bin=8",
     ],
 )
 def test_what_is_misspelt_is_found(line: str) -> None:

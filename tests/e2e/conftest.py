@@ -116,7 +116,11 @@ def make_arrays(count: int, seed: int) -> dict[str, np.ndarray]:
 def untimed(words: list[str]) -> list[str]:
     """Words of a command that measures no latency unless they ask for it."""
     is_timed = bool(words) and words[0] in ("quantize", "evaluate", "tune")
-    return [*words, "--no-latency"] if is_timed and not {"--latency", "--help"} & set(words) else words
+    return (
+        [*words, "--set", "evaluation.latency=false"]
+        if is_timed and not {"evaluation.latency=true", "--help"} & set(words)
+        else words
+    )
 
 
 @cache
@@ -148,8 +152,10 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "eval.npz", **make_arrays(20, seed=2))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        words = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate --batch-size 4"
-        words += " --no-latency"
+        words = (
+            "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true --batch-size 4"
+        )
+        words += " --set evaluation.latency=false"
         assert run(words.split()) == 0
     return folder
 
@@ -182,8 +188,8 @@ def anew(template: Path, folder: Path) -> Callable[[], None]:
 def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     """Call ``ptq`` in this process, in the current folder: one text of words, or the words themselves.
 
-    Latencies are measured where a test says ``--latency`` alone: they take time. A document is compared with
-    the schema of its command, and commands that are proposed must exist as they are printed.
+    Latencies are measured where a test says ``evaluation.latency=true`` alone: they take time. A document
+    is compared with the schema of its command, and commands that are proposed must exist as they are printed.
     """
 
     def call(*words: str) -> Outcome:

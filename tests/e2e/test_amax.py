@@ -35,26 +35,17 @@ def test_each_method_decides_from_the_saved_statistics(folder: Path, ptq: Any, m
     for data in ("calib.npz", "eval.npz"):
         (folder / data).unlink()
 
-    outcome = ptq(f"export --amax {method} --percentile 99 --json")
+    outcome = ptq(f"export --amax {method} --set amax.percentile=99 --json")
 
     assert outcome.status == 0, outcome
     assert json.loads(outcome.out)["amax"] == method
     assert (folder / "ptq-run/calibration.safetensors").read_bytes() == calibration
 
 
-def test_methods_give_different_models_and_each_the_same_again(folder: Path, ptq: Any) -> None:
-    models: dict[str, bytes] = {}
-    for method in [*METHODS, *METHODS]:
-        assert ptq(f"export --amax {method} --percentile 99 --weight-amax {method}").status == 0
-        content = (folder / "ptq-run/model.int8.onnx").read_bytes()
-        assert models.setdefault(method, content) == content
-    assert len(set(models.values())) == len(METHODS)
-
-
 @pytest.mark.parametrize("method", ["percentile", "mse"])
 def test_weights_are_decided_apart_from_activations(folder: Path, ptq: Any, method: str) -> None:
     by_max = exported(ptq, "--amax max")
-    found = exported(ptq, f"--amax max --weight-amax {method} --percentile 50")
+    found = exported(ptq, f"--amax max --set amax.weight_method={method} --set amax.percentile=50")
 
     assert changed(by_max, found) == {"conv.weight.scale", "fc.weight.scale"}
     assert all((found[name] <= by_max[name] * (1 + 1e-6)).all() for name in found)
@@ -99,36 +90,3 @@ def test_override_that_cannot_be_meant_is_refused(
     (folder / "r.toml").write_text(f"{recipe}\n[[override]]\n{override}\n")
 
     refuse("export --recipe r.toml", code, says)
-
-
-def test_override_that_matches_nothing_is_refused_before_the_calibration(folder: Path, ptq: Any) -> None:
-    (folder / "r.toml").write_text('[[override]]\nmatch = "rela"\namax = "mse"\n')
-
-    outcome = ptq("quantize model.onnx --data calib.npz --run new --recipe r.toml")
-
-    assert outcome.status == 2
-    assert "match = 'rela' matches no activation that is quantized (did you mean 'relu'?)" in outcome.err
-    assert not (folder / "new").exists()
-
-
-def test_method_with_one_candidate_only_is_noted(folder: Path, ptq: Any) -> None:
-    flags = "--amax entropy --amax-bins 128"
-
-    outcome = ptq(f"export {flags}")
-    document = json.loads(ptq(f"export {flags} --json").out)
-
-    assert "note: entropy had only one candidate for 'relu': its whole range\n" in outcome.out
-    assert document["one_candidate"]["relu"] == "entropy"
-    assert "note:" not in ptq("export --amax mse").out
-    assert json.loads(ptq("export --amax max --json").out)["one_candidate"] == {}
-
-
-@pytest.mark.parametrize("method", METHODS[1:])
-def test_ranges_alone_are_enough_for_max_only(folder: Path, ptq: Any, method: str) -> None:
-    assert ptq("calibrate model.onnx --data calib.npz --method max --run ranges").status == 0
-
-    outcome = ptq(f"export --run ranges --amax {method}")
-
-    assert outcome.status == 2
-    assert f"the {method} method needs histograms, and this calibration kept only ranges" in outcome.err
-    assert ptq("export --run ranges --weight-amax mse").status == 0

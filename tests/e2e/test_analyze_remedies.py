@@ -124,13 +124,19 @@ CASES = {
         remedy="ptq quantize --method histogram --amax mse",
     ),
     "clipping": Case(
-        make=usual, settings="--percentile 90", cause="clipping", remedy=r"ptq export --amax (max|mse)"
+        make=usual,
+        settings="--set amax.percentile=90",
+        cause="clipping",
+        remedy=(
+            r"ptq export "
+            r"--amax (max|mse)"
+        ),
     ),
     "clipped weights": Case(
         make=usual,
-        settings="--weight-amax percentile --percentile 90 --amax max",
+        settings="--set amax.weight_method=percentile --set amax.percentile=90 --amax max",
         cause="clipping",
-        remedy=r"ptq export --weight-amax (max|mse)",
+        remedy=r"ptq export --set amax.weight_method=(max|mse)",
     ),
     "few steps": Case(
         make=usual, settings="--weight-bits 3", cause="few steps", remedy="ptq export --weight-bits 8"
@@ -183,16 +189,3 @@ def test_what_is_proposed_helps(name: str, ptq: Ptq, tmp_path: Path, monkeypatch
     after, _ = analyzed(ptq)
     assert sqnr_db(after) > sqnr_db(before) + case.gain_db
     assert worst(after) >= worst(before)
-
-
-def test_a_codebook_is_proposed_to_be_left(ptq: Ptq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    prepare(usual)
-    assert ptq("quantize --weight-quantizer centers --weight-centers 4").status == 0
-    before, said = analyzed(ptq, "--tensors")
-    assert "to try: ptq export --weight-quantizer scaled" in said
-    assert {layer.cause for layer in before.layers} == {"not fused"}
-    assert ptq("export --weight-quantizer scaled").status == 0
-    after, _ = analyzed(ptq)
-    assert sqnr_db(after) > sqnr_db(before) + 10
-    assert all(layer.integer for layer in after.layers)

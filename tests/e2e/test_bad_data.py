@@ -19,7 +19,7 @@ from tests.each_case import each_case
 CALIBRATE = "calibrate model.onnx --data {}"
 QUANTIZE = "quantize model.onnx --data {}"
 EVALUATE = "evaluate --eval-data {}"
-QUANTIZE_AND_EVALUATE = "quantize model.onnx --data calib.npz --evaluate --eval-data {}"
+QUANTIZE_AND_EVALUATE = "quantize model.onnx --data calib.npz --set run.evaluate=true --eval-data {}"
 EVERYWHERE = (CALIBRATE, QUANTIZE, EVALUATE, QUANTIZE_AND_EVALUATE)
 
 
@@ -300,12 +300,6 @@ def test_bad_labels_are_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) 
     anew()
     bad.arrange(folder)
     refuse(EVALUATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
-
-
-def test_a_quantization_that_evaluates_refuses_bad_labels(folder: Path, refuse: Any) -> None:
-    bad = LABELS["outside the classes"]
-    bad.arrange(folder)
-    refuse(QUANTIZE_AND_EVALUATE.format(bad.name), bad.code, *bad.says, hint=bad.hint)
 
 
 NONE_NAMED = {

@@ -76,11 +76,6 @@ def rename_weight(path: Path) -> None:
     onnx.save(model, path)
 
 
-def test_analyze_a_model_that_fails_the_checker(folder: Path, refuse: Any) -> None:
-    rename_weight(folder / "ptq-run/model.int8.onnx")
-    refuse("analyze", "PTQ-MODEL-005", "fails the ONNX checker", hint="export it again")
-
-
 def test_what_libraries_log_of_a_damaged_model_is_not_shown(folder: Path, real_ptq: Any) -> None:
     rename_weight(folder / "ptq-run/model.float.onnx")
     done = real_ptq("export", cwd=folder)
@@ -180,16 +175,6 @@ def test_a_stale_calibration_is_refused(
         refuse(command, "PTQ-CALIB-003", change.says, hint="run ptq calibrate again")
 
 
-def test_external_weights_that_changed_make_it_stale(folder: Path, ptq: Any, refuse: Any) -> None:
-    proto = onnx.load(folder / "model.onnx")
-    onnx.save(proto, folder / "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
-    assert ptq("quantize big.onnx --data calib.npz").status == 0
-    content = bytearray((folder / "big.bin").read_bytes())
-    content[0] ^= 1
-    (folder / "big.bin").write_bytes(bytes(content))
-    refuse("export", "PTQ-CALIB-003", "'big.bin' has changed since it was calibrated")
-
-
 def test_a_quantized_model_of_an_earlier_calibration_is_refused(ptq: Any, refuse: Any) -> None:
     assert ptq("calibrate model.onnx --data eval.npz --samples 5").status == 0
     refuse("evaluate --eval-data eval.npz", "PTQ-CALIB-003", "an earlier calibration", hint="run ptq export")
@@ -226,50 +211,6 @@ QUANTIZED = {
 def test_a_quantized_model_that_is_none(folder: Path, refuse: Any, name: str, code: str, says: str) -> None:
     (folder / "empty.onnx").touch()
     refuse(f"evaluate {name}", code, says)
-
-
-REPORTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "another format": (lambda report: report.update(format="other"), 'is not "ptq.report"'),
-    "a newer version": (lambda report: report.update(format_version=99), "format version 99"),
-    "a verdict that its numbers deny": (lambda report: report.update(verdict="pass"), "'verdict' is 'pass'"),
-    "a key too few": (lambda report: report.pop("metrics"), "'metrics' is missing"),
-    "a text for a number": (
-        lambda report: report["metrics"][0].update(quantized_value="high"),
-        "'metrics[0].quantized_value'",
-    ),
-}
-
-
-@pytest.mark.parametrize(("change", "says"), REPORTS.values(), ids=REPORTS.keys())
-def test_a_damaged_report_is_refused(
-    folder: Path, refuse: Any, change: Callable[[dict[str, Any]], object], says: str
-) -> None:
-    path = folder / "ptq-run/report.json"
-    report = json.loads(path.read_text())
-    change(report)
-    path.write_text(json.dumps(report))
-    refuse("gate ptq-run/report.json --min cosine=0.5", "PTQ-REPORT-001", "'ptq-run/report.json'", says)
-
-
-NO_REPORT = {
-    "missing": ("nowhere.json", "PTQ-FILE-001", "report 'nowhere.json' does not exist"),
-    "a folder": ("ptq-run", "PTQ-FILE-001", "report 'ptq-run' is a folder"),
-    "a model": ("model.onnx", "PTQ-REPORT-001", "not valid JSON"),
-}
-
-
-@pytest.mark.parametrize(("name", "code", "says"), NO_REPORT.values(), ids=NO_REPORT.keys())
-def test_gate_without_a_report(refuse: Any, name: str, code: str, says: str) -> None:
-    refuse(f"gate {name} --min cosine=0.5", code, says)
-
-
-def test_gate_on_a_metric_that_the_report_lacks(refuse: Any) -> None:
-    says = ("the report has no metric 'top5'", "(did you mean 'top1'?)")
-    refuse("gate ptq-run/report.json --max-drop top5=0.1", "PTQ-GATE-001", *says, hint="it has top1, sqnr_db")
-
-
-def test_gate_without_a_limit(refuse: Any) -> None:
-    refuse("gate ptq-run/report.json", "PTQ-USAGE-001", "no limit", hint="--max-drop top1=0.01")
 
 
 CALIBRATE = "calibrate model.onnx --data calib.npz"
@@ -375,7 +316,7 @@ def test_a_failing_evaluation_leaves_quantize_without_a_trace(folder: Path, refu
     x = np.zeros((40, 3, 8, 8), np.float32)
     x[39] = np.nan
     np.savez(folder / "late.npz", x=x, label=np.zeros(40, int))
-    words = f"{QUANTIZE} --samples 5 --output out.onnx --eval-data late.npz --evaluate"
+    words = f"{QUANTIZE} --samples 5 --output out.onnx --eval-data late.npz --set run.evaluate=true"
     refuse(words, "PTQ-DATA-008", "'late.npz[39]'")
 
 

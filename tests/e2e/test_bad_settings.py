@@ -122,26 +122,6 @@ def test_every_command_refuses_a_bad_recipe(folder: Path, refuse: Any, name: str
     refuse(WORDS[command], bad.code, *bad.says, hint=bad.hint)
 
 
-RECIPES = {
-    "missing": ("nowhere.toml", "PTQ-FILE-001", "recipe 'nowhere.toml' does not exist"),
-    "a folder": ("ptq-run", "PTQ-FILE-001", "recipe 'ptq-run' is a folder"),
-    "a model": ("model.onnx", "PTQ-RECIPE-001", "model.onnx is not valid TOML"),
-    "a report": ("ptq-run/report.json", "PTQ-RECIPE-001", "ptq-run/report.json is not valid TOML"),
-}
-
-
-@each_case("command", WORDS)
-@each_case("name, code, says", RECIPES.values(), ids=RECIPES.keys())
-def test_a_recipe_that_cannot_be_read(refuse: Any, command: str, name: str, code: str, says: str) -> None:
-    refuse(f"{WORDS[command]} --recipe {name}", code, says)
-
-
-def test_a_folder_in_place_of_ptq_toml(folder: Path, refuse: Any) -> None:
-    (folder / "ptq.toml").mkdir()
-    for command in WORDS.values():
-        refuse(command, "PTQ-FILE-001", "recipe 'ptq.toml' is a folder")
-
-
 def test_a_broken_link_in_place_of_ptq_toml(folder: Path, refuse: Any) -> None:
     (folder / "ptq.toml").symlink_to("nowhere.toml")
     for command in WORDS.values():
@@ -169,7 +149,7 @@ FLAGS = {
     ),
     "an unknown metric": ("evaluate --metric tp1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", "top5"),
     "a percentile beyond 100": (
-        "export --percentile 101",
+        "export --set amax.percentile=101",
         "PTQ-RECIPE-003",
         "at most 100",
         "amax.percentile",
@@ -187,7 +167,7 @@ FLAGS = {
         "sizes of at least 1",
         "x=1,3,224,224",
     ),
-    "a list of no numbers": ("inspect m --mean a,b", "PTQ-USAGE-001", "list of numbers", "--help"),
+    "a list of no numbers": ("inspect m --set image.mean=a,b", "PTQ-RECIPE-003", "a number", "image.mean"),
     "a limit without a number": ("evaluate --max-drop top1", "PTQ-GATE-001", "METRIC=NUMBER", "top1=0.01"),
     "a limit in percent": (
         "evaluate --min sqnr_db=1%",
@@ -202,7 +182,7 @@ FLAGS = {
         "top1=0.01",
     ),
     "a size that is none": (
-        "evaluate --max-size big",
+        "evaluate --set gate.max_size=big",
         "PTQ-GATE-001",
         "--max-size 'big' is not a valid size",
         "1MB",
@@ -254,7 +234,7 @@ FLAGS = {
         "export --samples 3",
         "PTQ-USAGE-001",
         "no option '--samples'",
-        "--help",
+        "--set calibration.samples=3",
     ),
     "a misspelt command": ("calbrate model.onnx", "PTQ-USAGE-001", "(did you mean 'calibrate'?)", "quantize"),
     "a word too many": ("calibrate a b", "PTQ-USAGE-001", "unexpected extra argument (b)", "--help"),

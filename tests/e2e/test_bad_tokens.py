@@ -70,10 +70,10 @@ TEXT = "--data text.txt --tokenizer words.json"
 CASES = {
     "a small vocabulary": (f"small.onnx {TEXT}", "PTQ-TEXT-001", "does not fit the model", "belongs to this"),
     "a long window": (
-        f"model.onnx {TEXT} --window 40",
+        f"model.onnx {TEXT} --set text.window=40",
         "PTQ-TEXT-002",
-        "--window is 40 tokens, but the model has positions for 20",
-        "--window 20 or shorter",
+        "'text.window' is 40 tokens, but the model has positions for 20",
+        "--set text.window=20 or shorter",
     ),
     "a cache without shape": (
         "cache.onnx --preset dynamic_int8",
@@ -85,7 +85,7 @@ CASES = {
     "a branch": (f"branch.onnx {TEXT}", "PTQ-DATA-002", "use_cache_branch", "--input use_cache_branch=false"),
     "an input without shape": ("rank.onnx --preset w4_block32", "PTQ-MODEL-005", "'image'", "rank of each"),
     "odd blocks": (
-        "model.onnx --preset w4_block32 --weight-block-size 33",
+        "model.onnx --preset w4_block32 --set weights.block_size=33",
         "PTQ-PLAN-002",
         "reads blocks of 16, 32, 64, 128, 256, and 'head' asks for 33",
         "block_size = 32",

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 
 import ptq_cli
 from ptq_cli.collectors.calibration_file import load_calibration
-from ptq_cli.core.errors import BatchAxisError, DataShapeError, PtqError
+from ptq_cli.core.errors import BatchAxisError, DataShapeError
 
 torch.set_num_threads(1)
 VOICE = """<ir_version: 10, opset_import: ["": 17]>
@@ -61,64 +61,6 @@ def statistics(run: str) -> bytes:
     return Path(run, "calibration.safetensors").read_bytes()
 
 
-def test_every_verb(folder: Path, ptq: Ptq) -> None:
-    words = "--data calib.npz --batch-axis state=1 --batch-size 4"
-    assert ptq("prepare voice.onnx -o float.onnx --data calib.npz --batch-axis state=1").status == 0
-    told = ptq(f"quantize voice.onnx {words} --eval-data calib.npz --evaluate --metric top1")
-    assert told.status == 0 and "calibrated" in told.out and f"on {COUNT} samples" in told.out
-    metadata = {item.key: item.value for item in onnx.load("ptq-run/model.int8.onnx").metadata_props}
-    assert json.loads(metadata["ptq.batch_axis"]) == {"state": 1, "stateN": 1}
-    report = json.loads(Path("ptq-run/report.json").read_text())
-    names = {(item["name"], item["output"]) for item in report["metrics"]}
-    # The second output is [2, samples, 8], and its channels are the two layers of the state on axis 0.
-    assert ptq(f"quantize voice.onnx {words} --eval-data calib.npz --all-layers --run all").status == 0
-    metrics = json.loads(Path("all/report.json").read_text())["metrics"]
-    (worst,) = (item for item in metrics if item["name"] == "worst_channel_sqnr_db[stateN]")
-    assert worst["channel"]["axis"] == 0 and worst["channel"]["index"] in (0, 1)
-    # Cosine is of each sample, so the samples of the second output were found, too.
-    assert ("cosine[stateN]", "stateN") in names and report["evaluation"]["samples"] == COUNT
-    for command in (
-        "analyze",
-        "verify",
-        "verify --random-inputs",
-        "bench --runs 3",
-        "bench --batch 5 --runs 3",
-    ):
-        assert ptq(command).status == 0, command
-    inspected = json.loads(ptq("inspect voice.onnx --batch-axis state=1 --json").out)
-    assert inspected["inputs"][1]["name"] == "state"
-    verified = ptq("verify --data calib.npz --json")
-    assert verified.status == 0
-    # Kernels are compared one sample at a time, which is cut from axis 1 of the state.
-    assert json.loads(verified.out)["kernel_comparison"]["fault"] == ""
-
-
-def test_batches_and_shards_do_not_change_the_statistics(folder: Path) -> None:
-    for size in (3, 32):
-        ptq_cli.calibrate(
-            "voice.onnx", data="calib.npz", batch_axis={"state": 1}, batch_size=size, run=f"run-{size}"
-        )
-    ranges = [
-        {name: (item.low, item.high) for name, item in load_calibration(file).statistics.items()}
-        for file in (Path("run-3/calibration.safetensors"), Path("run-32/calibration.safetensors"))
-    ]
-    assert ranges[0].keys() == ranges[1].keys()
-    for name, pair in ranges[0].items():
-        assert np.allclose(pair, ranges[1][name], rtol=1e-5), name
-    parts = [f"part-{number}" for number in (1, 2)]
-    for number, part in enumerate(parts, start=1):
-        ptq_cli.calibrate(
-            "voice.onnx",
-            data="calib.npz",
-            batch_axis={"state": 1},
-            batch_size=3,
-            shard=f"{number}/2",
-            run=part,
-        )
-    ptq_cli.merge(*parts, run="merged")
-    assert statistics("merged") == statistics("run-3")
-
-
 def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
     data = arrays() | {"sr": np.full(COUNT, 16000, np.int64)}
     np.savez("same.npz", **data)
@@ -136,7 +78,7 @@ def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
 
 def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None:
     note = "note: the samples of 'state' are on axis 1, as the model's file says"
-    words = "quantize voice.onnx --data calib.npz --batch-size 4 --no-latency"
+    words = "quantize voice.onnx --data calib.npz --batch-size 4 --set evaluation.latency=false"
     told = ptq(f"{words} --eval-data calib.npz --run told")
     assert told.status == 0 and told.err.startswith(note) and f"on {COUNT} samples" in told.out
     assert note in ptq("inspect voice.onnx").out
@@ -167,17 +109,6 @@ def test_samples_that_are_first_where_the_model_has_them_second(folder: Path) ->
     assert "numpy.moveaxis(array, 0, 1)" in error.value.hint
 
 
-def test_without_the_axis_the_hint_names_it(folder: Path) -> None:
-    model = onnx.load("voice.onnx")
-    model.graph.input[1].type.tensor_type.shape.dim[1].dim_param = "M"
-    onnx.save(model, "voice.onnx")
-    with pytest.raises(
-        PtqError, match="differ in the number of samples: 'input' has 11, 'state' has 2"
-    ) as error:
-        ptq_cli.calibrate("voice.onnx", data="calib.npz")
-    assert "batch_axis={'state': 1}" in error.value.hint
-
-
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
@@ -191,37 +122,6 @@ def test_without_the_axis_the_hint_names_it(folder: Path) -> None:
 def test_an_axis_that_is_not_there(folder: Path, axes: dict[str, int], message: str) -> None:
     with pytest.raises(BatchAxisError, match=message):
         ptq_cli.calibrate("voice.onnx", data="calib.npz", batch_axis=axes)
-
-
-STEPS = """
-import numpy as np
-
-def steps():
-    random = np.random.default_rng(0)
-    state = np.zeros((2, 1, 8), np.float32)
-    for count in (1, 1, 3, 1):
-        x = random.standard_normal((count, 16)).astype(np.float32)
-        yield {"input": x, "state": np.repeat(state, count, 1) + x[:, :8], "sr": np.int64(8000)}
-"""
-
-
-def test_whole_steps_are_run_as_they_are(folder: Path, ptq: Ptq) -> None:
-    Path("data.py").write_text(STEPS)
-    told = ptq(
-        "quantize voice.onnx --data data.py:steps --batch-axis none --evaluate --eval-data data.py:steps"
-    )
-    assert told.status == 0 and "on 4 steps" in told.out
-    evaluation = json.loads(Path("ptq-run/report.json").read_text())["evaluation"]
-    assert (evaluation["samples"], evaluation["unit"]) == (4, "step")
-    assert "4 steps, data" in Path("ptq-run/report.md").read_text(encoding="utf-8")
-    page = Path("ptq-run/report.html").read_text(encoding="utf-8")
-    assert "Measured on 4 steps of" in page and "4 steps, data" in page and "4 samples" not in page
-    analyzed = ptq("analyze")
-    assert analyzed.status == 0 and "on 4 steps," in analyzed.out
-    assert (
-        ptq_cli.calibrate("voice.onnx", data="data.py:steps", batch_axis={"*": "none"}, samples=2).samples
-        == 2
-    )
 
 
 class Step(torch.nn.Module):
@@ -271,7 +171,7 @@ def save_steps(folder: str, count: int) -> None:
 
 def test_each_file_of_a_folder_is_a_step(folder: Path, ptq: Ptq) -> None:
     save_steps("steps", 11)
-    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --evaluate")
+    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --set run.evaluate=true")
     assert told.status == 0 and "on 11 steps" in told.out, told.err
     # 10.npz is after 2.npz, and nothing is split: three steps end with that of three rows.
     three = ptq_cli.calibrate("voice.onnx", data="steps", batch_axis={"*": "none"}, samples=3, run="three")

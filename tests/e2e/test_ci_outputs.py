@@ -18,7 +18,7 @@ COMMANDS = {
 
 
 def test_each_gate_is_a_test_case(folder: Path, ptq: Any) -> None:
-    assert ptq("evaluate --min sqnr_db=99 --max-size 1MB").status == 3
+    assert ptq("evaluate --min sqnr_db=99 --set gate.max_size=1MB").status == 3
     suites = Xml.parse(folder / "ptq-run/junit.xml").getroot()
     assert [case.get("name") for case in suites.iter("testcase")] == [
         "sqnr_db at least 99.00 dB",

@@ -121,7 +121,8 @@ def test_the_detector_is_quantized_with_its_recipe(
             (tmp_path / file.name).write_bytes(file.read_bytes())
     monkeypatch.chdir(tmp_path)
     result = ptq(
-        "quantize model.onnx --eval-samples 60 --no-latency --max-drop map50=0.05 --max-drop found=0.05"
+        "quantize model.onnx --set evaluation.samples=60 --set evaluation.latency=false "
+        "--max-drop map50=0.05 --max-drop found=0.05"
     )
     assert result.status == 0
     assert "found" in result.out and "map50" in result.out

@@ -1,4 +1,4 @@
-"""``--device``: what is missing is said before any work; what a GPU counts is what the host counts."""
+"""``runtime.device``: what is missing is said before any work; what a GPU counts is what the host counts."""
 
 import json
 import re
@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ptq_cli
 from ptq_cli.collectors import torch_collectors
 from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
 from tests.devices import require_or_skip, use_the_host_as_cuda
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --batch-size 5"
-QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate"
+QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true"
 FILES = ("calibration.safetensors", "model.float.onnx")
 
 
@@ -58,39 +57,10 @@ def test_packages_without_cuda_are_refused_before_any_work(
     (folder / "ptq-run/calibration.partial.safetensors").write_bytes(b"kept")
 
     refuse(
-        f"{words} --device {device}",
+        f"{words} --set runtime.device={device}",
         "PTQ-RUNTIME-003",
         f"'{device}' needs ONNX Runtime's CUDAExecutionProvider, and onnxruntime ",
         hint="pip install onnxruntime-gpu",
-    )
-
-
-def test_pytorch_without_cuda_is_refused_before_any_work(
-    refuse: Any, host_as_cuda: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.version.cuda", None)
-
-    refuse(
-        f"{CALIBRATE} --device cuda", "PTQ-RUNTIME-003", "is a build without it", hint="the build of torch"
-    )
-
-
-def test_a_gpu_that_is_not_there_is_refused_before_any_work(refuse: Any, host_as_cuda: None) -> None:
-    refuse(
-        f"{CALIBRATE} --device cuda:2",
-        "PTQ-RUNTIME-003",
-        "there is no 'cuda:2': PyTorch finds 2 GPUs, cuda:0 to cuda:1",
-        hint="CUDA_VISIBLE_DEVICES",
-    )
-
-
-@pytest.mark.parametrize("words", [CALIBRATE, QUANTIZE], ids=["calibrate", "quantize"])
-def test_a_name_of_no_device_is_refused_with_the_one_that_was_meant(refuse: Any, words: str) -> None:
-    refuse(
-        f"{words} --device gpu",
-        "PTQ-RECIPE-004",
-        "unknown device 'gpu' (did you mean 'cuda'?)",
-        hint="known: cpu, cuda, cuda:N",
     )
 
 
@@ -98,34 +68,16 @@ def test_a_recipe_names_the_device_too(folder: Path, refuse: Any, ptq: Any, with
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cuda:1'\n")
 
     refuse(CALIBRATE, "PTQ-RUNTIME-003", "'cuda:1' needs ONNX Runtime's CUDAExecutionProvider")
-    assert ptq(f"{CALIBRATE} --device cpu --run other").status == 0
+    assert ptq(f"{CALIBRATE} --set runtime.device=cpu --run other").status == 0
 
 
 @pytest.mark.parametrize("method", ["histogram", "max"])
-@pytest.mark.parametrize("words", ["", "--device cpu"], ids=["default", "named"])
+@pytest.mark.parametrize("words", ["", "--set runtime.device=cpu"], ids=["default", "named"])
 def test_the_host_is_the_default(folder: Path, ptq: Any, method: str, words: str) -> None:
     assert ptq(f"{CALIBRATE} --method {method} {words} --run one").status == 0
 
     stored = load_calibration(folder / "one/calibration.safetensors").provenance.settings
     assert stored["runtime.device"] == "'cpu'"
-
-
-@pytest.mark.parametrize("method", ["histogram", "max"])
-def test_the_counts_are_those_of_the_host(folder: Path, ptq: Any, cuda: str, method: str) -> None:
-    assert ptq(f"{CALIBRATE} --method {method} --run host").status == 0
-    assert ptq(f"{CALIBRATE} --method {method} --device {cuda} --run device").status == 0
-
-    host, device = (load_calibration(folder / run / FILES[0]) for run in ("host", "device"))
-    assert device.provenance.settings["runtime.device"] == "'cuda'"
-    assert list(device.statistics) == list(host.statistics)
-    for name, found in device.statistics.items():
-        # On a GPU the activations differ in their last bits, and their number does not.
-        wanted = host.statistics[name]
-        assert found.count == wanted.count
-        assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-4, abs=1e-6)
-        if method == "histogram":
-            assert found.zeros + int(found.histogram.counts.sum()) == found.count
-    assert device.statistics["x"] == host.statistics["x"]
 
 
 def test_the_statistics_are_the_hosts_own_to_the_last_bit(
@@ -139,7 +91,7 @@ def test_the_statistics_are_the_hosts_own_to_the_last_bit(
         lambda tensor, *rest: (counted.append(tensor.numel()), count_values(tensor, *rest)),
     )
     for device in ("cpu", "cuda", "cuda:1"):
-        assert ptq(f"{CALIBRATE} --device {device} --run {device[-1]}").status == 0
+        assert ptq(f"{CALIBRATE} --set runtime.device={device} --run {device[-1]}").status == 0
 
     assert digest(folder / "a") == digest(folder / "u") == digest(folder / "1")
     found = load_calibration(folder / "u" / FILES[0]).statistics
@@ -149,24 +101,6 @@ def test_the_statistics_are_the_hosts_own_to_the_last_bit(
     assert (folder / "a" / FILES[0]).read_bytes() != (folder / "u" / FILES[0]).read_bytes()
 
 
-def test_batches_ahead_and_threads_do_not_change_the_bytes(folder: Path, ptq: Any, cuda: str) -> None:
-    assert ptq(f"{CALIBRATE} --device {cuda} --run one").status == 0
-    for words in ("--prefetch 0 --threads 1", "--prefetch 3 --threads 2"):
-        assert ptq(f"{CALIBRATE} --device {cuda} {words} --run two").status == 0
-        assert (folder / "two" / FILES[0]).read_bytes() == (folder / "one" / FILES[0]).read_bytes()
-
-
-def test_shards_of_several_gpus_merge_to_the_bytes_of_one_run(folder: Path, ptq: Any, cuda: str) -> None:
-    other = "cuda:1" if cuda_count() > 1 else cuda
-    assert ptq(f"{CALIBRATE} --device {cuda} --run one").status == 0
-    assert ptq(f"{CALIBRATE} --device {cuda} --shard 1/2 --run run-1").status == 0
-    assert ptq(f"{CALIBRATE} --device {other} --shard 2/2 --run run-2").status == 0
-
-    assert ptq("merge run-1 run-2 --run all").status == 0
-
-    assert (folder / "all" / FILES[0]).read_bytes() == (folder / "one" / FILES[0]).read_bytes()
-
-
 def cuda_count() -> int:
     import torch
 
@@ -174,7 +108,7 @@ def cuda_count() -> int:
 
 
 def test_shards_of_a_gpu_and_of_the_host_do_not_merge(folder: Path, ptq: Any, refuse: Any, cuda: str) -> None:
-    assert ptq(f"{CALIBRATE} --device {cuda} --shard 1/2 --run run-1").status == 0
+    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --shard 1/2 --run run-1").status == 0
     assert ptq(f"{CALIBRATE} --shard 2/2 --run run-2").status == 0
 
     refuse(
@@ -204,11 +138,13 @@ def test_a_checkpoint_of_a_gpu_is_continued_on_a_gpu_alone(
     (folder / "stops.py").write_text(STOPS)
     (folder / "go").write_text("")
     words = "calibrate model.onnx --data stops.py:batches --batch-size 2 --recover none"
-    assert ptq(f"{words} --device {cuda} --checkpoint-every 0 --run one").status == 2
+    assert (
+        ptq(f"{words} --set runtime.device={cuda} --set calibration.checkpoint_every=0 --run one").status == 2
+    )
     (folder / "go").write_text("yes")
-    assert ptq(f"{words} --device {device} --run whole").status == 0
+    assert ptq(f"{words} --set runtime.device={device} --run whole").status == 0
 
-    outcome = ptq(f"{words} --device {device} --run one")
+    outcome = ptq(f"{words} --set runtime.device={device} --run one")
 
     assert outcome.status == 0
     said = (
@@ -223,7 +159,7 @@ def test_what_was_calibrated_on_a_gpu_is_exported_and_evaluated_without(
 ) -> None:
     with monkeypatch.context() as patch:
         use_the_host_as_cuda(patch)
-        assert ptq(f"{CALIBRATE} --device cuda:1").status == 0
+        assert ptq(f"{CALIBRATE} --set runtime.device=cuda:1").status == 0
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cuda'\n")
 
     assert ptq("export").status == 0
@@ -235,28 +171,13 @@ def test_what_was_calibrated_on_a_gpu_is_exported_and_evaluated_without(
     assert ptq("export").status == 0, "another device is no reason to calibrate again"
 
 
-def test_all_in_one(folder: Path, ptq: Any, cuda: str) -> None:
-    assert ptq(f"{QUANTIZE} --device {cuda} --run one").status == 0
-
-    assert (folder / "one/report.json").is_file()
-
-
-def test_python_takes_it_too(folder: Path, ptq: Any, cuda: str) -> None:
-    assert ptq(f"{CALIBRATE} --device {cuda} --run one").status == 0
-
-    result = ptq_cli.calibrate("model.onnx", data="calib.npz", batch_size=5, device=cuda, run="two")
-
-    assert result.samples == 12
-    assert (folder / "two" / FILES[0]).read_bytes() == (folder / "one" / FILES[0]).read_bytes()
-
-
 def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) -> None:
     x = np.load(folder / "calib.npz")["x"]
     x[7] = 3e38
     np.save(folder / "huge.npy", x)
     words = "calibrate model.onnx --data huge.npy --batch-size 5 --run one"
 
-    host, device = ptq(words), ptq(f"{words} --device {cuda}")
+    host, device = ptq(words), ptq(f"{words} --set runtime.device={cuda}")
 
     assert device.status == host.status == 2
     assert "error PTQ-CALIB-001: tensor 'relu' is " in device.err
@@ -265,21 +186,21 @@ def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) 
 
 
 def test_a_limit_of_memory_is_that_of_the_host(folder: Path, ptq: Any, cuda: str) -> None:
-    outcome = ptq(f"{CALIBRATE} --device {cuda} --max-memory 64GiB --run one")
+    outcome = ptq(f"{CALIBRATE} --set runtime.device={cuda} --set runtime.max_memory=64GiB --run one")
 
     assert outcome.status == 0
     assert "note: below 68.7 GB of the host's memory: about " in outcome.err
     assert f"tensors stay on {cuda}" in outcome.err
-    assert ptq(f"{CALIBRATE} --device {cuda} --run two").status == 0
+    assert ptq(f"{CALIBRATE} --set runtime.device={cuda} --run two").status == 0
     assert digest(folder / "one") == digest(folder / "two")
 
 
 def test_a_limit_that_the_host_exceeds_is_refused(folder: Path, ptq: Any, cuda: str) -> None:
-    outcome = ptq(f"{CALIBRATE} --device {cuda} --max-memory 20MiB --run one")
+    outcome = ptq(f"{CALIBRATE} --set runtime.device={cuda} --set runtime.max_memory=20MiB --run one")
 
     assert outcome.status == 2
     assert "error PTQ-RUNTIME-002: 21 MB of the host's memory is not enough" in outcome.err
-    assert "hint: --max-memory " in outcome.err
+    assert "hint: --set runtime.max_memory=" in outcome.err
     assert not (folder / "one").exists()
 
 
@@ -301,7 +222,7 @@ def test_runs_on_a_gpu_have_the_same_bytes(folder: Path, ptq: Any) -> None:
     device = require_or_skip("cuda")
     runs = []
     for number in range(3):
-        assert ptq(f"{CALIBRATE} --device {device} --run run-{number}").status == 0
+        assert ptq(f"{CALIBRATE} --set runtime.device={device} --run run-{number}").status == 0
         runs.append((folder / f"run-{number}" / FILES[0]).read_bytes())
 
     assert runs[0] == runs[1] == runs[2]
@@ -314,7 +235,7 @@ def test_each_rank_takes_a_gpu(folder: Path, real_ptq: Callable[..., Any]) -> No
     if count < 2:
         pytest.skip(f"{count} GPU is no use for two processes")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "ptq_cli", "--"]
-    words = [*CALIBRATE.split(), "--device", "cuda", "--run"]
+    words = [*CALIBRATE.split(), "--set", "runtime.device=cuda", "--run"]
 
     done = subprocess.run([*launch, *words, "all"], cwd=folder, capture_output=True, text=True, check=False)
 

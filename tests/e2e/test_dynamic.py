@@ -53,7 +53,7 @@ def operators(path: Path) -> list[str]:
 
 
 def test_the_preset_needs_no_data_and_leaves_convolutions_in_float(network: Path, ptq: Any) -> None:
-    found = ptq("quantize model.onnx --preset dynamic_int8 --no-latency --json")
+    found = ptq("quantize model.onnx --preset dynamic_int8 --set evaluation.latency=false --json")
     assert found.status == 0, found.err
     export = json.loads(found.out)["export"]
     assert (export["kernels"]["integer"]["MatMul"], export["kernels"]["floating"]["Conv"]) == (3, 1)
@@ -71,7 +71,9 @@ def test_the_preset_needs_no_data_and_leaves_convolutions_in_float(network: Path
 
 
 def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
-    found = ptq("quantize model.onnx --preset dynamic_int8 --eval-data data.npz --no-latency")
+    found = ptq(
+        "quantize model.onnx --preset dynamic_int8 --eval-data data.npz --set evaluation.latency=false"
+    )
     assert (found.status, "ranges of activations found at each run" in found.out) == (0, True)
     layers = {
         item["name"]: item for item in json.loads((network / "ptq-run/report.json").read_text())["layers"]
@@ -101,8 +103,10 @@ def test_static_dynamic_weights_alone_and_float_in_one_model(
     network: Path, ptq: Any, granularity: str
 ) -> None:
     overrides = f"--override down:activations.mode=dynamic,activations.granularity={granularity}"
-    overrides += " --override head:activations.mode=float --exclude up --all-layers"
-    found = ptq(f"quantize model.onnx --data data.npz --recover none {overrides} --no-latency")
+    overrides += " --override head:activations.mode=float --exclude up --set quantization.all_layers=true"
+    found = ptq(
+        f"quantize model.onnx --data data.npz --recover none {overrides} --set evaluation.latency=false"
+    )
     assert found.status == 0, found.err
     made = operators(network / "ptq-run/model.int8.onnx")
     assert made.count("MatMulInteger") == 1
@@ -117,39 +121,10 @@ def test_static_dynamic_weights_alone_and_float_in_one_model(
     }
 
 
-def test_a_layer_that_would_add_more_than_it_saves_stays_in_float(network: Path, ptq: Any) -> None:
-    model = onnx.load("model.onnx")
-    (weight,) = (item for item in model.graph.initializer if item.name == "head.weight")
-    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight)[:, :4], "head.weight"))
-    model.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 4
-    onnx.save(model, "small.onnx")
-    for flags, count in (("", 2), (" --all-layers", 3)):
-        assert ptq(f"quantize small.onnx --preset dynamic_int8 --no-latency{flags}").status == 0
-        assert operators(network / "ptq-run/model.int8.onnx").count("MatMulInteger") == count
-
-
-def test_a_product_of_two_activations_stays_in_float_and_needs_no_range(network: Path, ptq: Any) -> None:
-    model = onnx.load("model.onnx")
-    model.graph.node.extend(
-        [
-            helper.make_node("Transpose", ["scores"], ["turned"], "turn"),
-            helper.make_node("MatMul", ["scores", "turned"], ["product"], "product"),
-        ]
-    )
-    model.graph.output.append(helper.make_tensor_value_info("product", TensorProto.FLOAT, ["n", "m"]))
-    onnx.save(model, "product.onnx")
-    found = ptq("quantize product.onnx --preset dynamic_int8 --no-latency")
-    assert found.status == 0, found.err
-    made = operators(network / "ptq-run/model.int8.onnx")
-    assert (made.count("MatMulInteger"), made.count("MatMul")) == (3, 1)
-    shown = json.loads(ptq("inspect product.onnx --preset dynamic_int8 --json").out)
-    reasons = {item["name"]: item["reason"] for item in shown["layers"]}
-    assert "both of its inputs are computed" in reasons["product"]
-
-
 def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, ptq: Any) -> None:
     found = ptq(
-        "quantize model.onnx --preset dynamic_int8 --override conv:activations.mode=dynamic --no-latency"
+        "quantize model.onnx --preset dynamic_int8 --override conv:activations.mode=dynamic "
+        "--set evaluation.latency=false"
     )
     assert found.status == 0, found.err
     assert operators(network / "ptq-run/model.int8.onnx").count("ConvInteger") == 1
@@ -160,11 +135,20 @@ def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, p
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("--preset dynamic_int8 --exclude-op MatMul --exclude-op Gemm", "PTQ-PLAN-001", "at each run"),
+        (
+            "--preset dynamic_int8 --override ':op=MatMul,quantize=false' "
+            "--override ':op=Gemm,quantize=false'",
+            "PTQ-PLAN-001",
+            "at each run",
+        ),
         ("--preset dynamic_int8 --target generic", "PTQ-PLAN-001", "choose the target ort-cpu"),
-        ("--preset dynamic_int8 --activation-dtype int8", "PTQ-RECIPE-003", "has no effect"),
-        ("--preset dynamic_int8 --activation-granularity channel", "PTQ-RECIPE-004", "known: row, tensor"),
-        ("--activation-granularity row --data data.npz", "PTQ-RECIPE-003", "no activations have mode"),
+        ("--preset dynamic_int8 --set activations.dtype=int8", "PTQ-RECIPE-003", "has no effect"),
+        (
+            "--preset dynamic_int8 --set activations.granularity=channel",
+            "PTQ-RECIPE-004",
+            "known: row, tensor",
+        ),
+        ("--set activations.granularity=row --data data.npz", "PTQ-RECIPE-003", "no activations have mode"),
         ("--preset dynamic_int8 --recover weighed", "PTQ-DATA-005", "no calibration data was given"),
     ],
 )

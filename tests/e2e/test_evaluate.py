@@ -74,7 +74,7 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
     [
         ("--eval-data eval.npz", True),
         ("--eval-data eval.npz --metric top1", True),
-        ("--eval-data eval.npz --no-evaluate", False),
+        ("--eval-data eval.npz --set run.evaluate=false", False),
         ("", False),
     ],
 )
@@ -85,11 +85,6 @@ def test_quantize_evaluates_if_evaluation_data_is_given(
     assert told.status == 0, told
     assert (folder / "own/report.json").is_file() is evaluates
     assert ("sqnr_db" in told.out) is evaluates
-
-
-def test_quantize_with_a_metric_needs_data(folder: Path, ptq: Any) -> None:
-    told = ptq("quantize model.onnx --data calib.npz --run own --metric top1")
-    assert told.status == 2 and "no evaluation data was given" in told.err and "--eval-data" in told.err
 
 
 def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) -> None:
@@ -111,13 +106,6 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
     assert [item["label"] for item in found["class_accuracy"]["by_class"]] == [0, 1, 2, 3, 4]
     assert "note: the drop of Mean has no interval" in outcome.out
     assert "no checkpoints are written: Mean cannot continue from one" in outcome.err
-
-
-def test_torchmetrics_by_its_flag_alone(folder: Path, ptq: Any) -> None:
-    assert ptq(f"evaluate --metric {F1} --max-drop MulticlassF1Score=1").status == 0
-    report = report_of(folder)
-    assert [metric["name"] for metric in report["metrics"] if metric["needs_labels"]] == ["MulticlassF1Score"]
-    assert report["gates"][0]["verdict"] == "undecided"
 
 
 def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, monkeypatch: Any) -> None:
@@ -142,7 +130,10 @@ def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, 
 
 def test_pytorch_is_evaluated_in_the_same_pass(folder: Path, ptq: Any) -> None:
     data = "--data calib.npz --eval-data eval.npz"
-    words = f"quantize model.pt --arch model.py:build {data} --evaluate --with-pytorch --run torch"
+    words = (
+        f"quantize model.pt --arch model.py:build {data} --set run.evaluate=true "
+        "--set evaluation.with_pytorch=true --run torch"
+    )
     outcome = ptq(words)
     assert outcome.status == 0, outcome
     assert "PyTorch" in outcome.out
@@ -154,7 +145,8 @@ def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, 
     (folder / "data.py").write_text(KILLED_DATA)
     (folder / "end").write_text("-1")
     words = (
-        f"evaluate --eval-data data.py:batches --batch-size 2 --checkpoint-every 0 --metric f1 --metric {F1}"
+        "evaluate --eval-data data.py:batches --batch-size 2 --set evaluation.checkpoint_every=0 "
+        f"--metric f1 --metric {F1}"
     )
     assert ptq(words).status == 0
     whole = without_times(folder, "ptq-run")
@@ -173,7 +165,7 @@ def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, 
 @pytest.mark.parametrize("odd", ["damaged", "of another batch size", "restart"])
 def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> None:
     (folder / "data.py").write_text(KILLED_DATA)
-    words = "evaluate --eval-data data.py:batches --checkpoint-every 0 --batch-size "
+    words = "evaluate --eval-data data.py:batches --set evaluation.checkpoint_every=0 --batch-size "
     (folder / "end").write_text("6")
     command = [sys.executable, "-m", "ptq_cli", *f"{words}2".split()]
     subprocess.run(command, cwd=folder, check=False, capture_output=True)
@@ -211,7 +203,12 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         ("--max-drop tpo1=0.1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", None),
         ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is not a number", "top1=0.01"),
         ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is not a valid ratio", "0.8"),
-        ("--with-pytorch", "PTQ-USAGE-001", "--with-pytorch needs a PyTorch model", None),
+        (
+            "--set evaluation.with_pytorch=true",
+            "PTQ-USAGE-001",
+            "'evaluation.with_pytorch' needs a PyTorch model",
+            None,
+        ),
         (
             "--model ptq-run/model.int8.onnx --model copy/model.int8.onnx",
             "PTQ-USAGE-001",
@@ -271,7 +268,7 @@ def test_samples_whose_outputs_are_nan_are_counted(folder: Path, refuse: Any) ->
 
 def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("ptq_cli.report.evaluation.latency.LIMITED_SECONDS", 0.2)
-    assert ptq("evaluate --max-latency-ratio 1000 --latency").status == 0
+    assert ptq("evaluate --max-latency-ratio 1000 --set evaluation.latency=true").status == 0
     report = report_of(folder)
     latency, (gate,) = report["times"]["latency"], report["gates"]
     assert (gate["kind"], gate["limit"], gate["passed"]) == ("max_latency_ratio", 1000.0, True)
@@ -279,7 +276,9 @@ def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> Non
     assert ptq("gate ptq-run/report.json --max-latency-ratio 0.000001").status == 3
     assert ptq("evaluate").status == 0
     assert "the report has no latency" in ptq("gate ptq-run/report.json --max-latency-ratio 1").err
-    assert "limits the latency, and --no-latency does not" in ptq("evaluate --max-latency-ratio 1").err
+    assert ("limits the latency, and 'evaluation.latency' is false") in ptq(
+        "evaluate --max-latency-ratio 1"
+    ).err
 
 
 def test_a_file_larger_than_the_float_one_is_told_everywhere(folder: Path, ptq: Any) -> None:

@@ -53,7 +53,7 @@ CASES = {
     "metrics of one's own": (3, f"{EVALUATE} {OWN}"),
     "a limit": (2, f"{EVALUATE} --max-drop top1=0.5 --min sqnr_db=90"),
     "several models": (2, f"{EVALUATE} --model ptq-run/model.int8.onnx --model other.onnx"),
-    "fewer samples, thumbnails": (2, f"{EVALUATE} --eval-samples 11 --thumbnails"),
+    "fewer samples, thumbnails": (2, f"{EVALUATE} --eval-samples 11 --set run.thumbnails=true"),
 }
 
 
@@ -124,7 +124,7 @@ def batches():
 
 def test_a_shard_goes_on_where_it_was_stopped(folder: Path, ptq: Any) -> None:
     (folder / "data.py").write_text(DATA)
-    words = "evaluate --eval-data data.py:batches --batch-size 2 --checkpoint-every 0"
+    words = "evaluate --eval-data data.py:batches --batch-size 2 --set evaluation.checkpoint_every=0"
     assert ptq(words).status == 0
     expected = reports(folder / "ptq-run")
     (folder / "stop").touch()

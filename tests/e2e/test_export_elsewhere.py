@@ -13,8 +13,8 @@ from ptq_cli.pipeline.run_directory import RunDirectory
 
 FLAGS = {
     "weights": "--weight-bits 2",
-    "activations": "--activation-symmetric",
-    "ranges": "--percentile 90",
+    "activations": "--set activations.symmetric=true",
+    "ranges": "--set amax.percentile=90",
     "overrides": "--exclude fc",
     "target": "--target tensorrt",
 }
@@ -50,13 +50,6 @@ def test_reset_leaves_the_settings_of_earlier_exports_out(folder: Path, ptq: Any
     assert (own.read_bytes(), recipe.read_bytes()) == before
 
 
-def test_reset_keeps_the_flags_that_are_given_with_it(folder: Path, ptq: Any) -> None:
-    assert ptq("export --weight-bits 2").status == 0
-    assert ptq("export --reset --amax max").status == 0
-    settings = tomllib.loads((folder / "ptq-run/recipe.toml").read_text())
-    assert ("bits" in settings["weights"], settings["amax"]["method"]) == (False, "max")
-
-
 def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: Any) -> None:
     assert ptq("export --weight-bits 2 -o ./ptq-run/../ptq-run/model.int8.onnx").status == 0
     assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"]["bits"] == 2
@@ -68,8 +61,8 @@ def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: A
 @pytest.mark.parametrize(
     "flags",
     [
-        "--amax mse --weight-amax max --exclude fc",
-        "--weight-bits 4 --activation-symmetric",
+        "--amax mse --set amax.weight_method=max --exclude fc",
+        "--weight-bits 4 --set activations.symmetric=true",
         "--reset",
     ],
 )

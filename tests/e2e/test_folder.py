@@ -83,7 +83,7 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq, preset: str, suffix: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = ptq(f"quantize {exported} --preset {preset} -o out --no-latency")
+    told = ptq(f"quantize {exported} --preset {preset} -o out --set evaluation.latency=false")
     assert told.status == 0, told.err
     names = [name.replace(".onnx", f"_{suffix}.onnx") for name in GRAPHS]
     assert sorted(path.name for path in Path("out").iterdir()) == sorted(
@@ -190,14 +190,16 @@ def test_data_decide_the_weights_of_all_files_once(
     parts: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
 ) -> None:
     monkeypatch.setattr("ptq_cli.pipeline.folders.run_quantize_folder.HELD", 1 << 10)
-    words = "--no-latency --recover weighed -o out"
+    words = "--set evaluation.latency=false --recover weighed -o out"
     missing = ptq(f"quantize . --data calib {words}")
     assert missing.status == 2
     assert "PTQ-DATA-005: no calibration data was given for 'onnx/embed_tokens.onnx'" in missing.err
     assert "hint: save it as 'calib/embed_tokens.npz'" in missing.err
     assert not Path("out").exists() and not Path("ptq-run").exists()
     np.savez("calib/embed_tokens.npz", x=np.zeros((64, WIDTH), np.int64))
-    told = ptq(f"quantize . --data calib --exclude decoder --eval-data calib {words} --suffix own --json")
+    told = ptq(
+        f"quantize . --data calib --exclude decoder --eval-data calib {words} --set run.suffix=own --json"
+    )
     assert told.status == 0, told.err
     assert not list(parts.rglob("*.partial"))
     names = sorted(path.name for path in Path("out/onnx").iterdir())
@@ -224,7 +226,7 @@ def test_data_decide_the_weights_of_all_files_once(
         for item in files["onnx/decoder_model.onnx"]["result"]["export"]["layers"]
     }
     assert (excluded["decoder"], excluded["dense"]) == (False, True)
-    evaluated = ptq("evaluate out --eval-data calib --no-latency --min sqnr_db=5")
+    evaluated = ptq("evaluate out --eval-data calib --set evaluation.latency=false --min sqnr_db=5")
     assert evaluated.status == 0, evaluated.err
     assert evaluated.out.index("onnx/decoder_model_own.onnx:") < evaluated.out.index(
         "encoder_model_own.onnx:"
@@ -232,14 +234,21 @@ def test_data_decide_the_weights_of_all_files_once(
     for name in ("encoder_model", "decoder_model"):
         report = json.loads(Path(f"ptq-run/onnx/{name}/report.json").read_text())
         assert (report["model"]["quantized_model"]["name"], report["verdict"]) == (f"{name}_own.onnx", "pass")
-    assert ptq("evaluate out --eval-data calib --no-latency --min sqnr_db=90 --json").status == 3
+    assert (
+        ptq("evaluate out --eval-data calib --set evaluation.latency=false --min sqnr_db=90 --json").status
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ("quantize onnx/encoder_model.onnx --suffix q4", "PTQ-USAGE-001", "the model is a single file"),
-        ("quantize . --preset w4_block32 --suffix my_q4", "PTQ-USAGE-001", "--suffix is 'my_q4'"),
+        (
+            "quantize onnx/encoder_model.onnx --set run.suffix=q4",
+            "PTQ-USAGE-001",
+            "the model is a single file",
+        ),
+        ("quantize . --preset w4_block32 --set run.suffix=my_q4", "PTQ-USAGE-001", "'run.suffix' is 'my_q4'"),
         (
             "quantize . --preset w4_block32 -o config.json",
             "PTQ-FILE-002",

@@ -32,23 +32,6 @@ def gates(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_several_limits_at_once(folder: Path, old: Path, ptq: Any) -> None:
-    outcome = ptq(
-        "evaluate --max-drop top1=50% --min cosine=0.5 --max-size 1MB --baseline old.json "
-        "--max-regression top1=0.1 --max-regression sqnr_db=0.5"
-    )
-    assert outcome.status == 0 and outcome.err.startswith("warning: the quantized file is larger")
-    assert [(gate["kind"], gate["metric"], gate["passed"]) for gate in gates(folder)] == [
-        ("max_drop", "top1", True),
-        ("min", "cosine", True),
-        ("max_size", "size", True),
-        ("max_regression", "top1", True),
-        ("max_regression", "sqnr_db", True),
-    ]
-    assert gates(folder)[0]["percent"] == 50
-    assert "regression of sqnr_db" in outcome.out
-
-
 def test_the_same_limits_in_ptq_toml(folder: Path, old: Path, ptq: Any) -> None:
     (folder / "ptq.toml").write_text(
         """\

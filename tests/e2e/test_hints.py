@@ -27,7 +27,11 @@ def data(folder: Path) -> Path:
     ("words", "code", "hint"),
     [
         ("recipe init model.pt -o new.toml", "PTQ-MODEL-003", "--arch model.py:build"),
-        ("calibrate model.onnx --data nan.npz --run new", "PTQ-DATA-008", "--allow-nonfinite"),
+        (
+            "calibrate model.onnx --data nan.npz --run new",
+            "PTQ-DATA-008",
+            "--set calibration.allow_nonfinite=true",
+        ),
         (
             "calibrate model.onnx --data two.npz --rename image=x --run new",
             "PTQ-DATA-002",

@@ -99,7 +99,7 @@ TYPED = {
     "calibrate one.pt --data x.npz --rename input=input=input": "the model has no input 'input=input'",
     "calibrate one.pt --data x.npy --rename nosuch=input": "the one array of 'x.npy' has no name",
     "prepare one.pt -o one.onnx --data x.npz --rename nosuch=input": "has no array 'nosuch'",
-    "inspect one.pt --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "inspect one.pt --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
     "bench --data x.npz --rename nosuch=input": "has no array 'nosuch'",
     "evaluate --eval-data x.npz --rename nosuch=input": "has no array 'nosuch'",
     "evaluate --eval-data x.npz --rename nosuch=label": "has no array 'nosuch'",
@@ -114,16 +114,6 @@ def test_a_rename_that_is_typed_has_an_effect(one_run: Path, capsys: Any) -> Non
         error, hint = [line for line in capsys.readouterr().err.splitlines() if not line.endswith("…")]
         assert error.startswith("error PTQ-DATA-002: --rename ") and message in error, words
         assert "'input'" in hint or "leave --rename out" in hint, words
-
-
-def test_a_rename_may_be_for_either_data(one_run: Path) -> None:
-    np.savez("other.npz", image=np.load("x.npy"), target=np.zeros(12, np.int64))
-    renames = {"image": "input", "target": "label"}
-    ptq_cli.quantize("one.pt", data="x.npz", eval_data="other.npz", rename=renames, latency=False)
-    # The settings of the calibration serve an evaluation on other data.
-    assert ptq_cli.evaluate(eval_data="x.npz", latency=False).report.evaluation.samples == 12
-    with pytest.raises(DataNameError, match="has no array 'nosuch'"):
-        ptq_cli.quantize("one.pt", data="x.npz", eval_data="other.npz", rename=renames | {"nosuch": "input"})
 
 
 def test_a_rename_that_cannot_be_read_is_refused(folder: Path, capsys: Any) -> None:

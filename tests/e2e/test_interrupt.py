@@ -35,7 +35,7 @@ def batches():
 def build():
     wait()
 """
-QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --evaluate --samples 5"
+QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true --samples 5"
 
 Snapshot = Callable[[Path], dict[str, bytes]]
 
@@ -100,34 +100,6 @@ def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(
     assert (outcome.status, outcome.out) == (130, "")
     assert outcome.err == f"interrupted; earlier outputs are unchanged\n{HINT}"
     assert snapshot(folder) == before
-
-
-@pytest.mark.parametrize("call", [1, 3, 6])
-def test_an_interrupt_while_files_are_written_waits_until_all_are(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, call: int
-) -> None:
-    write = Path.write_bytes
-    calls: list[Path] = []
-
-    def write_and_interrupt(path: Path, content: bytes) -> int:
-        calls.append(path)
-        if len(calls) == call:
-            signal.raise_signal(signal.SIGINT)
-        return write(path, content)
-
-    before = snapshot(folder)
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        monkeypatch.setattr(Path, "write_bytes", write_and_interrupt)
-        outcome = ptq(QUANTIZE)
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    after = snapshot(folder)
-    assert outcome.status == 130
-    assert sorted(after) == sorted(before)
-    changed = {name for name in after if after[name] != before[name]}
-    # The float model is that of the template; every other output is of the five samples.
-    assert {"ptq-run/calibration.safetensors", "ptq-run/report.json", "ptq-run/model.int8.onnx"} <= changed
 
 
 def test_an_interrupt_in_a_progress_callback_reaches_the_caller(folder: Path, snapshot: Snapshot) -> None:

@@ -1,4 +1,4 @@
-"""``--max-memory``: the peak stays below it, the plan is announced, and the statistics are the same."""
+"""``runtime.max_memory``: the peak stays below it, the plan is announced, and the statistics are the same."""
 
 import re
 import subprocess
@@ -73,12 +73,12 @@ def free(folder):
 
 
 def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
-    status, stderr = calibrate(folder, "low", "--max-memory", "1MiB")
+    status, stderr = calibrate(folder, "low", "--set", "runtime.max_memory=1MiB")
     assert status == 2
     assert "PTQ-RUNTIME-002: 1.05 MB of memory is not enough" in stderr
-    least = re.search(r"hint: --max-memory (\d+)MiB", stderr).group(1)
+    least = re.search(r"hint: --set runtime.max_memory=(\d+)MiB", stderr).group(1)
 
-    status, stderr = calibrate(folder, "low", "--max-memory", f"{int(least) + 5}MiB")
+    status, stderr = calibrate(folder, "low", "--set", f"runtime.max_memory={int(least) + 5}MiB")
 
     assert status == 0, stderr
     assert re.search(
@@ -92,33 +92,13 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
     assert statistics_digest(found.statistics) == free[1]
 
 
-WORDS = ("calibrate", "model.onnx", "--data", "x.npy", "--batch-size", "8", "--threads", "2", "--run")
-
-
-def test_a_generous_limit_changes_nothing_but_is_announced(folder, free, ptq, monkeypatch):
-    monkeypatch.chdir(folder)
-    outcome = ptq(*WORDS, "much", "--max-memory", "8 GB")
-
-    assert outcome.status == 0, outcome
-    assert "note: below 8 GB of memory" in outcome.err and "in one pass" in outcome.err
-    found = load_calibration(folder / "much/calibration.safetensors")
-    assert statistics_digest(found.statistics) == free[1]
-
-
 @pytest.mark.parametrize("text", ["much", "-1", "0", "2 XB"])
 def test_no_size_is_an_error_of_the_setting(folder, ptq, monkeypatch, text):
     monkeypatch.chdir(folder)
-    outcome = ptq("calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", f"--max-memory={text}")
+    outcome = ptq(
+        "calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", f"--set runtime.max_memory={text}"
+    )
 
     assert outcome.status == 2
     assert "PTQ-RECIPE-003" in outcome.err and "a size such as 2GiB or 800MB" in outcome.err
     assert not (folder / "bad").exists()
-
-
-def test_prefetch_does_not_change_the_bytes(folder, free, ptq, monkeypatch):
-    monkeypatch.chdir(folder)
-    for count in ("0", "3"):
-        outcome = ptq(*WORDS, f"prefetch{count}", "--prefetch", count, "--json")
-        assert outcome.status == 0, outcome
-        found = load_calibration(folder / f"prefetch{count}/calibration.safetensors")
-        assert statistics_digest(found.statistics) == free[1]

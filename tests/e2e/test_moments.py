@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 
 import ptq_cli
@@ -37,20 +36,10 @@ def test_weights_are_chosen_from_moments_without_the_data(folder: Path, ptq: Any
     assert told["before"] == "nan"
 
 
-def test_the_data_give_the_weights_that_moments_give(folder: Path, ptq: Any) -> None:
-    assert ptq("export --recover weighed --weight-bits 4 --output data.onnx").status == 0
-    assert ptq(MOMENTS).status == 0
-    assert ptq("export --recover weighed --weight-bits 4 --output moments.onnx").status == 0
-    assert ptq("export --weight-bits 4 --reset --output plain.onnx").status == 0
-    data, moments, plain = (onnx.load(f"{name}.onnx").graph for name in ("data", "moments", "plain"))
-    assert data == moments
-    assert moments != plain
-
-
 def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) -> None:
     assert ptq(MOMENTS).status == 0
     whole = read()
-    for words in ("--batch-size 5 --threads 2", "--batch-size 3 --max-memory 4GB"):
+    for words in ("--batch-size 5 --threads 2", "--batch-size 3 --set runtime.max_memory=4GB"):
         assert ptq(f"calibrate --moments {words}").status == 0
         assert read() == whole
     (folder / "ptq-run/moments.safetensors").unlink()
@@ -117,7 +106,7 @@ def test_moments_of_something_else_are_refused(folder: Path, ptq: Any, refuse: A
     refuse("calibrate --moments --run nothing", "PTQ-RUN-001", "nothing was made in 'nothing'")
     assert ptq(MOMENTS).status == 0
     refuse(
-        "export --recover weighed --percentile 90",
+        "export --recover weighed --set amax.percentile=90",
         "PTQ-RECOVERY-003",
         "moments of other ranges of activations",
     )

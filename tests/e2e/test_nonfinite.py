@@ -1,4 +1,4 @@
-"""``--allow-nonfinite``: NaN and infinities are counted, and ranges come from the finite values."""
+"""``allow_nonfinite``: NaN and infinities are counted, and ranges come from the finite values."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite
 
-ALLOWED = "calibrate model.onnx --data bad.npz --allow-nonfinite"
+ALLOWED = "calibrate model.onnx --data bad.npz --set calibration.allow_nonfinite=true"
 
 
 @pytest.fixture
@@ -29,12 +29,6 @@ def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
     return dict(load_calibration(folder / run / "calibration.safetensors").statistics)
 
 
-def test_without_the_flag_they_are_refused(bad: Path, refuse: Any) -> None:
-    refuse(
-        "calibrate model.onnx --data bad.npz --run new", "PTQ-DATA-008", "input 'x' holds nan at [1, 2, 4]"
-    )
-
-
 def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any) -> None:
     outcome = ptq(ALLOWED)
 
@@ -48,20 +42,6 @@ def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any)
     assert found.count == x.size - 3
 
 
-def test_the_same_bytes_however_it_is_cut(bad: Path, ptq: Any) -> None:
-    axis = "--activation-axis *=1"
-    assert ptq(f"{ALLOWED} {axis}").status == 0
-    wanted = (bad / "ptq-run" / "calibration.safetensors").read_bytes()
-
-    assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 1/2 --run one").status == 0
-    assert ptq(f"{ALLOWED} {axis} --batch-size 4 --shard 2/2 --run two").status == 0
-    assert ptq("merge two one --run both").status == 0
-    assert ptq(f"{ALLOWED} {axis} --batch-size 1 --threads 1 --max-memory 8GiB --run cut").status == 0
-
-    assert (bad / "both" / "calibration.safetensors").read_bytes() == wanted
-    assert statistics_in(bad, "cut") == statistics_in(bad)
-
-
 def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
     assert ptq(ALLOWED).status == 0
 
@@ -73,14 +53,6 @@ def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
     result = json.loads(ptq(f"{ALLOWED} --json").out)["nonfinite"]
     assert result["x"] == {"nan": 1, "positive": 1, "negative": 1}
     assert ptq("export").status == 0
-
-
-def test_recipe_allows_them_too(bad: Path, ptq: Any) -> None:
-    (bad / "ptq.toml").write_text(
-        "[model]\npath = 'model.onnx'\n[calibration]\ndata = 'bad.npz'\nallow_nonfinite = true\n"
-    )
-
-    assert ptq("calibrate").status == 0 and ptq("export").status == 0
 
 
 def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, refuse: Any) -> None:
@@ -101,7 +73,10 @@ def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, r
         negative = np.count_nonzero(arrays["x"] < 0)
     refuse("calibrate log.onnx --data calib.npz --run new", "PTQ-CALIB-001", "tensor 'log' is nan at ")
 
-    assert ptq("calibrate log.onnx --data calib.npz --run new --allow-nonfinite").status == 0
+    assert (
+        ptq("calibrate log.onnx --data calib.npz --run new --set calibration.allow_nonfinite=true").status
+        == 0
+    )
 
     assert statistics_in(folder, "new")["log"].nonfinite == NonFinite(nan=negative)
 
@@ -112,7 +87,7 @@ def test_without_any_finite_value_the_export_says_so(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
-    assert ptq(f"{ALLOWED} --method {method} --activation-axis x=1").status == 0
+    assert ptq(f"{ALLOWED} --method {method} --set calibration.activation_axis.x=1").status == 0
 
     shown, explained = ptq("calibration show"), ptq("explain x")
 

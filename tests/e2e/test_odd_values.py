@@ -119,59 +119,6 @@ def test_a_model_that_was_always_zero_is_judged(light: Path, ptq: Any) -> None:
     assert found["max_abs_error"] == 0
 
 
-UNEVEN = """\
-import numpy as np
-
-
-def batches():
-    x = np.load("x.npz")["x"]
-    for start, end in ((0, 1), (1, 6), (6, 8), (8, 12)):
-        yield {"x": x[start:end]}
-
-
-def one_is_empty():
-    for start, end in ((0, 4), (4, 4), (4, 12)):
-        yield {"x": np.load("x.npz")["x"][start:end]}
-
-
-def nothing():
-    yield from ()
-"""
-
-
-@pytest.mark.parametrize("size", [1, 4, 5, 12, 100])
-def test_uneven_batches_give_the_same_statistics(light: Path, ptq: Any, size: int) -> None:
-    (light / "data.py").write_text(UNEVEN)
-    np.savez(light / "x.npz", x=X)
-    words = f"calibrate model.onnx --batch-size {size}"
-    assert ptq(f"{words} --data x.npz --run run").status == 0
-    assert ptq(f"{words} --data data.py:batches --run other").status == 0
-    one, other = (
-        load_calibration(light / run / "calibration.safetensors").statistics for run in ("run", "other")
-    )
-    assert one == other
-    assert one["x"].count == X.size
-
-
-@pytest.mark.parametrize(
-    ("name", "says"), [("one_is_empty", "batch 1 of 'data.py:one_is_empty' has no values"), ("nothing", "")]
-)
-def test_an_empty_batch_and_an_empty_callable_are_refused(
-    light: Path, refuse: Any, name: str, says: str
-) -> None:
-    np.savez(light / "x.npz", x=X)
-    (light / "data.py").write_text(UNEVEN)
-    refuse(f"calibrate model.onnx --data data.py:{name} --batch-size 2", "PTQ-DATA-005", says)
-
-
-@pytest.mark.parametrize("suffix", ["npz", "npy"])
-def test_a_file_without_samples_is_refused(light: Path, refuse: Any, suffix: str) -> None:
-    empty = np.zeros((0, 3, 8, 8), np.float32)
-    np.save(light / "x.npy", empty)
-    np.savez(light / "x.npz", x=empty)
-    refuse(f"calibrate model.onnx --data x.{suffix}", "PTQ-DATA-005", f"x.{suffix}")
-
-
 LENGTHS = """\
 import numpy as np
 
@@ -206,7 +153,9 @@ def sequences(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("settings", ["", "--threads 1", "--max-memory 4GiB", "--prefetch 2"], ids=str)
+@pytest.mark.parametrize(
+    "settings", ["", "--threads 1", "--set runtime.max_memory=4GiB", "--set runtime.prefetch=2"], ids=str
+)
 @pytest.mark.parametrize("size", [1, 4])
 def test_sequences_of_any_length_are_all_counted(sequences: Path, ptq: Any, settings: str, size: int) -> None:
     words = f"calibrate model.onnx --data data.py:batches --run run --batch-size {size} {settings}"

@@ -63,7 +63,7 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(
     assert ptq("evaluate --data eval.npz --min cosine=0.9 --threads 1").status == 0
     assert opened == [1], "the float model runs on ONNX Runtime"
     opened.clear()
-    slow = ptq("evaluate --data eval.npz --threads 1 --latency --max-latency-ratio 0.001")
+    slow = ptq("evaluate --data eval.npz --threads 1 --set evaluation.latency=true --max-latency-ratio 0.001")
     assert slow.status == 3 and "FAIL: 1 of 1 gate failed" in slow.out
     (gate,) = json.loads((folder / "ptq-run/report.json").read_text())["gates"]
     assert gate["kind"] == "max_latency_ratio"
@@ -93,17 +93,10 @@ def test_a_slower_model_is_told_with_what_can_be_done_about_it(
     clock = tuple(((one,), (one * 1.001,)) for one in (1e-3, 2e-3, 1e-3))
     measured = "ptq_cli.pipeline.measuring.served_latency.take_latency_turns"
     monkeypatch.setattr(measured, lambda *given, **words: LatencyTurns([Turns(clock, clock)], threads=1))
-    outcome = ptq(f"{QUANTIZE} --latency")
+    outcome = ptq(f"{QUANTIZE} --set evaluation.latency=true")
     assert "warning: the quantized model is slower than float, 0.50 times as fast" in outcome.err
     assert "serve the float model" in outcome.err
     assert "--prefer latency" not in outcome.err, "it would be refused"
-
-
-@needs_openvino
-def test_operators_that_cannot_be_measured_are_refused(refuse: Refuse) -> None:
-    says = "the operators of target 'openvino' cannot be measured: ptq has no profiler for OpenVINO"
-    command = "export --target openvino --prefer latency"
-    refuse(command, "PTQ-PROFILE-002", says, hint="leave --prefer out, or choose the target ort-cpu")
 
 
 @pytest.mark.parametrize("command", [QUANTIZE, "export --target openvino", "bench --runtime openvino"])

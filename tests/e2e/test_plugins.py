@@ -62,7 +62,9 @@ def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
 @pytest.mark.usefixtures("installed_plugin")
 def test_plugins_are_used_end_to_end(folder: Path, ptq: Ptq) -> None:
     words = "quantize model.onnx --data calib.npz --eval-data eval.npz --method histogram"
-    words += " --target sample-npu --amax most --weight-amax most --metric brier --max-drop brier=9"
+    words += (
+        " --target sample-npu --amax most --set amax.weight_method=most --metric brier --max-drop brier=9"
+    )
     outcome = ptq(words)
     assert outcome.status == 0, outcome.err
     report = json.loads((folder / "ptq-run/report.json").read_text())

@@ -1,6 +1,5 @@
 """``ptq prepare``: the float graph in a file, what was done for it, and what is refused."""
 
-import json
 import re
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import onnx
 import onnxruntime
 import pytest
 
-import ptq_cli
 from tests.e2e.conftest import Ptq, Refuse
 
 GELU_BLOCK = """<ir_version: 7, opset_import: ["" : 11]> block (float[N,3,6,6] x) => (float[N,4,4,4] y)
@@ -78,16 +76,6 @@ def test_the_file_computes_what_the_source_does(block: Path, ptq: Ptq) -> None:
     assert [node.op_type for node in onnx.load("float.onnx").graph.node] == ["Conv", "Gelu", "Relu"]
 
 
-def test_json_has_every_pass(block: Path, ptq: Ptq) -> None:
-    values = json.loads(ptq("prepare block.onnx -o float.onnx --json").out)
-    assert (values["opset_before"], values["opset"]) == (11, 20)
-    assert (values["nodes_before"], values["nodes"]) == (9, 3)
-    assert values["applied"]["batch_norm"] == values["applied"]["gelu"] == 1
-    assert values["applied"]["hard_swish"] == 0
-    assert 0.0 <= values["difference"] < 1e-5
-    assert values["compared_on"] == "random inputs"
-
-
 def test_data_are_compared_on_where_they_are_named(folder: Path, ptq: Ptq) -> None:
     words = "prepare model.pt --arch model.py:build --data calib.npz -o float.onnx"
     outcome = ptq(words)
@@ -106,13 +94,6 @@ def test_sizes_that_random_inputs_do_not_fit(folder: Path, ptq: Ptq) -> None:
     assert "not compared: sizes.onnx does not run on random inputs" in ptq("prepare sizes.onnx -o f.onnx").out
     np.save(folder / "x.npy", np.ones((4, 10), np.float32))
     assert "the ONNX model equals the file's" in ptq("prepare sizes.onnx --data x.npy -o f.onnx").out
-
-
-def test_from_python(block: Path) -> None:
-    result = ptq_cli.prepare("block.onnx", output="float.onnx")
-    assert result.applied["gelu"] == 1
-    assert (result.nodes_before, result.nodes, result.opset) == (9, 3, 20)
-    assert result.bytes == Path("float.onnx").stat().st_size
 
 
 def test_an_old_model_is_quantized_and_its_conversion_told(block: Path, ptq: Ptq) -> None:

@@ -30,7 +30,7 @@ LARGEST = {"w4": 0.24, "w8": 0.36}
 """Share of the float file."""
 
 
-@pytest.fixture(params=SAMPLES)
+@pytest.fixture(params=[pytest.param(SAMPLES[0], marks=pytest.mark.nightly), SAMPLES[1]])
 def sample(request: pytest.FixtureRequest, samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = samples / request.param
     monkeypatch.chdir(folder)

@@ -12,7 +12,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import quantized_graph as recovered_model
+from ptq_cli.pipeline.exporting import decided_model as recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
 from tests.unit.plan.graphs import build
 
@@ -155,28 +155,6 @@ def test_rungs_run_in_their_order_and_each_tells_its_effect(quantize: Quantize) 
     assert effects[1].before == pytest.approx(effects[0].after, abs=0.3)
 
 
-def test_threads_and_batches_and_blocks_change_no_byte_of_what_is_weighed(
-    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text, shape = ARRAYS["convolutions"]
-    first = quantize(text, shape, weight_bits=4, recover=["weighed"]).output.read_bytes()
-    monkeypatch.setattr("ptq_cli.pipeline.moments.IN_MEMORY", 20_000)
-    notes: list[str] = []
-    other = quantize(
-        text,
-        shape,
-        run="b",
-        weight_bits=4,
-        recover=["weighed"],
-        threads=2,
-        batch_size=7,
-        progress=lambda step: notes.append(step.note),
-    )
-    assert other.output.read_bytes() == first
-    assert any("passes to stay below the limit of memory" in note for note in notes)
-    assert not list(Path("b").glob("*partial*"))
-
-
 def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize) -> None:
     text, shape = ARRAYS["convolutions"]
     result = quantize(text, shape, weight_bits=4)
@@ -314,13 +292,3 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
     (folder / "calib.npz").unlink()
     refuse("export --recover round", "PTQ-FILE-001", "calib.npz")
     assert ptq("export").status == 0
-
-
-def test_the_recipe_of_a_run_remembers_and_reset_forgets(folder: Path, ptq: Any) -> None:
-    assert ptq("export --recover round --weight-bits 4").status == 0
-    first = (folder / "ptq-run/model.w4.onnx").read_bytes()
-    (told,) = json.loads(ptq("export --json").out)["recovery"]["effects"]
-    assert told["kept"] is True
-    assert told["layers"]["fc"]["after"] <= told["layers"]["fc"]["before"]
-    assert (folder / "ptq-run/model.w4.onnx").read_bytes() == first
-    assert json.loads(ptq("export --reset --json").out)["recovery"] is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-WORDS = "quantize {} --data calib.npz --eval-data eval.npz --evaluate --run {}"
+WORDS = "quantize {} --data calib.npz --eval-data eval.npz --set run.evaluate=true --run {}"
 MODELS = {"ONNX": "model.onnx", "PyTorch": "model.pt --arch model.py:build"}
 
 

@@ -47,14 +47,6 @@ ATTENTION = """(float[n, 6, 16] x) => (float[n, 6, 16] y)
     m = MatMul (p, v)
     [out] y = MatMul (m, wo)
 }"""
-PERCEPTRON = """(float[n, 16] x) => (float[n, 16] y)
-    <float[16] g, float[16] b, float[16, 32] w1, float[32, 16] w2>
-{
-    h = LayerNormalization (x, g, b)
-    [up] u = MatMul (h, w1)
-    r = Relu (u)
-    [down] y = MatMul (r, w2)
-}"""
 Quantize = Callable[..., Any]
 
 
@@ -113,16 +105,6 @@ def test_a_network_with_uneven_channels_is_as_good_as_before_it_got_them(quantiz
     assert set(told.strengths) <= {"stem", "depthwise", "project", "head"}
 
 
-def test_a_normalization_and_attention_are_smoothed(quantize: Quantize) -> None:
-    text = ATTENTION
-    quantize(uneven(text, 4.0), "uneven", recover=["none"])
-    found = quantize(uneven(text, 4.0), "smooth", recover=["equalize", "smooth"])
-    assert sqnr("smooth") > sqnr("uneven") + 6
-    equalized, smoothed = found.calibration.rescaled
-    assert (equalized.possible, equalized.kept) == (0, False)
-    assert (smoothed.kept, set(smoothed.strengths)) == (True, {"h", "value"})
-
-
 def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(
     quantize: Quantize,
 ) -> None:
@@ -169,23 +151,6 @@ def test_a_calibration_without_a_rung_is_not_exported_with_it(quantize: Quantize
     assert ptq_cli.export(run="run", recover=["all"]).recovery is not None
 
 
-def test_sizes_of_tensors_are_found_once_for_all_rungs(
-    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ptq_cli.pipeline.calibration import rescaling as rescaled_subject
-
-    asked: list[object] = []
-
-    def sizes(model: object, *_: object) -> tuple[dict[str, int], int]:
-        asked.append(model)
-        return {"h": 2**40}, 0
-
-    monkeypatch.setattr(rescaled_subject, "tapped_sizes", sizes)
-    found = quantize(build(PERCEPTRON), recover=["equalize", "smooth"], max_memory="4GiB")
-    limited = [(item.rung, item.is_limited) for item in found.calibration.rescaled]
-    assert (limited, len(asked)) == ([("equalize", True), ("smooth", True)], 1)
-
-
 def test_what_makes_the_output_worse_is_not_kept(quantize: Quantize, monkeypatch: pytest.MonkeyPatch) -> None:
     from ptq_cli.recovery import rescale_model
 
@@ -207,6 +172,6 @@ def test_the_command_says_what_it_did_and_what_not(folder: Path, ptq: Any) -> No
     assert [item["rung"] for item in told["rescaled"]] == ["equalize"]
     few = ptq("calibrate model.onnx --data calib.npz --samples 1 --recover equalize --run few")
     assert "note: equalize changed nothing: it needs at least 2 samples" in few.out
-    words = "--weight-quantizer centers --weight-centers 4 --recover equalize --run c"
+    words = "--set weights.quantizer=centers --set weights.centers=4 --recover equalize --run c"
     centers = ptq(f"quantize model.onnx --data calib.npz {words}")
     assert "note: equalize changed nothing: the quantizer of the weights has no evenly spread" in centers.out

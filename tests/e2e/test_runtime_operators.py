@@ -1,4 +1,4 @@
-"""``--runtime-operators``: what the file says, and that the commands behind it know it."""
+"""``quantization.runtime_operators=true``: what the file says, and that the commands behind it know it."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,10 @@ def operators(path: str) -> set[str]:
 
 
 def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:
-    words = "quantize silu.onnx --data x.npz --eval-data x.npz --all-layers --runtime-operators"
+    words = (
+        "quantize silu.onnx --data x.npz --eval-data x.npz --set quantization.all_layers=true "
+        "--set quantization.runtime_operators=true"
+    )
     assert ptq(f"{words} --json").status == 0
     assert "QuickGelu" in operators("ptq-run/model.int8.onnx")
     report = json.loads(Path("ptq-run/report.json").read_text())
@@ -39,14 +42,24 @@ def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:
         outcome = ptq(command)
         assert outcome.status == 0, outcome
     assert ptq("verify").out.count("QuickGelu") >= 1
-    shown = json.loads(ptq("inspect silu.onnx --all-layers --runtime-operators --json").out)
+    shown = json.loads(
+        ptq(
+            "inspect silu.onnx --set quantization.all_layers=true "
+            "--set quantization.runtime_operators=true --json"
+        ).out
+    )
     assert {layer["reason"] for layer in shown["layers"] if layer["op"] in ("Sigmoid", "Mul")} == {COMPUTED}
 
 
 def test_a_calibration_serves_both_and_evaluate_asks_the_file(silu: Path, ptq: Any) -> None:
     assert ptq("calibrate silu.onnx --data x.npz").status == 0
-    assert ptq("export --all-layers --runtime-operators -o own.onnx").status == 0
-    assert ptq("export --all-layers -o portable.onnx").status == 0
+    assert (
+        ptq(
+            "export --set quantization.all_layers=true --set quantization.runtime_operators=true -o own.onnx"
+        ).status
+        == 0
+    )
+    assert ptq("export --set quantization.all_layers=true -o portable.onnx").status == 0
     assert "QuickGelu" in operators("own.onnx") and "Sigmoid" in operators("portable.onnx")
     for name, integer in (("own", False), ("portable", True)):
         outcome = ptq(f"evaluate {name}.onnx --eval-data x.npz --json")
@@ -58,17 +71,17 @@ def test_a_target_of_ones_own_may_allow_them(silu: Path, ptq: Any) -> None:
     Path("own.toml").write_text(
         'name = "own"\ndescription = "our own"\nextends = "ort-cpu"\nruntime_operators = true\n'
     )
-    words = "quantize silu.onnx --data x.npz --all-layers --target ./own.toml"
+    words = "quantize silu.onnx --data x.npz --set quantization.all_layers=true --target ./own.toml"
     assert ptq(f"{words} -o own.onnx").status == 0 and "QuickGelu" in operators("own.onnx")
     assert ptq("verify own.onnx --target ./own.toml").status == 0
-    assert ptq(f"{words} --no-runtime-operators -o portable.onnx").status == 0
+    assert ptq(f"{words} --set quantization.runtime_operators=false -o portable.onnx").status == 0
     assert "QuickGelu" not in operators("portable.onnx")
 
 
 def test_a_target_that_onnx_runtime_does_not_run_refuses_them(refuse: Any) -> None:
     refuse(
-        "export --target tensorrt --runtime-operators",
+        "export --target tensorrt --set quantization.runtime_operators=true",
         "PTQ-RECIPE-003",
         "ONNX Runtime does not run the target 'tensorrt'",
-        hint="leave --runtime-operators out",
+        hint="leave 'quantization.runtime_operators' out",
     )

@@ -18,7 +18,7 @@ from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
-QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --latency"
+QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --set evaluation.latency=true"
 MEASURED = "ptq_cli.pipeline.measuring.served_latency.take_latency_turns"
 
 
@@ -42,14 +42,16 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[dict[str, Any]]) -> None:
-    outcome = ptq(f"{QUANTIZE} --eval-data eval.npz --serve-batch 4 --run slow")
+    outcome = ptq(f"{QUANTIZE} --eval-data eval.npz --set export.serve_batch=4 --run slow")
     assert outcome.status == 0
     assert slow == [{"batch": 4, "models": 3, "threads": 1, "limited": False, "engine": ONNX_RUNTIME}]
     line = "slower than float: 0.50 times as fast (0.50 to 0.50) at batch 4, 1 thread"
     own = "2.00 times as fast as your 'model.onnx' (2.00 to 2.00)"
     assert line in outcome.out and own in outcome.out
     assert "warning: the quantized model is slower than float, 0.50 times as fast: " in outcome.err
-    hint = "ptq export --prefer latency --threads 1 --serve-batch 4 --run slow keeps layers in float"
+    hint = (
+        "ptq export --prefer latency --threads 1 --set export.serve_batch=4 --run slow keeps layers in float"
+    )
     assert f"hint: {hint}" in outcome.err
     report = json.loads((folder / "slow/report.json").read_text())
     latency = report["times"]["latency"]
@@ -67,7 +69,7 @@ def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[di
 def test_weights_alone_are_not_told_to_go_to_float(
     folder: Path, ptq: Any, slow: list[dict[str, Any]]
 ) -> None:
-    words = "--activation-mode float --all-layers --recover none --run slow"
+    words = "--set activations.mode=float --set quantization.all_layers=true --recover none --run slow"
     assert "hint: integers in the weights alone make single tokens faster" in ptq(f"{QUANTIZE} {words}").err
 
 
@@ -85,31 +87,14 @@ def test_without_an_evaluation_it_is_told_all_the_same(
     assert (result.times.latency.verdict, result.times.latency.speed_up) == ("slower", pytest.approx(0.5))
 
 
-def test_models_that_are_evaluated_together_take_turns_together(
-    folder: Path, ptq: Any, slow: list[dict[str, Any]]
-) -> None:
-    assert ptq("export --amax max -o max.onnx").status == 0
-    words = "evaluate --model ptq-run/model.int8.onnx --model max.onnx --latency --serve-batch 2"
-    outcome = ptq(words)
-    assert (slow[0]["models"], slow[0]["batch"]) == (4, 2)
-    assert outcome.out.count("slower than float: 0.50 times as fast") == 2
-
-
-def test_it_is_measured_here(folder: Path, ptq: Any) -> None:
-    outcome = ptq("evaluate --latency --threads 1")
-    assert outcome.status == 0 and "at batch 1, 1 thread" in outcome.out
-    latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
-    assert latency["batch_size"] == latency["threads"] == 1
-    assert latency["ratio_interval"]["low"] <= latency["ratio"] <= latency["ratio_interval"]["high"]
-    assert latency["own"]["own_ms"] > 0
-
-
 def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
-    assert "as fast" not in ptq("evaluate --no-latency").out
-    assert "not measured: --no-latency; ptq evaluate --latency" in (
+    assert "as fast" not in ptq("evaluate --set evaluation.latency=false").out
+    assert "not measured: evaluation.latency is false; ptq evaluate --set evaluation.latency=true" in (
         (folder / "ptq-run/report.html").read_text()
     )
-    outcome = ptq("quantize model.onnx --data calib.npz --target tensorrt --run trt --latency")
+    outcome = ptq(
+        "quantize model.onnx --data calib.npz --target tensorrt --run trt --set evaluation.latency=true"
+    )
     why = "no runtime here runs the models of target tensorrt"
     assert f"note: the latency was not measured: {why}" in outcome.out
 
@@ -118,11 +103,11 @@ def test_a_model_in_which_nothing_is_quantized_is_no_faster_and_no_slower(folder
     plain, told = (onnx.load(f"ptq-run/model.{kind}.onnx") for kind in ("float", "int8"))
     plain.metadata_props.extend(told.metadata_props)
     onnx.save(plain, "none.onnx")
-    outcome = ptq("evaluate --model none.onnx --latency --threads 1")
+    outcome = ptq("evaluate --model none.onnx --set evaluation.latency=true --threads 1")
     assert "note: the latency was not measured: no layer is quantized" in outcome.out
     assert "as fast" not in outcome.out
     assert "the same model" in ptq("bench ptq-run/model.float.onnx none.onnx --seconds 0.2").out
-    limit = "--latency --threads 1 --max-latency-ratio 1.0"
+    limit = "--set evaluation.latency=true --threads 1 --max-latency-ratio 1.0"
     assert ptq(f"evaluate --model none.onnx {limit}").status == 0
     latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
     assert latency["ratio"] == latency["ratio_interval"]["low"] == latency["ratio_interval"]["high"] == 1.0
@@ -142,14 +127,14 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(
         return open_one(engine, model, threads=threads)
 
     monkeypatch.setattr(OnnxRuntime, "open", open_others)
-    outcome = ptq("evaluate --latency --threads 1")
+    outcome = ptq("evaluate --set evaluation.latency=true --threads 1")
     assert outcome.status == 0
     assert "the latency of your own file was not measured: it has no kernel for this" in outcome.out
     monkeypatch.setattr(MEASURED, fail)
-    outcome = ptq("evaluate --latency --threads 1")
+    outcome = ptq("evaluate --set evaluation.latency=true --threads 1")
     assert outcome.status == 0
     assert "note: the latency was not measured: it has no kernel for this" in outcome.out
-    refused = ptq("evaluate --latency --threads 1 --max-latency-ratio 1")
+    refused = ptq("evaluate --set evaluation.latency=true --threads 1 --max-latency-ratio 1")
     assert (refused.status, "it has no kernel for this" in refused.err) == (2, True)
 
 
@@ -158,5 +143,5 @@ def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(
 ) -> None:
     monkeypatch.setattr("ptq_cli.pipeline.preparing.run_prepare.own_batch_size", lambda _: 4)
     says = "--serve-batch is 3, but the model takes batches of 4"
-    refuse(f"{QUANTIZE} --serve-batch 3 --run new", "PTQ-RECIPE-003", says)
-    refuse("evaluate --serve-batch 3 --latency", "PTQ-RECIPE-003", says)
+    refuse(f"{QUANTIZE} --set export.serve_batch=3 --run new", "PTQ-RECIPE-003", says)
+    refuse("evaluate --set export.serve_batch=3 --set evaluation.latency=true", "PTQ-RECIPE-003", says)

@@ -1,72 +1,18 @@
 """Flags beat ``--recipe``, which beats ``./ptq.toml``, which beats the preset; a run remembers."""
 
 import shutil
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Write = Callable[..., None]
-
 RECIPE = '[model]\npath = "model.onnx"\n[calibration]\ndata = "calib.npz"\n'
-
-LAYERS: dict[str, tuple[str | None, str | None, str, tuple[str, int]]] = {
-    "preset": (None, None, "", ("histogram", 32)),
-    "ptq.toml": ('method = "max"\nbatch_size = 3', None, "", ("max", 3)),
-    "recipe over ptq.toml": (
-        'method = "max"\nbatch_size = 3',
-        "batch_size = 5",
-        "--recipe r.toml",
-        ("max", 5),
-    ),
-    "flags over both": ('method = "max"', "batch_size = 5", "--recipe r.toml --batch-size 7", ("max", 7)),
-    "a flag over ptq.toml": ('method = "max"', None, "--method histogram", ("histogram", 32)),
-}
-
-
-def read_recipe(run: Path) -> dict[str, Any]:
-    return tomllib.loads((run / "recipe.toml").read_text())
-
-
-@pytest.mark.parametrize(("toml", "recipe", "flags", "expected"), LAYERS.values(), ids=LAYERS.keys())
-def test_a_higher_layer_wins(
-    folder: Path, ptq: Any, toml: str | None, recipe: str | None, flags: str, expected: tuple[str, int]
-) -> None:
-    if toml is not None:
-        (folder / "ptq.toml").write_text(f"[calibration]\n{toml}\n")
-    if recipe is not None:
-        (folder / "r.toml").write_text(f"[calibration]\n{recipe}\n")
-    outcome = ptq(f"calibrate model.onnx --data calib.npz --run new {flags}")
-    assert outcome.status == 0, outcome
-    settings = read_recipe(folder / "new")["calibration"]
-    assert (settings["method"], settings["batch_size"]) == expected
-
-
-def test_a_recipe_in_another_folder_names_files_beside_itself(folder: Path, ptq: Any, tmp_path: Path) -> None:
-    (folder / "ptq.toml").write_text(RECIPE)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(elsewhere)
-        assert ptq("calibrate --recipe ../tiny/ptq.toml").status == 0
-    assert read_recipe(elsewhere / "ptq-run")["model"]["path"] == "../../tiny/model.onnx"
 
 
 def test_a_run_s_recipe_repeats_the_run(folder: Path, ptq: Any) -> None:
     assert ptq("quantize model.onnx --data calib.npz --method max --samples 7 --run a").status == 0
     assert ptq("quantize --recipe a/recipe.toml --run b").status == 0
     assert (folder / "a/model.int8.onnx").read_bytes() == (folder / "b/model.int8.onnx").read_bytes()
-
-
-def test_export_needs_no_flag_again(folder: Path, ptq: Any) -> None:
-    words = "calibrate model.pt --arch model.py:build --data calib.npz --samples 8 --run new"
-    assert ptq(words).status == 0
-    outcome = ptq("export --run new")
-    assert outcome.status == 0, outcome
-    assert "wrote new/model.int8.onnx" in outcome.out
-    assert outcome.err.endswith("next: ptq evaluate --run new\n")
 
 
 def test_export_needs_no_flag_again_beside_a_recipe(folder: Path, ptq: Any) -> None:
@@ -84,15 +30,6 @@ def test_a_limit_holds_for_its_own_command_where_a_recipe_is_at_hand(folder: Pat
     outcome = ptq("evaluate")
     assert outcome.status == 0
     assert "no gate: no limit was set" in outcome.out
-
-
-def test_a_run_works_from_another_folder(folder: Path, ptq: Any, tmp_path: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        assert ptq("export --run tiny/ptq-run").status == 0
-        outcome = ptq("evaluate --run tiny/ptq-run")
-    assert outcome.status == 0, outcome
-    assert "wrote tiny/ptq-run/report.json" in outcome.out
 
 
 def test_the_folder_can_move(folder: Path, ptq: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +58,7 @@ def test_the_run_directory_alone_is_enough_to_export(
 def test_the_statistics_are_used_again_without_running_the_model(folder: Path, ptq: Any) -> None:
     calibration = (folder / "ptq-run/calibration.safetensors").read_bytes()
     models = set()
-    for flags in ("--amax max", "--amax percentile --percentile 99.9", "--percentile 90"):
+    for flags in ("--amax max", "--amax percentile --set amax.percentile=99.9", "--set amax.percentile=90"):
         assert ptq(f"export --run ptq-run {flags}").status == 0
         models.add((folder / "ptq-run/model.int8.onnx").read_bytes())
     assert len(models) == 3

@@ -17,7 +17,7 @@ import ptq_cli
 from ptq_cli.calibdata.checked_settings import list_images
 from ptq_cli.calibdata.tar import tar_dataset as tar_module
 
-SAMPLES = 96
+SAMPLES = 64
 
 
 def pack_tar(folder: str, target: Path, shards: int = 1, mode: str = "w") -> None:
@@ -129,15 +129,18 @@ def test_evaluate_and_quantize_take_them(
             pack_tar(name, shards / f"{name}.tar")
         else:
             pack_parquet(name, shards / f"{name}.parquet")
-    options = "--samples 64 --eval-samples 64"
+    options = "--samples 32 --eval-samples 32"
     scores = []
     for calib, evaluation in (("calib", "eval"), (f"shards/calib.{kind}", f"shards/eval.{kind}")):
         run = tmp_path / f"run-{len(scores)}"
-        words = f"quantize {model} --data {calib} --eval-data {evaluation} --evaluate {options} --run {run}"
+        words = (
+            f"quantize {model} --data {calib} --eval-data {evaluation} --set run.evaluate=true "
+            f"{options} --run {run}"
+        )
         outcome = ptq(words)
         assert outcome.status == 0, outcome
         scores.append(json.loads((run / "report.json").read_text())["metrics"])
-    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 32 --run {run}").status == 0
+    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 16 --run {run}").status == 0
     assert scores[0] == scores[1]
 
 
@@ -179,7 +182,10 @@ def test_a_calibration_of_shards_continues_after_it_was_ended(
     of_folder: dict[str, bytes],
 ) -> None:
     pack_tar("calib", shards / "t-#.tar", 2)
-    words = f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 --checkpoint-every 0"
+    words = (
+        f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 "
+        "--set calibration.checkpoint_every=0"
+    )
     join, calls = tar_module.join_samples, []
 
     def ends(*arguments: Any) -> Any:

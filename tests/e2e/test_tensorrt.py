@@ -76,7 +76,10 @@ def test_fp8_is_written_as_modelopt_does(residual: Path, ptq: Any) -> None:
 
 @pytest.mark.parametrize("preset", ["fp8", "int8"])
 def test_the_file_computes_what_the_reference_evaluator_does(preset: str, residual: Path, ptq: Any) -> None:
-    words = f"quantize model.onnx --data x.npz --preset {preset} --float-type float32 --exclude-op Softmax"
+    words = (
+        f"quantize model.onnx --data x.npz --preset {preset} --set quantization.float_type=float32 "
+        "--override ':op=Softmax,quantize=false'"
+    )
     assert ptq(words).status == 0
     x = np.load("x.npz")["x"][:4]
     content = RunDirectory(Path("ptq-run")).quantized_model.read_bytes()
@@ -105,24 +108,29 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
     ("words", "code", "says", "hint"),
     [
         (
-            "--weight-dtype float8e4m3fn",
+            "--set weights.dtype=float8e4m3fn",
             "PTQ-PLAN-002",
             "'ort-cpu' has weights of int8",
             "choose another target",
         ),
         (
-            "--activation-dtype float8e4m3fn",
+            "--set activations.dtype=float8e4m3fn",
             "PTQ-PLAN-002",
             "asks for float8e4m3fn",
             "choose another target",
         ),
-        ("--float-type float16", "PTQ-RECIPE-003", "in float32", "such as tensorrt"),
-        ("--weight-dtype float8e4m3", "PTQ-RECIPE-003", "expects 'float8e4m3fn' or", "weights.dtype"),
+        ("--set quantization.float_type=float16", "PTQ-RECIPE-003", "in float32", "such as tensorrt"),
+        ("--set weights.dtype=float8e4m3", "PTQ-RECIPE-003", "expects 'float8e4m3fn' or", "weights.dtype"),
         ("--preset fp8 --weight-bits 4", "PTQ-RECIPE-003", "with 8", "leave bits out"),
         ("--preset fp8 --amax mse", "PTQ-RECIPE-003", "steps of one size", "max or percentile"),
-        ("--preset fp8 --weight-amax entropy", "PTQ-RECIPE-003", "steps of one size", "max or percentile"),
         (
-            "--target tensorrt --weight-dtype float8e4m3fn",
+            "--preset fp8 --set amax.weight_method=entropy",
+            "PTQ-RECIPE-003",
+            "steps of one size",
+            "max or percentile",
+        ),
+        (
+            "--target tensorrt --set weights.dtype=float8e4m3fn",
             "PTQ-PLAN-002",
             "multiply weights of float8e4m3fn by activations of integers",
             "the same float type",
@@ -130,7 +138,12 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
     ],
 )
 def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, refuse: Any) -> None:
-    refuse(f"quantize model.onnx --data calib.npz --all-layers {words}", code, says, hint=hint)
+    refuse(
+        f"quantize model.onnx --data calib.npz --set quantization.all_layers=true {words}",
+        code,
+        says,
+        hint=hint,
+    )
 
 
 DENSE = """(float[N,8,32] x) => (float[N,8,24] y)

@@ -79,7 +79,7 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     language: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    text = "--data calib.txt --tokenizer words.json --window 16"
+    text = "--data calib.txt --tokenizer words.json --set text.window=16"
     found = ptq(f"quantize model.onnx {text} --eval-data eval.txt {PERPLEXITY}")
     assert found.status == 0, found.err
     report = json.loads((language / "ptq-run/report.json").read_text())
@@ -98,27 +98,18 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     missed = ptq("gate ptq-run/report.json --max-ratio perplexity=0.5")
     assert missed.status == 3 and "FAIL" in missed.out
     # The evaluation takes the tokenizer from the calibration, and may read other text in another way.
-    again = ptq("evaluate --eval-data eval.txt --window 8 --metric perplexity")
+    again = ptq("evaluate --eval-data eval.txt --set text.window=8 --metric perplexity")
     assert again.status == 0, again.err
     assert json.loads((language / "ptq-run/report.json").read_text())["evaluation"]["samples"] == 30
-
-
-def test_shards_of_text_are_the_whole(language: Path, ptq: Any) -> None:
-    text = "calibrate model.onnx --data calib.txt --tokenizer words.json --window 8 --batch-size 4"
-    for words in ("--run whole", "--run one --shard 1/2", "--run two --shard 2/2"):
-        assert ptq(f"{text} {words}").status == 0
-    assert ptq("merge one two --run both").status == 0
-    whole, both = (language / run / "calibration.safetensors" for run in ("whole", "both"))
-    assert whole.read_bytes() == both.read_bytes()
 
 
 @pytest.mark.parametrize(
     ("words", "code"),
     [
         ("--data calib.txt --tokenizer model.onnx", "PTQ-TEXT-001"),
-        ("--data calib.txt --tokenizer words.json --window 33", "PTQ-TEXT-002"),
+        ("--data calib.txt --tokenizer words.json --set text.window=33", "PTQ-TEXT-002"),
         ("--data calib.txt", "PTQ-DATA-001"),
-        ("--data calib.txt --tokenizer words.json --tail cut", "PTQ-RECIPE-003"),
+        ("--data calib.txt --tokenizer words.json --set text.tail=cut", "PTQ-RECIPE-003"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(

@@ -23,7 +23,7 @@ TEXT = """(int64[N,S] ids) => (float[N,S,512] y) <float[512,32] table, float[32,
 def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path, ptq: Ptq) -> None:
     onnx.save(ir.to_proto(build(TEXT)), folder / "tied.onnx")
     np.savez(folder / "ids.npz", ids=np.random.default_rng(0).integers(0, 512, (32, 6)))
-    outcome = ptq("quantize tied.onnx --data ids.npz --eval-data ids.npz --evaluate --run tied")
+    outcome = ptq("quantize tied.onnx --data ids.npz --eval-data ids.npz --set run.evaluate=true --run tied")
     assert outcome.status == 0, outcome.err
     floats = {item.name for item in onnx.load("tied/model.float.onnx").graph.initializer}
     assert floats == {"table", "w", "b"}

@@ -189,6 +189,7 @@ def test_an_error_of_one_is_said_once_and_ends_all(
     assert "exitcode  : 2 " in outcome.stderr.partition("Root Cause")[2]
 
 
+@pytest.mark.nightly
 def test_a_rank_that_is_killed_ends_all_and_is_named(folder: Path, launch: Launch) -> None:
     (folder / "data.py").write_text(BATCHES)
     before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}

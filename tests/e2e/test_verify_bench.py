@@ -9,7 +9,6 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 from tests.e2e.conftest import Ptq, Refuse
@@ -20,16 +19,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-
-
-def test_verify_tells_what_is_proven(folder: Path, ptq: Ptq) -> None:
-    outcome = ptq("verify --min-integer-share 0.95")
-    assert outcome.status == 0, outcome.err
-    lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
-    assert any(line.startswith("Conv QLinearConv 1 ") for line in lines)
-    assert any(line.startswith("integers: 100 % of ") for line in lines)
-    assert any(line.startswith("structure: correct for ort-cpu") for line in lines)
-    assert lines[-1] == "pass"
 
 
 def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
@@ -78,22 +67,6 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
 )
 def test_what_is_refused(folder: Path, refuse: Refuse, command: str, code: str, message: str) -> None:
     refuse(command, code, message)
-
-
-def test_bench_tells_latencies_and_a_ratio(folder: Path, ptq: Ptq) -> None:
-    outcome = ptq("bench --threads 1 --runs 5")
-    assert outcome.status == 0, outcome.err
-    assert "batch 1, 1 thread, 5 turns" in outcome.out
-    assert "inputs: x: float32[1, 3, 8, 8], from calib.npz" in outcome.out
-    assert "speed: how many times as fast as model.float.onnx, with the 95 % interval" in outcome.out
-
-
-def test_bench_gives_json_alone(folder: Path, ptq: Ptq) -> None:
-    values = json.loads(ptq("bench ptq-run/model.float.onnx --threads 1 --runs 5 --json").out)
-    (scenario,) = values["scenarios"]
-    (model,) = scenario["latency"]["models"]
-    assert (scenario["latency"]["ratios"], scenario["operators"], model["runs"]) == ([], [], 5)
-    assert model["p50"] > 0
 
 
 def test_bench_measures_each_batch_with_each_number_of_threads(folder: Path, ptq: Ptq) -> None:
@@ -156,29 +129,6 @@ def test_a_float_model_is_shown_as_a_tree(folder: Path, ptq: Ptq) -> None:
     assert ptq("inspect model.onnx --depth 0").status == 2
 
 
-def test_a_thousand_layers_stay_readable(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
-    names = [f"body.{index // 2}.{('fc', 'act')[index % 2]}" for index in range(1000)]
-    values = ["x", *(f"v{index}" for index in range(999)), "y"]
-    nodes = [
-        helper.make_node("Relu", [values[i]], [values[i + 1]], name)
-        if i % 2
-        else helper.make_node("MatMul", [values[i], "w"], [values[i + 1]], name)
-        for i, name in enumerate(names)
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
-    graph = helper.make_graph(nodes, "deep", ends[:1], ends[1:], [weight])
-    opsets = [helper.make_opsetid("", 20)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "deep.onnx")
-    outcome = ptq("inspect deep.onnx")
-    assert outcome.status == 0, outcome.err
-    lines = outcome.out.splitlines()
-    assert len(lines) < 40
-    assert any("0 … 498" in line or "0 … 499" in line for line in lines)
-    assert max(len(line) for line in lines if line.startswith("  ")) <= 80
-
-
 @pytest.fixture
 def moved(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run directory alone in a folder, without the data that its recipe names; the current folder."""
@@ -209,13 +159,3 @@ def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq
     assert "note: data of the recipe were not used: data '" in " ".join(
         ptq("verify --random-inputs").out.split()
     )
-
-
-def test_other_data_of_the_recipe_take_the_place_of_those_that_are_gone(folder: Path, ptq: Ptq) -> None:
-    (folder / "ptq.toml").write_text('[calibration]\ndata = "gone.npz"\n[evaluation]\ndata = "eval.npz"\n')
-    values = json.loads(ptq("verify --json").out)
-    assert (Path(values["comparison"]["data"]).name, values["comparison"]["samples"]) == ("eval.npz", 20)
-
-
-def test_data_that_are_asked_for_must_be_there(folder: Path, refuse: Refuse) -> None:
-    refuse("verify --data gone.npz --random-inputs", "PTQ-FILE-001", "'gone.npz' does not exist")

@@ -48,7 +48,7 @@ def outputs(path: Path, x: np.ndarray) -> np.ndarray:
 
 
 def test_weights_alone_need_no_data(dense: Path, ptq: Any) -> None:
-    found = ptq("quantize model.onnx --activation-mode float")
+    found = ptq("quantize model.onnx --set activations.mode=float")
     assert (found.status, "no data were given" in found.out) == (0, True)
     assert "quantized the weights of 2 of 3 layers" in found.out
     assert "warning" not in found.err
@@ -66,10 +66,10 @@ def test_weights_alone_need_no_data(dense: Path, ptq: Any) -> None:
 
 
 def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
-    assert ptq("calibrate model.onnx --activation-mode float").status == 0
+    assert ptq("calibrate model.onnx --set activations.mode=float").status == 0
     first = (dense / "ptq-run/calibration.safetensors").read_bytes()
     assert ptq("export").status == 0
-    assert ptq("evaluate --eval-data data.npz --no-latency").status == 0
+    assert ptq("evaluate --eval-data data.npz --set evaluation.latency=false").status == 0
     report = json.loads((dense / "ptq-run/report.json").read_text())
     assert {layer["integer"] for layer in report["layers"]} == {False}
     for command in ("verify", "inspect ptq-run/model.int8.onnx", "report"):
@@ -81,11 +81,14 @@ def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("quantize model.onnx --activation-mode float --recover weighed", "no calibration data was given"),
-        ("calibrate model.onnx --activation-mode float --shard 1/2", "no calibration data was given"),
+        (
+            "quantize model.onnx --set activations.mode=float --recover weighed",
+            "no calibration data was given",
+        ),
+        ("calibrate model.onnx --set activations.mode=float --shard 1/2", "no calibration data was given"),
         ("quantize model.onnx", "no calibration data was given"),
         (
-            "quantize model.onnx --activation-mode float --override head:activations.mode=static",
+            "quantize model.onnx --set activations.mode=float --override head:activations.mode=static",
             "no calibration data was given",
         ),
     ],
@@ -96,17 +99,8 @@ def test_what_needs_data_says_so(dense: Path, ptq: Any, command: str, message: s
     assert not (dense / "ptq-run").exists()
 
 
-def test_a_layer_can_read_integers_among_floats(dense: Path, ptq: Any) -> None:
-    command = "quantize model.onnx --data data.npz --recover none --all-layers --activation-mode float"
-    assert ptq(f"{command} --override head:activations.mode=static").status == 0
-    model = onnx.load(dense / "ptq-run/model.int8.onnx")
-    quantized = [node for node in model.graph.node if node.op_type == "QuantizeLinear"]
-    assert len(quantized) == 1
-    assert quantized[0].input[0] == "active"
-
-
 def test_both_accuracy_levels_of_blocks_are_measured(dense: Path, ptq: Any) -> None:
-    found = ptq("quantize model.onnx --preset w4_block32 --eval-data data.npz --no-latency")
+    found = ptq("quantize model.onnx --preset w4_block32 --eval-data data.npz --set evaluation.latency=false")
     assert (found.status, "measured at accuracy level 4 of MatMulNBits; at level 0:" in found.out) == (
         0,
         True,
@@ -115,7 +109,12 @@ def test_both_accuracy_levels_of_blocks_are_measured(dense: Path, ptq: Any) -> N
     levels = json.loads((dense / "ptq-run/report.json").read_text())["accuracy_levels"]
     assert [(item["level"], item["reported"]) for item in levels] == [(4, True), (0, False)]
     assert levels[0]["values"]["sqnr_db"] != levels[1]["values"]["sqnr_db"]
-    assert ptq("evaluate --eval-data data.npz --no-latency --accuracy-level 0").status == 0
+    assert (
+        ptq(
+            "evaluate --eval-data data.npz --set evaluation.latency=false --set runtime.accuracy_level=0"
+        ).status
+        == 0
+    )
     swapped = json.loads((dense / "ptq-run/report.json").read_text())["accuracy_levels"]
     assert [(item["level"], item["reported"]) for item in swapped] == [(0, True), (4, False)]
     assert swapped[0]["values"] == levels[1]["values"]
@@ -128,7 +127,7 @@ def test_both_accuracy_levels_of_blocks_are_measured(dense: Path, ptq: Any) -> N
 
 
 def test_with_data_weights_alone_are_chosen_by_what_layers_read(dense: Path, ptq: Any) -> None:
-    found = ptq("quantize model.onnx --preset w4_block32 --data data.npz --no-latency")
+    found = ptq("quantize model.onnx --preset w4_block32 --data data.npz --set evaluation.latency=false")
     assert found.status == 0
     assert "recovered 2 layers (weighed)" in found.out
     assert 'rungs = [\n    "weighed",\n    "round",\n]' in (dense / "ptq-run/recipe.toml").read_text()

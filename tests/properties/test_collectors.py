@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
@@ -71,6 +71,7 @@ def grouped(parts, draw):
 
 
 @each_collector
+@settings(max_examples=50)
 @given(batches=BATCHES, data=st.data())
 def test_split_order_and_grouping_leave_the_bytes_as_they_are(make, batches, data):
     joined = [value for batch in batches for value in batch]
@@ -86,6 +87,7 @@ def test_split_order_and_grouping_leave_the_bytes_as_they_are(make, batches, dat
 
 
 @each_collector
+@settings(max_examples=50)
 @given(one=st.lists(FLOATS), two=st.lists(FLOATS), three=st.lists(FLOATS))
 def test_merge_is_a_commutative_monoid(make, one, two, three):
     a, b, c = (statistics_of(make, values) for values in (one, two, three))

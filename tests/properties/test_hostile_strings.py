@@ -17,7 +17,7 @@ from tests.properties.fuzz.hostile_strings import HOSTILE, places, replaced
 
 __all__ = ["folder", "ptq", "template"]
 
-BY_DAY = ("NUL", "surrogate", "very long")
+BY_DAY = ("NUL", "surrogate")
 SOURCE = ["inspect bad.onnx", "prepare bad.onnx -o out.onnx", "calibrate bad.onnx --data calib.npz --run out"]
 QUANTIZED = ["inspect bad.onnx", "verify bad.onnx", "evaluate bad.onnx --run run"]
 WRITTEN = ("out.onnx", "out", "run")

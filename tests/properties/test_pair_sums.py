@@ -1,11 +1,11 @@
 """No quantizer and no search exceeds what two neighbors may add up to, and sums are preserved under it."""
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptq_cli.amax.finish import BiasNeed
 from ptq_cli.core.arithmetic import quantize
 from ptq_cli.core.formats import INT8_NARROW
 from ptq_cli.core.pair_sums import (
@@ -21,9 +21,9 @@ from ptq_cli.pipeline.placing.weight_families import weight_quantizer
 from ptq_cli.pipeline.placing.weight_sites import weight_site
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.integer_storage import as_it_is
-from ptq_cli.qdq.write.weight_decisions import Bias, decide_weight
+from ptq_cli.qdq.write.site_parameters import decide_weight
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     DorefaWeights,
     FixedPointWeights,
     ScaledWeights,
@@ -74,10 +74,10 @@ def test_no_pair_exceeds_its_sum_whatever_quantizes_it(
     family = FAMILIES[name]
     made = weight_site(site, family, weight.shape)
     # A bias that widens one channel more than its pairs do.
-    bias = ir.Value(name="b", const_value=ir.tensor(np.float32([1e6, 0, 0, 0])))
+    bias = BiasNeed(np.float32([1e6, 0, 0, 0]), 0.01)
     for method in ("max", "mse"):
         quantizer = weight_quantizer(family, AmaxSettings(weight_method=method), packed=False)
-        decided = decide_weight(weight, {made: quantizer}, {made: Bias(bias, np.float32(0.01))}, as_it_is)
+        decided = decide_weight(weight, {made: quantizer}, {made: bias}, as_it_is)
         (found,) = decided.values()
         assert made.pairs is not None and not exceeds_pairs(found.stored.values(), made.pairs)
 

@@ -23,7 +23,7 @@ PARTS = 10
 graphs = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
-@settings(graphs, max_examples=100)
+@settings(graphs, max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 40), target=st.sampled_from(target_names()))
 def test_a_random_model_is_quantized_and_near_its_float_one(seed: int, count: int, target: str):
     outcome = check(random_model(seed, count, STEPS), load_target(target))

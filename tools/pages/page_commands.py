@@ -8,6 +8,8 @@ from functools import cache
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
+from ptq_cli.core.errors import PtqError
+from ptq_cli.recipe.assignments import parse_assignments
 from tools.pages.page_blocks import blocks
 
 SEPARATOR = re.compile(r"\|\|?|&&|;|\$\(|\b(?:do|then|if) ")
@@ -71,6 +73,8 @@ def fault_of(call: str) -> str | None:
         (None, None, None)
         >>> fault_of("quantize model.onnx --batch-size many")
         "'many' is not a valid integer."
+        >>> fault_of("quantize --set amax.bin=8")
+        "--set: unknown key 'amax.bin' (did you mean 'amax.bins'?)"
     """
     words = [word for word in shlex.split(call, comments=True) if word != "…"]
     command: click.Command = cli
@@ -87,9 +91,11 @@ def fault_of(call: str) -> str | None:
             value = values[parameter.name or ""]
             if not isinstance(parameter.type, click.Path) and not UNKNOWN.search(str(value)):
                 parameter.type_cast_value(context, value)
+            if parameter.name == "assignments":
+                parse_assignments([text for text in value if not UNKNOWN.search(text)])
     except click.BadOptionUsage as error:
         return None if words[-1] == error.option_name else error.message
-    except click.UsageError as error:
+    except (click.UsageError, PtqError) as error:
         return error.message
     return None
 

@@ -5,31 +5,17 @@ Records of decisions and the changelog are not among them: they say what was mea
 
 from pathlib import Path
 
-from tools.pages.sample_folders import sample_names
-
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
-NIGHTLY = {
-    "docs/commands.md",
-    "docs/dynamic.md",
-    "docs/folders.md",
-    "docs/guides/accuracy.md",
-    "docs/guides/choosing.md",
-    "docs/guides/ci.md",
-    "docs/guides/dataloader.md",
-    "docs/guides/language-model.md",
-    "docs/guides/many-machines.md",
-    "docs/guides/sentence-encoder.md",
-    "docs/index.md",
-    "docs/json.md",
-    "docs/latency.md",
-    "docs/metrics.md",
-    "docs/report.md",
-    "docs/text.md",
-    "docs/weight_only.md",
-    *(f"sample_models/{name}/README.md" for name in sample_names()),
+BY_DAY = {
+    "README.md",
+    "docs/amax.md",
+    "docs/guides/ocr.md",
+    "docs/guides/speed.md",
+    "docs/recovery.md",
+    "docs/tensorrt.md",
 }
-"""Pages that take long: `make test-nightly` runs them; `make test` checks their blocks and options."""
+"""Pages that `make test` runs; it checks blocks and options of the others, which `make test-nightly` runs."""
 PROGRAMS = {"docs/json.md": "jq"}
 """Programs that pages use and that not every machine has; their pages are skipped without them."""
 

@@ -70,10 +70,10 @@ data = "eval.npz"
 metrics = ["top1"]
 """
 COMMANDS = (
-    "quantize --evaluate --no-latency",
-    "quantize --evaluate --no-latency --run runs/resnet",
-    "evaluate --no-latency --shard 1/2",
-    "evaluate --no-latency --shard 2/2",
+    "quantize --set run.evaluate=true --set evaluation.latency=false",
+    "quantize --set run.evaluate=true --set evaluation.latency=false --run runs/resnet",
+    "evaluate --set evaluation.latency=false --shard 1/2",
+    "evaluate --set evaluation.latency=false --shard 2/2",
     *(f"calibrate --shard {index}/2 --run run-{index}" for index in (1, 2)),
     *(f"calibrate --shard {index}/8 --run run-{index}" for index in (3, 4)),
     "export --target tensorrt -o theirs.onnx",

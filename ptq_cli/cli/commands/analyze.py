@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
@@ -14,7 +15,6 @@ from ptq_cli.cli.options.shared_options import (
     RECIPES,
     RUN,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )

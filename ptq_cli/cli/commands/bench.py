@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, NAMES, TEXT
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, READING
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
     PATH,
     RECIPES,
     RUN,
-    complete_names,
     settings_from,
     take,
 )
@@ -95,7 +95,7 @@ Examples:
     help="Accuracy level at which weights in blocks are computed: 0 in float, 4 with activations of 8 bits. "
     "Can be repeated.  [default: 4 and 0 if a model has such weights]",
 )
-@take(INPUT, INPUT_SHAPE, NAMES, TEXT, IMAGE, RUN, RECIPES, GLOBALS)
+@take(INPUT, INPUT_SHAPE, READING, RUN, RECIPES, GLOBALS)
 def command(
     models: tuple[Path, ...],
     batches: tuple[int, ...],

@@ -6,25 +6,57 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options.data_options import CALIBRATING, KEPT, MOMENTS, SHARD
-from ptq_cli.cli.options.quantization_options import ACTIVATION_MODE, RECOVER
-from ptq_cli.cli.options.shared_options import GLOBALS, settings_from, take
+from ptq_cli.cli.options.data_options import (
+    CALIBRATION,
+    METHOD,
+    MODEL_ARGUMENT,
+    MODEL_SOURCE,
+    MOMENTS,
+    RESTART,
+    SHARD,
+)
+from ptq_cli.cli.options.quantization_options import RECOVER
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    RECIPES,
+    RUN,
+    TARGET,
+    THREADS,
+    once_from,
+    settings_from,
+    take,
+)
 
 
 @click.command(
     cls=SectionCommand,
+    once=("restart",),
     short_help="Collect statistics from calibration data.",
     epilog="""\b
 Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
-  ptq calibrate model.onnx --data images/ --resize 256 --crop 224,224
+  ptq calibrate model.onnx --data images/ --set image.resize=224,224
   ptq calibrate model.onnx --data images/ --recover equalize
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
   ptq calibrate --moments
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(CALIBRATING, KEPT, ACTIVATION_MODE, RECOVER, SHARD, MOMENTS, GLOBALS)
+@take(
+    MODEL_ARGUMENT,
+    CALIBRATION,
+    MODEL_SOURCE,
+    TARGET,
+    METHOD,
+    RECOVER,
+    SHARD,
+    MOMENTS,
+    RESTART,
+    RUN,
+    RECIPES,
+    THREADS,
+    GLOBALS,
+)
 def command(
     model: Path | None,
     shard: str | None,
@@ -55,6 +87,7 @@ def command(
     from ptq_cli.pipeline.resolve import Request
     from ptq_cli.pipeline.run_directory import RunDirectory
 
+    restart = restart or once_from(options).restart
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if moments:
         from ptq_cli.cli.shown.calibration_lines import after_moments, print_moments

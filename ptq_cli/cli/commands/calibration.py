@@ -36,7 +36,7 @@ def command() -> None:
     epilog="""\b
 Examples:
   ptq calibration show
-  ptq calibration show --sort clipped --amax percentile --percentile 99.9
+  ptq calibration show --sort clipped --amax percentile --set amax.percentile=99.9
   ptq calibration show --run runs/resnet --json
 """,
 )

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.shared_options import PATH, TALK, complete_names, documents, take
+from ptq_cli.cli.options.completion import complete_names, documents
+from ptq_cli.cli.options.shared_options import PATH, TALK, take
 
 RECIPE = "ptq.toml"
 

@@ -6,17 +6,16 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import BATCH_SIZE, CHECKPOINTS, RENAME, SHARD, TEXT
-from ptq_cli.cli.options.gate_options import GATES, LATENCY, METRIC, THUMBNAILS
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME, RESTART, SHARD, TOKENIZER
+from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
 from ptq_cli.cli.options.shared_options import (
-    ACCURACY_LEVEL,
     GLOBALS,
     PATH,
     RECIPES,
     RUN,
-    SERVE_BATCH,
     THREADS,
+    once_from,
     settings_from,
     take,
 )
@@ -24,6 +23,7 @@ from ptq_cli.cli.options.shared_options import (
 
 @click.command(
     cls=SectionCommand,
+    once=("restart", "thumbnails"),
     short_help="Compare the quantized model with the float model.",
     epilog="""\b
 Examples:
@@ -57,17 +57,16 @@ Exits with status 3 if a limit fails.
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: all]")
 @take(
     METRIC,
-    GATES,
-    LATENCY,
-    THUMBNAILS,
+    LIMITS,
+    LATENCY_LIMIT,
+    PORTABLE,
+    REGRESSION,
     BATCH_SIZE,
     RENAME,
-    TEXT,
-    CHECKPOINTS,
+    TOKENIZER,
     SHARD,
+    RESTART,
     THREADS,
-    ACCURACY_LEVEL,
-    SERVE_BATCH,
     RUN,
     RECIPES,
     GLOBALS,
@@ -81,7 +80,6 @@ def command(
     recipe: Path | None,
     preset: str | None,
     as_json: bool,
-    thumbnails: bool,
     **options: Any,
 ) -> int:
     """Compare the quantized model with the float model, and write report.json, .md, .html and junit.xml.
@@ -108,7 +106,8 @@ def command(
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     named = [*([quantized_model] if quantized_model is not None else []), *models]
     directory = RunDirectory(run)
-    how = {"restart": restart, "thumbnails": thumbnails}
+    once = once_from(options)
+    how = {"restart": restart or once.restart, "thumbnails": once.thumbnails}
     if any(map(is_folder, named)):
         require_sole(named, shard)
         with shown_progress() as progress:

@@ -6,16 +6,15 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import MAX_MEMORY
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
-    FLOAT_TYPE,
-    OVERRIDES,
-    PREFERENCE,
-    QUANTIZERS,
+    EXCLUDE,
+    OVERRIDE,
+    PREFER,
     RECOVER,
-    RUNTIME_OPERATORS,
+    WEIGHT_BITS,
 )
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
@@ -23,7 +22,6 @@ from ptq_cli.cli.options.shared_options import (
     RECIPES,
     RUN,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -35,8 +33,8 @@ from ptq_cli.cli.options.shared_options import (
     epilog="""\b
 Examples:
   ptq export --onnx
-  ptq export --onnx --percentile 99.99 --output model.int8.onnx
-  ptq export --prefer latency --serve-batch 8 --threads 1
+  ptq export --onnx --set amax.percentile=99.99 --output model.int8.onnx
+  ptq export --prefer latency --set export.serve_batch=8 --threads 1
   ptq export --target tensorrt --output model.trt.onnx
   ptq export --recover round
   ptq export --reset
@@ -65,14 +63,12 @@ Examples:
 )
 @take(
     AMAX,
-    QUANTIZERS,
+    WEIGHT_BITS,
     RECOVER,
-    OVERRIDES,
-    PREFERENCE,
-    FLOAT_TYPE,
-    RUNTIME_OPERATORS,
+    EXCLUDE,
+    OVERRIDE,
+    PREFER,
     THREADS,
-    MAX_MEMORY,
     RUN,
     RECIPES,
     GLOBALS,

@@ -6,7 +6,14 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.gate_options import GATES
+from ptq_cli.cli.options.gate_options import (
+    LATENCY_LIMIT,
+    LIMITS,
+    MAX_SIZE,
+    PORTABLE,
+    REGRESSION,
+    STRICT,
+)
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, settings_from, take
 
 
@@ -23,7 +30,7 @@ Exits with status 3 if a limit fails.
 """,
 )
 @argument("report", type=PATH)
-@take(GATES, GLOBALS)
+@take(LIMITS, MAX_SIZE, LATENCY_LIMIT, PORTABLE, REGRESSION, STRICT, GLOBALS)
 def command(report: Path, as_json: bool, **options: Any) -> int:
     """Check limits against REPORT, a report.json. No model is loaded and no data is read.
 

@@ -3,7 +3,8 @@
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options.shared_options import TALK, complete_commands, take
+from ptq_cli.cli.options.completion import complete_commands
+from ptq_cli.cli.options.shared_options import TALK, take
 from ptq_cli.core.errors import UsageError
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.quantization_options import FLOAT_TYPE, OVERRIDES, QUANTIZERS, RUNTIME_OPERATORS
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, THREADS, settings_from, take
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.options.quantization_options import EXCLUDE, OVERRIDE, WEIGHT_BITS
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, settings_from, take
 
 
 @click.command(
@@ -38,21 +38,7 @@ Examples:
     metavar="PATH",
     help="Data that give the shapes of the model's inputs.",
 )
-@take(
-    MODEL_ARGUMENT,
-    MODEL_SOURCE,
-    NAMES,
-    TEXT,
-    IMAGE,
-    QUANTIZERS,
-    OVERRIDES,
-    FLOAT_TYPE,
-    RUNTIME_OPERATORS,
-    TARGET,
-    THREADS,
-    RECIPES,
-    GLOBALS,
-)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, TARGET, WEIGHT_BITS, EXCLUDE, OVERRIDE, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     recipe: Path | None,

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from ptq_cli.cli.help_sections import OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
 
 DONE = 0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Examples:
     metavar="PATH",
     help="Data to compare the models on.  [default: random inputs]",
 )
-@take(MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,

@@ -6,15 +6,14 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT
-from ptq_cli.cli.options.quantization_options import RUNTIME_OPERATORS
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
     PATH,
     RECIPES,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -27,7 +26,7 @@ from ptq_cli.cli.options.shared_options import (
 Examples:
   ptq profile model.onnx -o this-machine.json
   ptq profile model.onnx --data calib.npz --serve-batch 8 --threads 2 -o server.json
-  ptq export --prefer latency --profile server.json
+  ptq export --prefer latency --set export.profile=server.json
 """,
 )
 @option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
@@ -46,7 +45,7 @@ Examples:
     metavar="PATH",
     help="Data to run the model on.  [default: random inputs]",
 )
-@take(RUNTIME_OPERATORS, MODEL_ARGUMENT, MODEL_SOURCE, NAMES, TEXT, IMAGE, THREADS, RECIPES, GLOBALS)
+@take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(
     output: Path,
     model: Path | None,
@@ -57,9 +56,9 @@ def command(
 ) -> None:
     """Measure how long each operator of MODEL takes on this machine, in float and in integers.
 
-    ptq export --prefer latency --profile FILE then keeps the layers in float that are faster so here, on
-    whichever machine it runs. Give --serve-batch and --threads the values that the model is served with:
-    other values have another fastest placement. The machine should do nothing else meanwhile.
+    ptq export --prefer latency --set export.profile=FILE then keeps the layers in float that run faster so
+    here, on whichever machine it runs. Give --serve-batch and --threads the values that the model is served
+    with: other values have another fastest placement. The machine should do nothing else meanwhile.
     """
     from ptq_cli.cli.shown.export_lines import latency_line
     from ptq_cli.cli.terminal.output import print_json, say

@@ -5,26 +5,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import EVALUATION, OWN, SectionCommand, option
-from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
-from ptq_cli.cli.options.gate_options import EVALUATION_DATA, GATES, LATENCY, METRIC, THUMBNAILS
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options.data_options import CALIBRATION, METHOD, MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.options.gate_options import EVALUATION_DATA, LIMITS, METRIC
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
-    FLOAT_TYPE,
-    OVERRIDES,
-    PREFERENCE,
-    QUANTIZERS,
+    EXCLUDE,
+    OVERRIDE,
+    PREFER,
     RECOVER,
-    RUNTIME_OPERATORS,
+    WEIGHT_BITS,
 )
-from ptq_cli.cli.options.shared_options import ACCURACY_LEVEL, GLOBALS, PATH, SUFFIX, settings_from, take
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    PATH,
+    RECIPES,
+    RUN,
+    TARGET,
+    THREADS,
+    once_from,
+    settings_from,
+    take,
+)
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.recipe.assignments import Once
 
 
 @click.command(
     cls=SectionCommand,
+    once=("restart", "evaluate", "thumbnails", "suffix"),
     short_help="Calibrate, export and evaluate in one command.",
     epilog="""\b
 Examples:
@@ -45,35 +56,22 @@ Exits with status 3 if a limit fails.
     help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, or "
     "RUN/model.w4.onnx for 4 bits; RUN/export]",
 )
-@take(
-    SUFFIX, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, FLOAT_TYPE, RUNTIME_OPERATORS
-)
-@take(EVALUATION_DATA)
-@option(
-    EVALUATION,
-    "--evaluate/--no-evaluate",
-    default=None,
-    help="Evaluate the quantized model.  [default: if a limit or evaluation data is given]",
-)
-@take(METRIC, GATES, LATENCY, THUMBNAILS, ACCURACY_LEVEL, GLOBALS)
+@take(MODEL_ARGUMENT, CALIBRATION, MODEL_SOURCE, TARGET, METHOD, AMAX, WEIGHT_BITS, RECOVER)
+@take(EXCLUDE, OVERRIDE, PREFER, EVALUATION_DATA, METRIC, LIMITS)
+@take(RUN, RECIPES, THREADS, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,
-    suffix: str | None,
-    evaluate: bool | None,
-    restart: bool,
     run: Path,
     recipe: Path | None,
     preset: str | None,
     as_json: bool,
-    thumbnails: bool,
     **options: Any,
 ) -> int:
     """Calibrate MODEL, export it and, if asked to, evaluate it.
 
-    It is evaluated if --evaluate or another option of the evaluation is given, such as --eval-data or
-    --metric, or if a limit is set here or in a recipe. Evaluation data in a recipe alone wait for ptq
-    evaluate.
+    It is evaluated if evaluation data, a metric or a limit is given, or if a recipe sets a limit. Evaluation
+    data in a recipe alone are for ptq evaluate. --set run.evaluate=true or false decides otherwise.
 
     Does the same as ptq calibrate, ptq export and ptq evaluate with the same options, but writes all files at
     the end: if a step fails or is interrupted, the files of earlier runs stay as they were.
@@ -90,35 +88,26 @@ def command(
     from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
 
+    once = once_from(options)
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if names_folder(request):
-        return _quantize_folder(
-            request, run, output, suffix, evaluate, restart=restart, thumbnails=thumbnails, as_json=as_json
-        )
-    refuse_suffix(suffix)
+        return _quantize_folder(request, run, output, once, as_json=as_json)
+    refuse_suffix(once.suffix)
     with shown_progress() as progress:
         result = run_quantize(
             request,
             RunDirectory(run),
             output,
-            evaluate=evaluate,
-            restart=restart,
-            thumbnails=thumbnails,
+            evaluate=once.evaluate,
+            restart=once.restart,
+            thumbnails=once.thumbnails,
             progress=progress,
         )
     return show_quantization(result, as_json=as_json)
 
 
 def _quantize_folder(
-    request: "Request",
-    run: Path,
-    output: Path | None,
-    suffix: str | None,
-    evaluate: bool | None,
-    *,
-    restart: bool,
-    thumbnails: bool,
-    as_json: bool,
+    request: "Request", run: Path, output: Path | None, once: "Once", *, as_json: bool
 ) -> int:
     from ptq_cli.cli.shown.folder_lines import show_folder
     from ptq_cli.cli.terminal.progress_bar import shown_progress
@@ -130,10 +119,10 @@ def _quantize_folder(
             request,
             RunDirectory(run),
             output,
-            suffix=suffix,
-            evaluate=evaluate,
-            restart=restart,
-            thumbnails=thumbnails,
+            suffix=once.suffix,
+            evaluate=once.evaluate,
+            restart=once.restart,
+            thumbnails=once.thumbnails,
             progress=progress,
         )
     return show_folder(result, as_json=as_json)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
-from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, complete_names, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
 from ptq_cli.core.errors import UsageError
+from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
-    Parameter,
     QuantizerFamily,
-    RecipeParameter,
     find_family,
 )
 
@@ -132,8 +132,8 @@ def _print_families() -> None:
         (
             family.name,
             family.meaning,
-            _parameters(family.weights),
-            _parameters(family.activations),
+            _parameters(family.weight_parameters),
+            _parameters(family.activation_parameters),
             family.source,
         )
         for family in FAMILIES.values()
@@ -145,7 +145,7 @@ def _print_families() -> None:
         tell(f"the terminal is too narrow for: {', '.join(left_out)}; --json has it")
 
 
-def _parameters(parameters: tuple[RecipeParameter, ...] | None) -> str:
+def _parameters(parameters: tuple[Setting, ...] | None) -> str:
     if parameters is None:
         return "no"
     texts = [f"{item.name} {shown_value(item.default)} ({item.wanted})" for item in parameters]
@@ -173,11 +173,11 @@ def _described(family: QuantizerFamily) -> DescribedQuantizer:
         formula=family.formula,
         gradient=family.gradient,
         source=family.source,
-        weights=_parameters_of(family.weights),
-        activations=None if family.activations is None else _parameters_of(family.activations),
+        weights=_parameters_of(family.weight_parameters),
+        activations=_parameters_of(family.activation_parameters or ()) if family.takes_activations else None,
         drawn=_parameters_of(family.drawn),
     )
 
 
-def _parameters_of(parameters: "Sequence[Parameter | RecipeParameter]") -> tuple[DescribedParameter, ...]:
+def _parameters_of(parameters: "Sequence[Setting]") -> tuple[DescribedParameter, ...]:
     return tuple(DescribedParameter(item.name, item.default, item.wanted) for item in parameters)

@@ -1,5 +1,6 @@
 """``ptq recipe``: recipes as files of their own."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, SectionGroup, argument, option
-from ptq_cli.cli.options import shared_options as completion
+from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, settings_from, take
 
@@ -19,11 +20,12 @@ DEFAULT_OUTPUT = "ptq.toml"
 
 @click.group(
     cls=SectionGroup,
-    short_help="Write a recipe for a model, or check one.",
+    short_help="Write or check a recipe, or list its keys.",
     epilog="""\b
 Examples:
-  ptq recipe init model.onnx
+  ptq recipe init model.onnx --data calib.npz
   ptq recipe check
+  ptq recipe keys amax
   ptq recipe schema -o ptq.schema.json
 """,
 )
@@ -123,6 +125,40 @@ def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
         say(f"{shown_path(result.file)} is correct: {count} setting{'' if count == 1 else 's'}")
         for path in result.missing:
             say(f"note: '{shown_path(path)}' is not there")
+
+
+@command.command(
+    "keys",
+    cls=SectionCommand,
+    short_help="List the keys of a recipe.",
+    epilog="""\b
+Examples:
+  ptq recipe keys
+  ptq recipe keys weights
+  ptq recipe keys '*.batch_size' --json
+""",
+)
+@argument("pattern", required=False, shell_complete=completion.complete_sections)
+@take(GLOBALS)
+def keys(pattern: str | None, as_json: bool) -> None:
+    """List the keys that a recipe or --set can set: type, default and meaning.
+
+    With PATTERN, list those that contain it, or that it matches with * as in a shell. Keys of [run] hold for
+    one command: --set takes them, and a recipe does not.
+    """
+    from ptq_cli.cli.terminal.output import UNKNOWN, print_json, print_table
+    from ptq_cli.recipe.assignments import Keys, list_keys
+    from ptq_cli.report.text.summary import Table
+
+    found = list_keys(pattern)
+    if as_json:
+        print_json(Keys(tuple(found)))
+        return
+    rows = tuple(
+        (item.key, item.type, UNKNOWN if item.default is None else json.dumps(item.default), item.meaning)
+        for item in found
+    )
+    print_table(Table(("key", "type", "default", "meaning"), rows), whole=(0,))
 
 
 @command.command(

@@ -5,15 +5,26 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import EVALUATION, OWN, SectionCommand, option
-from ptq_cli.cli.options.data_options import CALIBRATING, KEPT
-from ptq_cli.cli.options.gate_options import EVALUATION_DATA, LATENCY, METRIC
-from ptq_cli.cli.options.quantization_options import AMAX, OVERRIDES, PREFERENCE, QUANTIZERS, RECOVER
-from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, settings_from, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options.data_options import CALIBRATION, INPUT, MODEL_ARGUMENT, MODEL_CODE
+from ptq_cli.cli.options.gate_options import EVALUATION_DATA
+from ptq_cli.cli.options.quantization_options import EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    OUTPUT,
+    RECIPES,
+    RUN,
+    TARGET,
+    THREADS,
+    once_from,
+    settings_from,
+    take,
+)
 
 
 @click.command(
     cls=SectionCommand,
+    once=("restart", "evaluate"),
     short_help="Quantize so that accuracy provably stays within a budget.",
     epilog="""\b
 Examples:
@@ -34,19 +45,12 @@ Exits with status 3 if the budget is not kept; the best candidate is written all
     "models: sqnr_db=30. Can be repeated.",
 )
 @option(OWN, "--time-budget", metavar="TIME", help="Stop after this time: 90s, 10m, 1h.  [default: no limit]")
-@take(OUTPUT, CALIBRATING, AMAX, KEPT, QUANTIZERS, RECOVER, OVERRIDES, PREFERENCE, EVALUATION_DATA)
-@option(
-    EVALUATION,
-    "--evaluate/--no-evaluate",
-    default=None,
-    help="Evaluate the result on the evaluation data, which decide nothing.  [default: if they are given]",
-)
-@take(METRIC, LATENCY, GLOBALS)
+@take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, MODEL_CODE, INPUT, TARGET)
+@take(WEIGHT_BITS, RECOVER, EXCLUDE, OVERRIDE, PREFER, EVALUATION_DATA)
+@take(RUN, RECIPES, THREADS, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,
-    evaluate: bool | None,
-    restart: bool,
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -63,7 +67,7 @@ def command(
     same file: Ctrl-C keeps it, and the same command continues.
 
     Under torchrun several processes share the samples of each measurement; the result is the same, byte for
-    byte. They continue nothing.
+    byte. Runs under torchrun cannot be resumed.
     """
     from ptq_cli.cli.shown.folder_lines import show_tuning
     from ptq_cli.cli.terminal.progress_bar import shown_progress
@@ -72,10 +76,11 @@ def command(
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
     from ptq_cli.pipeline.tuning.run_tune import run_tune
 
+    once = once_from(options)
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
-    wanted = asks_for_evaluation(request.settings) if evaluate is None else evaluate
+    wanted = asks_for_evaluation(request.settings) if once.evaluate is None else once.evaluate
     with shown_progress() as progress:
         result = run_tune(
-            request, RunDirectory(run), output, evaluate=wanted, restart=restart, progress=progress
+            request, RunDirectory(run), output, evaluate=wanted, restart=once.restart, progress=progress
         )
     return show_tuning(result, as_json=as_json)

@@ -6,16 +6,15 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.data_options import IMAGE, INPUT, INPUT_SHAPE, MODEL_ARGUMENT, NAMES, TEXT
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, MODEL_ARGUMENT, READING
 from ptq_cli.cli.options.gate_options import PORTABLE
 from ptq_cli.cli.options.shared_options import (
-    ACCURACY_LEVEL,
     GLOBALS,
     RECIPES,
     RUN,
     THREADS,
-    complete_names,
     settings_from,
     take,
 )
@@ -74,11 +73,8 @@ something else than its operators, or may do so on this processor.
     MODEL_ARGUMENT,
     INPUT,
     INPUT_SHAPE,
-    NAMES,
-    TEXT,
-    IMAGE,
+    READING,
     THREADS,
-    ACCURACY_LEVEL,
     RUN,
     RECIPES,
     GLOBALS,

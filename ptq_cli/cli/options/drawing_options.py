@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ptq_cli.cli.help_sections import OWN, option
-from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter
+from ptq_cli.recipe.declaration import Setting
+from ptq_cli.recipe.quantizer_families import FAMILIES
 
 
 def take_drawn(command: Any) -> Any:
     """Add an option for each setting, whichever families have it; None where it was not given."""
-    users: dict[str, list[tuple[str, Parameter]]] = {}
+    users: dict[str, list[tuple[str, Setting]]] = {}
     for family in FAMILIES.values():
         for parameter in family.drawn:
             users.setdefault(parameter.name, []).append((family.name, parameter))
@@ -18,12 +19,11 @@ def take_drawn(command: Any) -> Any:
     return command
 
 
-def _option(name: str, found: list[tuple[str, Parameter]]) -> Callable[[Any], Any]:
+def _option(name: str, found: list[tuple[str, Setting]]) -> Callable[[Any], Any]:
     parameter = found[0][1]
     families = ", ".join(family for family, _ in found)
     default, flag = parameter.default, name.replace("_", "-")
-    meaning = parameter.meaning[0].upper() + parameter.meaning[1:]
-    text = f"{meaning} ({families} only).  [default: {shown_value(default)}]"
+    text = f"{parameter.help.removesuffix('.')} ({families} only).  [default: {shown_value(default)}]"
     if isinstance(default, bool):
         return option(OWN, f"--{flag}/--no-{flag}", name, default=None, help=text)
     metavar = "N" if isinstance(default, int) else "X"

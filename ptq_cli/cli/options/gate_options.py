@@ -1,33 +1,17 @@
 """Options about metrics and the limits that they must keep."""
 
 from ptq_cli.cli.help_sections import EVALUATION, option
-from ptq_cli.cli.options import shared_options as completion
-from ptq_cli.cli.options.shared_options import complete_names
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.completion import complete_names
 
-METRIC = (
-    option(
-        EVALUATION,
-        "--metric",
-        shell_complete=complete_names(completion.metrics, or_files=True),
-        multiple=True,
-        metavar="NAME",
-        help="Metric to compute: top1, f1, mse, …, torchmetrics.…:CLASS or FILE.PY:NAME; "
-        "top1[OUTPUT] for one output. Can be repeated.",
-    ),
-    option(
-        EVALUATION,
-        "--with-pytorch/--no-with-pytorch",
-        default=None,
-        help="Also evaluate the PyTorch model.  [default: no]",
-    ),
-)
-LATENCY = (
-    option(
-        EVALUATION,
-        "--latency/--no-latency",
-        default=None,
-        help="Measure how fast the quantized model is beside the float model.  [default: yes]",
-    ),
+METRIC = option(
+    EVALUATION,
+    "--metric",
+    shell_complete=complete_names(completion.metrics, or_files=True),
+    multiple=True,
+    metavar="NAME",
+    help="Metric to compute: top1, f1, mse, …, torchmetrics.…:CLASS or FILE.PY:NAME; "
+    "top1[OUTPUT] for one output. Can be repeated.",
 )
 PORTABLE = option(
     EVALUATION,
@@ -35,7 +19,7 @@ PORTABLE = option(
     default=None,
     help="Exit with status 3 if a layer can saturate on x86 processors without VNNI.  [default: no]",
 )
-GATES = (
+LIMITS = (
     option(
         EVALUATION,
         "--max-drop",
@@ -59,20 +43,21 @@ GATES = (
         metavar="METRIC=X",
         help="Exit with status 3 if the metric is below X. Can be repeated.",
     ),
-    option(
-        EVALUATION,
-        "--max-size",
-        metavar="SIZE",
-        help="Exit with status 3 if the quantized model's file is larger: 1MB, 900KiB.",
-    ),
-    option(
-        EVALUATION,
-        "--max-latency-ratio",
-        type=float,
-        metavar="X",
-        help="Exit with status 3 if the quantized model takes more than X times as long as the float model.",
-    ),
-    PORTABLE,
+)
+MAX_SIZE = option(
+    EVALUATION,
+    "--max-size",
+    metavar="SIZE",
+    help="Exit with status 3 if the quantized model's file is larger: 1MB, 900KiB.",
+)
+LATENCY_LIMIT = option(
+    EVALUATION,
+    "--max-latency-ratio",
+    type=float,
+    metavar="X",
+    help="Exit with status 3 if the quantized model takes more than X times as long as the float model.",
+)
+REGRESSION = (
     option(
         EVALUATION,
         "--baseline",
@@ -87,33 +72,18 @@ GATES = (
         metavar="METRIC=X",
         help="Exit with status 3 if the metric is worse than the baseline's by more than X. Can be repeated.",
     ),
-    option(
-        EVALUATION,
-        "--strict/--no-strict",
-        default=None,
-        help="Exit with status 3 if there are too few samples to decide a limit.  "
-        "[default: the measured value decides]",
-    ),
 )
-THUMBNAILS = option(
+STRICT = option(
     EVALUATION,
-    "--thumbnails",
-    is_flag=True,
-    help="Include images whose predicted class changes in report.html.",
+    "--strict/--no-strict",
+    default=None,
+    help="Exit with status 3 if there are too few samples to decide a limit.  "
+    "[default: the measured value decides]",
 )
-EVALUATION_DATA = (
-    option(
-        EVALUATION,
-        "--eval-data",
-        shell_complete=completion.complete_files,
-        metavar="PATH",
-        help="Evaluation data, with labels if a metric needs them.",
-    ),
-    option(
-        EVALUATION,
-        "--eval-samples",
-        type=int,
-        metavar="N",
-        help="Number of evaluation samples.  [default: all]",
-    ),
+EVALUATION_DATA = option(
+    EVALUATION,
+    "--eval-data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Evaluation data, with labels if a metric needs them.",
 )

@@ -12,29 +12,6 @@ from ptq_cli.core.errors import UsageError
 Value = TypeVar("Value")
 
 
-class NumberList(click.ParamType[list[Any]]):
-    """``0.485,0.456,0.406``.
-
-    Example:
-        >>> NumberList(float).convert("0.5,0.25", None, None)
-        [0.5, 0.25]
-    """
-
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self._kind = kind
-        self.name = "N,…"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[Any]:
-        """Return the numbers of a text."""
-        if isinstance(value, list):
-            return value
-        try:
-            return [self._kind(part) for part in str(value).split(",")]
-        except ValueError:
-            wanted = "whole numbers" if self._kind is int else "numbers"
-            self.fail(f"{value!r} is not a comma-separated list of {wanted}", param, ctx)
-
-
 class NameList(click.ParamType[list[str]]):
     """``round,other``.
 
@@ -172,25 +149,6 @@ def parse_batch_axes(texts: Sequence[str]) -> dict[str, int | str]:
     return _parse_pairs(texts, _batch_axis_pair, option)
 
 
-def parse_axes(texts: Sequence[str]) -> dict[str, int]:
-    """Parse ``conv=1`` texts.
-
-    Raises:
-        UsageError: a text is not ``NAME=AXIS``, or two give different axes for the same name.
-
-    Example:
-        >>> parse_axes(("stem.*=1", "a=b=-1"))
-        {'stem.*': 1, 'a=b': -1}
-    """
-    option = _PairOption(
-        form="--activation-axis NAME=AXIS",
-        example="--activation-axis 'stem.*=1'",
-        twice="names two axes of '{name}': {one} and {other}",
-        advice="give one axis for each tensor",
-    )
-    return _parse_pairs(texts, _axis_pair, option)
-
-
 def _json_pair(text: str) -> tuple[str, Any] | None:
     name, _, written = text.partition("=")
     try:
@@ -202,15 +160,6 @@ def _json_pair(text: str) -> tuple[str, Any] | None:
 def _text_pair(text: str) -> tuple[str, str] | None:
     name, _, value = text.partition("=")
     return (name, value) if value else None
-
-
-def _axis_pair(text: str) -> tuple[str, int] | None:
-    # The name may contain "=", as patterns of tensors' names do.
-    name, _, axis = text.rpartition("=")
-    try:
-        return name, int(axis)
-    except ValueError:
-        return None
 
 
 def _batch_axis_pair(text: str) -> tuple[str, int | str] | None:

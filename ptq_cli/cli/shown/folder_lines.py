@@ -82,8 +82,10 @@ def print_folder(result: "FolderResult") -> None:
     print_table(Table(("file", "quantized", "verdict"), tuple(rows)), whole=(0, 2))
     if result.shared_constants:
         saved = format_bytes(result.saved_bytes)
-        constants = counted(result.shared_constants, "constant")
-        detail(f"{constants} shared by several models, stored once: {saved} saved")
+        detail(
+            f"{counted(result.shared_constants, 'constant')} shared by several models, stored once: "
+            f"{saved} saved"
+        )
     for file in result.left_out:
         detail(f"note: '{file.as_posix()}' is quantized already, and was left out")
     share = share_of_float(result.bytes, result.float_bytes)

@@ -21,12 +21,14 @@ def outlier_line(outliers: Mapping[str, str]) -> str:
         outliers: what is wrong, by the weight's name; at least one.
 
     Example:
-        >>> outlier_line({"fc.weight": "a value is 99 times the mean of the others"})
-        "'fc.weight': a value is 99 times the mean of the others; pass --weight-amax mse to clip it"
+        >>> outlier_line({"fc.weight": "a value is 99 times the mean of others"})
+        "'fc.weight': a value is 99 times the mean of others; pass --set amax.weight_method=mse to clip it"
     """
     (name, what), *rest = outliers.items()
     others = [f"'{other}'" for other, _ in rest]
     also = f"; also in {', '.join(others[:NAMED])}" if others else ""
     more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-    fix = "pass --weight-granularity channel to give each its own scale" if "share a scale" in what else ""
-    return f"'{name}': {what}{also}{more}; {fix or 'pass --weight-amax mse to clip it'}"
+    fix = (
+        "pass --set weights.granularity=channel to give each its own scale" if "share a scale" in what else ""
+    )
+    return f"'{name}': {what}{also}{more}; {fix or 'pass --set amax.weight_method=mse to clip it'}"

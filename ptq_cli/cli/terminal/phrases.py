@@ -134,8 +134,8 @@ def fill(text: str, width: int, first: str = "", *, rest: str | None = None, fol
         fold: split a word that is longer than a line; otherwise it stays whole, and its line is longer.
 
     Example:
-        >>> fill("see ptq-cli[plot] or --no-evaluate", 20, "  ")
-        '  see ptq-cli[plot]\n  or --no-evaluate'
+        >>> fill("see ptq-cli[plot] or --no-strict", 20, "  ")
+        '  see ptq-cli[plot]\n  or --no-strict'
     """
     lines = textwrap.fill(
         glue(text),

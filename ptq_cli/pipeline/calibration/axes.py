@@ -1,4 +1,4 @@
-"""Along which axis the channels of which activation are measured: what ``--activation-axis`` asks for."""
+"""Along which axis the channels of which activation are measured: ``calibration.activation_axis``."""
 
 from collections.abc import Mapping
 

@@ -22,7 +22,8 @@ from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights, weight_family
+from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, StepWeights
+from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, granularity_of, rewriting_rungs
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
@@ -277,7 +278,7 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
         return ""
-    allowed = f"--max-memory allows {format_bytes(limit)}"
+    allowed = f"'runtime.max_memory' allows {format_bytes(limit)}"
     return f"it takes up to about {format_bytes(needed)} of memory, and {allowed}"
 
 

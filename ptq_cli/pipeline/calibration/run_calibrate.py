@@ -283,7 +283,10 @@ def make_calibration(
     )
     if earlier is not None:
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        tell(f"continuing an earlier calibration after {begun.samples} samples; --restart starts again")
+        tell(
+            f"continuing an earlier calibration after {begun.samples} samples; "
+            "--set run.restart=true starts again"
+        )
     every = settings.checkpoint_every
     checkpoints = Checkpoints(run.checkpoint, "calibration", every, tell)
     writer = CheckpointWriter(checkpoints, begun, save_calibration) if is_resumable else None

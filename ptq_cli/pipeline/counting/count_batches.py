@@ -161,5 +161,5 @@ def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) 
     return NonFiniteActivationError(
         f"tensor '{name}' is {value} {at} for {where}",
         hint="a weight of the float model is not finite, or it overflows or divides by zero there; fix the "
-        "model, leave the sample out, or count such values with --allow-nonfinite",
+        "model, leave the sample out, or count such values with --set calibration.allow_nonfinite=true",
     )

@@ -373,7 +373,7 @@ class _Part:
         if read_checkpoint(path, WORK, load_shard, self._refusal, tell) is not None:
             tell(
                 f"continuing an earlier evaluation after {self._evaluator.samples} samples; "
-                "--restart starts again"
+                "--set run.restart=true starts again"
             )
 
     def _refusal(self, found: EvaluationShard) -> str:

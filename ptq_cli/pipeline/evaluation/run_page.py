@@ -191,7 +191,14 @@ def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:
 
 def _origin(details: Details | None, recipe: str, run: RunDirectory) -> Origin:
     place = os.path.relpath(run.path)
-    command = ["ptq", "quantize", "--recipe", os.path.join(place, run.report_recipe.name), "--evaluate"]  # noqa: PTH118
+    command = [
+        "ptq",
+        "quantize",
+        "--recipe",
+        os.path.join(place, run.report_recipe.name),  # noqa: PTH118
+        "--set",
+        "run.evaluate=true",
+    ]
     if place != "ptq-run":
         command += ["--run", place]
     notes = details.notes if details is not None else ()

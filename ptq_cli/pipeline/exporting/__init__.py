@@ -1,6 +1,6 @@
 """``export``: from a recipe and a calibration to the quantized model.
 
-``quantized_graph`` makes the graph of a plan (``placing``), ``recovery_data`` and its neighbors make it
-better, ``exported_file`` writes it. What may enter: what becomes of a plan whose ranges and integers are
-decided.
+``decided_model`` decides scales and integers of a plan (``placing``) and recovers them, from the samples of
+``recovery_data``; ``run_export`` writes the graph once, with the metadata of ``exported_file``. What may
+enter: what becomes of a plan whose ranges and integers are decided.
 """

@@ -8,30 +8,31 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
+from ptq_cli.amax.finish import LARGEST_BIAS
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import decode
 from ptq_cli.core.errors import InputFileError, ReportError, first_line
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.calibration.provenance import source_bytes
+from ptq_cli.pipeline.exporting.decided_model import DecidedModel, free_scales
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
-from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph, free_scales
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.metadata import AMAX_METHOD, AMAX_PERCENTILE, LAYERS, OVERRIDES, QUANTIZERS, WEIGHT_AMAX
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.write.weight_decisions import LARGEST_BIAS
-from ptq_cli.recipe.recipe_layers import relative_location
-from ptq_cli.recovery.quantized_layer import (
-    QuantizedLayer,
-    constant_array,
-    quantized_layers,
-    replace_constants,
+from ptq_cli.qdq.write.site_parameters import (
+    DecidedBias,
+    DecidedConstants,
+    DecidedWeight,
+    Parameters,
+    bias_scale,
 )
+from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recovery.quantized_layer import QuantizedLayer, bias_values, quantized_layers
 from ptq_cli.report.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 
 Floats = npt.NDArray[np.float64]
@@ -49,16 +50,15 @@ class _Bias:
 
 @dataclass(frozen=True, kw_only=True)
 class _Decision:
-    """A layer's constants.
+    """What was decided of a layer.
 
     Attributes:
-        values, scale: of the weight, as a graph holds them.
+        weight: as it is stored.
         bias: None if there is none that could be changed.
         nearest: the bias before anything was recovered.
     """
 
-    values: Array
-    scale: Array
+    weight: DecidedWeight
     bias: _Bias | None
     nearest: _Bias | None
 
@@ -87,52 +87,46 @@ class DecidedWeights:
         self._known: dict[bytes, _Decision] = {}
         self._nearest: dict[bytes, _Bias | None] = {}
 
-    def give(self, made: QuantizedGraph, float_model: StoredModel) -> GivenWeights:
-        """Write what was decided into a model, and return which weights took it.
+    def give(self, made: DecidedModel, float_model: StoredModel) -> tuple[DecidedModel, GivenWeights]:
+        """Return a model with what was decided before, and which weights took it.
 
         A weight keeps its own integers if its bias would not fit into int32 with the scale that was decided.
 
         Args:
-            made: the quantized model, whose constants are changed.
-            float_model: that it was made from.
+            made: the model as it is decided by itself.
+            float_model: that it is made from.
         """
-        taken, layers = [], _layers(made, float_model)
+        graph = float_model.load()
+        taken, layers, parameters = [], _layers(graph, made), made.parameters
         for key, layer in layers:
-            nearest = _bias(made, layer)
+            nearest = _bias(graph, made.parameters, layer)
             self._nearest.setdefault(key, nearest)
             found = self._known.get(key)
-            constants = _constants(made, layer, found, nearest) if found is not None else None
-            if constants is not None:
-                replace_constants(made.model, constants)
+            changes = _changes(made.parameters, layer, found, nearest) if found is not None else None
+            if changes is not None:
+                parameters = parameters.changed(changes)
                 taken.append(layer.site)
-        return GivenWeights(tuple(taken), left=len(layers) - len(taken))
+        given = GivenWeights(tuple(taken), left=len(layers) - len(taken))
+        return replace(made, parameters=parameters), given
 
-    def learn(self, made: QuantizedGraph, float_model: StoredModel) -> None:
-        """Keep the weights that are not known yet, as the model holds them."""
-        for key, layer in _layers(made, float_model):
+    def learn(self, made: DecidedModel, float_model: StoredModel) -> None:
+        """Keep the weights that are not known yet, as the model has them."""
+        graph = float_model.load()
+        for key, layer in _layers(graph, made):
             if key not in self._known:
                 self._known[key] = _Decision(
-                    values=constant_array(made.model, layer.weight.values),
-                    scale=constant_array(made.model, layer.weight.scale),
-                    bias=_bias(made, layer),
+                    weight=made.parameters.decided[layer.site],
+                    bias=_bias(graph, made.parameters, layer),
                     nearest=self._nearest[key],
                 )
 
 
-def without(made: QuantizedGraph, sites: tuple[WeightSite, ...]) -> QuantizedGraph:
-    """Return a quantized model whose plan does not hold some weights, so that nothing chooses them again."""
-    kept = tuple(site for site in made.plan.weights if site not in set(sites))
-    return replace(made, plan=replace(made.plan, weights=kept))
-
-
-def _layers(made: QuantizedGraph, float_model: StoredModel) -> list[tuple[bytes, QuantizedLayer]]:
+def _layers(graph: ir.Model, made: DecidedModel) -> list[tuple[bytes, QuantizedLayer]]:
     """Return the layers whose weights can be chosen again, each with a digest of the weight and its form."""
-    graph = float_model.load()
-    layers, _ = quantized_layers(TwinGraphs(graph, made.model), made.plan, free_scales(made.placement))
+    layers, _ = quantized_layers(graph, made.plan, made.parameters, free_scales(made.placement))
     found = []
     for layer in layers.values():
-        form = replace(layer.site, tensor="", node="")
-        digest = hashlib.sha256(f"{form} {layer.weight.multiples}".encode())
+        digest = hashlib.sha256(f"{replace(layer.site, tensor='', node='')}".encode())
         with mapped(graph.graph.initializers[layer.site.tensor]) as weight:
             digest.update(f"{weight.dtype} {weight.shape}".encode())
             digest.update(np.ascontiguousarray(weight).tobytes())
@@ -140,37 +134,35 @@ def _layers(made: QuantizedGraph, float_model: StoredModel) -> list[tuple[bytes,
     return found
 
 
-def _bias(made: QuantizedGraph, layer: QuantizedLayer) -> _Bias | None:
-    if layer.bias is None:
+def _bias(graph: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> _Bias | None:
+    values = bias_values(graph, parameters, layer)
+    if values is None:
         return None
-    values = constant_array(made.model, layer.bias.values).astype(np.float64)
-    if not layer.bias.scale:
-        return _Bias(values, np.zeros(1))
-    step = constant_array(made.model, layer.bias.scale).astype(np.float64)
-    return _Bias(values * step, step)
+    step = np.zeros(1)
+    if isinstance(layer.bias, BiasSite):
+        step = parameters.biases[layer.bias].scale.astype(np.float64)
+    return _Bias(values, step)
 
 
-def _constants(
-    made: QuantizedGraph, layer: QuantizedLayer, decision: _Decision, nearest: _Bias | None
-) -> Mapping[str, Array] | None:
-    """Return the constants of a layer for a decided weight; None if they do not fit the layer."""
-    held = [constant_array(made.model, name) for name in (layer.weight.values, layer.weight.scale)]
-    if [item.shape for item in held] != [decision.values.shape, decision.scale.shape]:
+def _changes(
+    parameters: Parameters, layer: QuantizedLayer, decision: _Decision, nearest: _Bias | None
+) -> DecidedConstants | None:
+    """Return what a layer takes of a decision; None if it does not fit the layer."""
+    own, found = parameters.decided[layer.site], decision.weight.parameters
+    if found is None or own.parameters is None or found.scale.shape != own.parameters.scale.shape:
         return None
-    constants = {layer.weight.values: decision.values, layer.weight.scale: decision.scale}
+    weights = {layer.site: replace(own, parameters=found, stored=decision.weight.stored)}
     if layer.bias is None or nearest is None:
-        return constants
+        return DecidedConstants(decided=weights)
     bias = decision.bias if decision.bias is not None and _is_same(decision.nearest, nearest) else nearest
-    if not layer.bias.scale:
-        return constants | {layer.bias.values: bias.values}
+    if isinstance(layer.bias, str):
+        return DecidedConstants(decided=weights, floats={layer.bias: bias.values.astype(np.float32)})
     if layer.parameters is None:
         return None
-    scale = decision.scale.reshape(nearest.step.shape).astype(np.float32)
-    step = (layer.parameters.scale * scale).astype(np.float32)
-    integers = np.rint(bias.values / step.astype(np.float64))
-    if np.abs(integers).max(initial=0) > LARGEST_BIAS:
+    made = DecidedBias.of(bias.values, bias_scale(layer.parameters, found))
+    if np.abs(made.integers.astype(np.int64)).max(initial=0) > LARGEST_BIAS:
         return None
-    return constants | {layer.bias.values: integers.astype(np.int32), layer.bias.scale: step}
+    return DecidedConstants(decided=weights, biases={layer.bias: made})
 
 
 def _is_same(one: _Bias | None, other: _Bias) -> bool:

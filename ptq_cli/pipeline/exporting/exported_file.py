@@ -14,7 +14,7 @@ from ptq_cli.collectors.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError, first_line
 from ptq_cli.core.read_files import require_file, require_name
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.exporting.quantized_graph import QuantizedGraph
+from ptq_cli.pipeline.exporting.decided_model import DecidedModel
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.output_checks import library_versions
 from ptq_cli.pipeline.placing.placement import Placement
@@ -189,7 +189,7 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
 
 
 def write_metadata(
-    made: QuantizedGraph,
+    made: DecidedModel,
     recipe: TensorRecipe,
     calibration: Calibration,
     recovery: Recovery | None,

@@ -9,7 +9,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.pipeline.placing.placement import Placement
 from ptq_cli.pipeline.placing.ranges import statistics_of
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.quantizer_settings import ScaledActivations
+from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
 PERCENTILES = (99.999, 99.99, 99.9)

@@ -26,10 +26,10 @@ from ptq_cli.pipeline.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.moments_file import Moments, load_moments
+from ptq_cli.recovery.quantized_layer import require_integers
 from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.runtime.machine import Machine
@@ -313,16 +313,17 @@ def choose_ranges(
         RuntimeFailedError: ONNX Runtime failed.
         PtqError: the data cannot be read.
     """
+    require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
     model, plan = build(placement)
-    twins = TwinGraphs(float_model.load(), model)
+    floats = float_model.load()
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
-    measured, most = affordable(grids, _sample_work(twins.float_model, samples.fit[0]))
+    measured, most = affordable(grids, _sample_work(floats, samples.fit[0]))
     measured_on = few(samples.fit, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
-        twins,
+        floats,
         plan,
         measured,
         measured_on,

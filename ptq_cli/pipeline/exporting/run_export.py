@@ -20,14 +20,14 @@ from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights, without
-from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.quantized_graph import (
-    QuantizedGraph,
+from ptq_cli.pipeline.exporting.decided_model import (
+    DecidedModel,
     RecoveryMaterial,
-    quantized_graph,
+    decided_model,
     recover_model,
 )
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
+from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -238,15 +238,21 @@ def make_export(
     path = output or run.quantized_file(recipe.weights)
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    made = quantized_graph(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
     material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
-    given = decided.give(made, float_model) if decided is not None else GivenWeights()
+    given = GivenWeights()
+    if decided is not None:
+        made, given = decided.give(made, float_model)
     recovery = None
-    if decided is None or given.left:
-        own = without(made, given.sites)
-        recovery = _recovered(own, float_model, resolved, material, path.parent, progress)
+    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
+    # There may be nothing to learn from, or nothing left to choose.
+    if rungs and (data is not None or moments is not None) and (decided is None or given.left):
+        made, recovery = recover_model(
+            made, float_model, rungs, material, resolved.machine, path.parent, progress, but=given.sites
+        )
     if decided is not None:
         decided.learn(made, float_model)
+    made.write(made.model)
     _finish(made, target)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     write_metadata(made, asked, calibration, recovery, method, target)
@@ -263,22 +269,7 @@ def make_export(
     return Exported(result, stored, files)
 
 
-def _recovered(
-    made: QuantizedGraph,
-    float_model: StoredModel,
-    resolved: Resolved,
-    material: RecoveryMaterial,
-    folder: Path,
-    progress: ProgressCallback,
-) -> Recovery | None:
-    """Choose the weights again, if the recipe asks for it and there is something to learn from."""
-    rungs = [rung for rung in recovery_rungs(resolved.recipe.recovery) if rung in OF_WEIGHTS]
-    if not rungs or (material.data is None and material.moments is None):
-        return None
-    return recover_model(made, float_model, rungs, material, resolved.machine, folder, progress)
-
-
-def _finish(made: QuantizedGraph, target: Target) -> None:
+def _finish(made: DecidedModel, target: Target) -> None:
     """Write what the runtime is faster with: nothing compares the graph with the float one any more."""
     model = made.model
     prove_powers_of_two(model, made.placement, made.plan)
@@ -293,7 +284,7 @@ def _finish(made: QuantizedGraph, target: Target) -> None:
 
 
 def _result(
-    made: QuantizedGraph,
+    made: DecidedModel,
     asked: TensorRecipe,
     target: Target,
     path: Path,
@@ -333,12 +324,12 @@ def _result(
     )
 
 
-def _kernels(stored: StoredModel, made: QuantizedGraph, target: Target) -> KernelCounts | None:
+def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelCounts | None:
     engine = engine_of(target)
     return None if engine is None or _uncounted(made) else engine.count_kernels(stored)
 
 
-def _uncounted(made: QuantizedGraph) -> str:
+def _uncounted(made: DecidedModel) -> str:
     """Return why the runtime is not asked in passing what it makes of a graph, or an empty string."""
     nodes = made.model.graph.num_nodes()
     if nodes > COUNTED_NODES:

@@ -17,14 +17,13 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
-from ptq_cli.pipeline.exporting.quantized_graph import free_scales, largest_values, quantized_graph
+from ptq_cli.pipeline.exporting.decided_model import decided_model, free_scales, largest_values
 from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
 from ptq_cli.pipeline.moments import MomentSubject, measure_blocks, moments_provenance
 from ptq_cli.pipeline.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.resolve import Request
 from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.moments_file import Moments, moments_bytes, parse_moments, save_moments
 from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.tensor_moments import MomentSite, moment_sites
@@ -166,7 +165,7 @@ def _sites(
 ) -> tuple[list[MomentSite], dict[str, str]]:
     """Return the tensors that the layers of the quantized model read, and which layers are left out."""
     resolved, calibration, float_model = loaded.resolved, loaded.calibration, loaded.float_model
-    made = quantized_graph(
+    made = decided_model(
         resolved,
         calibration,
         float_model,
@@ -177,10 +176,10 @@ def _sites(
         None,
         progress,
     )
-    twins = TwinGraphs(float_model.load(), made.model)
-    layers, refused = quantized_layers(twins, made.plan, free_scales(made.placement))
+    graph = float_model.load()
+    layers, refused = quantized_layers(graph, made.plan, made.parameters, free_scales(made.placement))
     samples = calibration.provenance.samples
-    return moment_sites(layers.values(), largest_values(calibration, twins.float_model), samples), refused
+    return moment_sites(layers.values(), largest_values(calibration, graph), samples), refused
 
 
 def _discard_blocks(run: RunDirectory) -> None:

@@ -1,4 +1,4 @@
-"""``profile``: measure on this machine what ``export --profile`` decides by on another."""
+"""``profile``: measure on this machine what ``export.profile`` decides by on another."""
 
 from dataclasses import dataclass
 from pathlib import Path

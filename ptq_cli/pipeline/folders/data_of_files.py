@@ -126,8 +126,8 @@ def require_suffix(suffix: str) -> str:
     """
     if _VALID.fullmatch(suffix) is None:
         raise UsageError(
-            f"--suffix is '{suffix}', expected letters, digits, '.', '+' or '-'",
-            hint="--suffix q4 names the files model_q4.onnx",
+            f"'run.suffix' is '{suffix}', expected letters, digits, '.', '+' or '-'",
+            hint="--set run.suffix=q4 names the files model_q4.onnx",
         )
     return suffix
 
@@ -143,6 +143,6 @@ def refuse_suffix(suffix: str | None) -> None:
     """
     if suffix is not None:
         raise UsageError(
-            "--suffix names the files that a folder's models become, and the model is a single file",
-            hint=f"leave --suffix out, and pass --output model_{suffix}.onnx",
+            "'run.suffix' names the files that a folder's models become, and the model is a single file",
+            hint=f"leave 'run.suffix' out, and pass --output model_{suffix}.onnx",
         )

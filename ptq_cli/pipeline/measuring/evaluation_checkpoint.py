@@ -20,7 +20,7 @@ CONTAINER = Container(
     error=EvaluationFileError,
     what="a checkpoint of an evaluation",
     made_by="`ptq evaluate` writes one while it runs",
-    again="evaluate again with --restart",
+    again="evaluate again with --set run.restart=true",
     is_flat=False,
 )
 WORK = "evaluation"
@@ -47,7 +47,10 @@ def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tel
     evaluator = make()
     if read_checkpoint(path, WORK, _read, partial(_refusal, evaluator, identity), tell) is None:
         return make()
-    tell(f"continuing an earlier evaluation after {evaluator.samples} samples; --restart starts again")
+    tell(
+        f"continuing an earlier evaluation after {evaluator.samples} samples; "
+        "--set run.restart=true starts again"
+    )
     return evaluator
 
 

@@ -247,8 +247,8 @@ def class_counts(model: ir.Model) -> Mapping[str, int]:
 def _require_pytorch(model: str | None) -> None:
     if model is None or detect_kind(Path(model)) is ModelKind.ONNX:
         raise UsageError(
-            "--with-pytorch needs a PyTorch model, but the run's model is ONNX",
-            hint="leave --with-pytorch out, or set the PyTorch model under [model] in ptq.toml",
+            "'evaluation.with_pytorch' needs a PyTorch model, but the run's model is ONNX",
+            hint="leave 'evaluation.with_pytorch' out, or set the PyTorch model under [model] in ptq.toml",
         )
 
 

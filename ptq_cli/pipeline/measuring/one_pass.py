@@ -297,7 +297,7 @@ def pass_identity(
                 if file.endswith(".py")
             )
         ),
-        "--thumbnails": repr([watch.identity for watch in watches]),
+        "run.thumbnails": repr([watch.identity for watch in watches]),
         "with_pytorch": str(settings.with_pytorch),
         "the version of a library": repr(sorted(models.versions.items())),
     }

@@ -247,7 +247,7 @@ def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> st
     """Return the command that places the layers by latency."""
     words = ["ptq", "export", "--prefer", "latency", "--threads", str(threads)]
     if resolved.recipe.export.serve_batch != 1:
-        words += ["--serve-batch", str(batch)]
+        words += ["--set", f"export.serve_batch={batch}"]
     if run.path != DEFAULT_RUN:
         words += ["--run", os.path.relpath(run.path)]
     return f"{shlex.join(words)} keeps layers in float that are faster so"
@@ -257,7 +257,7 @@ def _hint_of(layers: Sequence[LayerEntry], resolved: Resolved, otherwise: str) -
     """Return what to do about a slow model with these layers."""
     if any(layer.reason.startswith(BY_LATENCY) for layer in layers):
         if resolved.recipe.export.profile is not None:
-            return "ptq export --prefer latency measures this machine if it is given no --profile"
+            return "ptq export --prefer latency measures this machine if 'export.profile' is not set"
         return LAST_HINT
     in_float = any(layer.reason.startswith(ACTIVATIONS_IN_FLOAT) for layer in layers)
     if in_float and not any(layer.integer for layer in layers):

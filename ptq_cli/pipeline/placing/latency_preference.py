@@ -136,10 +136,10 @@ def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name
             hint=f"pass --target {profile.target}, or run ptq profile again with --target {target.name}",
         )
     if profile.runtime_operators != target.runtime_operators:
-        kind, flag = ("with", "--") if profile.runtime_operators else ("without", "--no-")
+        kind, value = ("with", "true") if profile.runtime_operators else ("without", "false")
         raise ProfileError(
             f"'{name}' was measured {kind} ONNX Runtime's own operators, and this model is not",
-            hint=f"pass {flag}runtime-operators, or run ptq profile again without it",
+            hint=f"pass --set quantization.runtime_operators={value}, or run ptq profile again without it",
         )
     if profile.runtime != runtime_version():
         raise ProfileError(

@@ -15,12 +15,12 @@ from ptq_cli.pipeline.placing.planning import Planning, settled_plan
 from ptq_cli.pipeline.placing.ranges import never_seen
 from ptq_cli.pipeline.placing.target_limits import require_alike
 from ptq_cli.pipeline.placing.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
+from ptq_cli.pipeline.placing.weight_families import weight_quantizer
 from ptq_cli.pipeline.placing.weight_sites import (
     as_stored,
     described_weights,
     formatted_sites,
     oldest_opset,
-    stored_quantizer,
 )
 from ptq_cli.plan.formats import without_kernels
 from ptq_cli.plan.nested_layers import layers_never_run, with_pairs
@@ -28,15 +28,14 @@ from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.write.weight_quantizer import WeightQuantizer
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     FixedPointActivations,
     FixedPointWeights,
     ScaledActivations,
     WeightFamily,
-    describe_activations,
-    describe_weights,
 )
-from ptq_cli.recipe.sections import FLOAT32
+from ptq_cli.recipe.quantizer_settings import describe_activations, describe_weights
+from ptq_cli.recipe.sections import FLOAT16, FLOAT32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +144,12 @@ def place(
         settings=settings,
         families=families,
         quantizers={
-            new: stored_quantizer(families[new], settings.weights[site], target, recipe.float_type)
+            new: weight_quantizer(
+                families[new],
+                settings.weights[site],
+                packed=target.weight.packed,
+                half=recipe.float_type == FLOAT16,
+            )
             for site, new in sites.items()
         },
         opset=oldest_opset(plan, families, target, recipe.float_type),

@@ -17,7 +17,7 @@ from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth import worthless_layers
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
     CenterWeights,
     ScaledActivations,

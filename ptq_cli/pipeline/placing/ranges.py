@@ -8,22 +8,17 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import fixed_point_parameters, signed_bins, step_parameters
+from ptq_cli.amax.choice import signed_bins
 from ptq_cli.amax.decide import Decision, decide
+from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, fake_quantize
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
-from ptq_cli.core.formats import FloatFormat, NumberFormat
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
 from ptq_cli.qdq.write.integer_forms import Values, clamped_sum, hard_swish
-from ptq_cli.recipe.quantizer_settings import (
-    ActivationFamily,
-    FixedPointActivations,
-    ScaledActivations,
-    StepActivations,
-)
+from ptq_cli.recipe.quantizer_families import ActivationFamily
 from ptq_cli.recipe.sections import AmaxSettings
 
 MOST_NAMES = 5
@@ -35,6 +30,7 @@ def decide_activations(
     settings: Mapping[str, AmaxSettings],
     calibration: Calibration,
     families: Mapping[str, ActivationFamily] | None = None,
+    rules: ScaleRules = ANY_SCALE,
 ) -> dict[str, Decision]:
     """Return the decision for each tensor whose statistics decide, by its name.
 
@@ -43,6 +39,7 @@ def decide_activations(
         settings: by source.
         calibration: the statistics.
         families: the quantizer of each source; None for scaled ones.
+        rules: what the scales may be.
 
     Raises:
         StaleCalibrationError: a tensor has no statistics.
@@ -53,9 +50,14 @@ def decide_activations(
         if site.source in decisions:
             continue
         statistics = statistics_of(plan, site.source, calibration)
-        found = decide(statistics, settings[site.source], site.format, symmetric=site.symmetric)
-        family = families[site.source] if families is not None else ScaledActivations()
-        decisions[site.source] = replace(found, parameters=_on_grid(found, family, site.format))
+        decisions[site.source] = decide(
+            statistics,
+            settings[site.source],
+            site.format,
+            symmetric=site.symmetric,
+            family=families[site.source] if families is not None else None,
+            rules=rules,
+        )
     return decisions
 
 
@@ -86,18 +88,6 @@ def union_of(names: Iterable[str], calibration: Calibration) -> TensorStatistics
     # Channels of several tensors are not the same channels: their union has none.
     plain = [replace(item, channels=None) for item in (first, *others)]
     return reduce(TensorStatistics.merge, plain)
-
-
-def _on_grid(decision: Decision, family: ActivationFamily, format: NumberFormat) -> QuantParameters:
-    if isinstance(format, FloatFormat):  # Only a scaled quantizer can be asked for one.
-        return decision.parameters
-    match family:
-        case FixedPointActivations():
-            return fixed_point_parameters(decision.choice, format, family.integer)
-        case StepActivations():
-            return step_parameters(decision.choice, format, family.step)
-        case ScaledActivations():
-            return decision.parameters
 
 
 def require_ranges(plan: Plan, calibration: Calibration) -> None:

@@ -11,15 +11,15 @@ from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
     CenterWeights,
     DorefaWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
-    describe_weights,
 )
+from ptq_cli.recipe.quantizer_settings import describe_weights, overridden
 from ptq_cli.recipe.recovery_rungs import FLOAT
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, WeightSettings
 
@@ -39,7 +39,8 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
     """
     if settings.bits is not None or rule.bits == BYTE or settings.quantizer in CODED:
         return settings
-    return replace(settings, bits=rule.bits)
+    changed: WeightSettings = overridden(settings, WeightSettings(bits=rule.bits))
+    return changed
 
 
 def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_type: str) -> None:
@@ -94,7 +95,7 @@ def _require_scales(family: ScaledWeights, site: WeightSite, target: Target) -> 
         raise TargetOverrideError(
             f"target '{target.name}' has symmetric weights, and '{site.node}' asks for "
             f"{describe_weights(family)}",
-            hint="keep its activations in float with --activation-mode float, or leave symmetric out",
+            hint="keep its activations in float with --set activations.mode=float, or leave symmetric out",
         )
     is_other = family.axis is not None and family.axis != site.axis
     if is_other and family.block_size is None:
@@ -223,7 +224,7 @@ def unread_blocks(
     if block_rule(family, target, op_type, mode) is None:
         return (
             f"no kernel of target {target.name} reads weights of {op_type} in blocks, so they would only "
-            "make the file smaller, and --include asks for that"
+            "make the file smaller, and --override 'PATTERN:quantize=true' asks for that"
         )
     rank = rank_of(weight) if weight is not None else None
     if rank not in (None, MATRIX):

@@ -19,7 +19,7 @@ from ptq_cli.plan.graph_questions import Rules, clamp_behind, moved_inputs, move
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.quantizer_settings import ActivationFamily, ScaledActivations
+from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
 FEWEST_STEPS = 16

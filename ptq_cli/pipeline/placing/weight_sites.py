@@ -11,15 +11,14 @@ from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.pipeline.placing.target_limits import block_rule
 from ptq_cli.pipeline.placing.tensor_settings import TensorSettings
-from ptq_cli.pipeline.placing.weight_families import HalfScaleQuantizer, weight_quantizer
 from ptq_cli.plan.formats import table_bits, table_sites
 from ptq_cli.plan.requests import tied_tables
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
-from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE, WeightQuantizer
-from ptq_cli.recipe.quantizer_settings import (
+from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE
+from ptq_cli.recipe.quantizer_families import (
     PLAIN,
     TENSOR,
     CenterWeights,
@@ -28,10 +27,10 @@ from ptq_cli.recipe.quantizer_settings import (
     ScaledWeights,
     StepWeights,
     WeightFamily,
-    describe_weights,
 )
+from ptq_cli.recipe.quantizer_settings import describe_weights
 from ptq_cli.recipe.recovery_rungs import STATIC
-from ptq_cli.recipe.sections import FLOAT16, AmaxSettings
+from ptq_cli.recipe.sections import FLOAT16
 
 OUTPUTS_OF_QUARTERS = 4
 """MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it."""
@@ -166,14 +165,6 @@ def described_weights(
         for site, item in families.items()
         if item != ScaledWeights(bits=target.weight_rule(ops[site.node]).bits)
     }
-
-
-def stored_quantizer(
-    family: WeightFamily, settings: AmaxSettings, target: Target, float_type: str
-) -> WeightQuantizer:
-    """Return the quantizer of a weight, with scales of the type that the graph computes in."""
-    made = weight_quantizer(family, settings, packed=target.weight.packed)
-    return HalfScaleQuantizer(made) if float_type == FLOAT16 else made
 
 
 def oldest_opset(

@@ -171,8 +171,8 @@ def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
     own = own_batch_size(specs)
     if own is not None and asked not in (1, own):
         raise RecipeValueError(
-            f"--serve-batch is {asked}, but the model takes batches of {own}",
-            hint="leave --serve-batch out, or export the model with a dynamic batch axis",
+            f"'export.serve_batch' is {asked}, but the model takes batches of {own}",
+            hint="leave 'export.serve_batch' out, or export the model with a dynamic batch axis",
         )
     return own or asked
 

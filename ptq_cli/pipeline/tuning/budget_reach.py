@@ -266,7 +266,7 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
     if samples < FEWEST:
         raise TuneError(
             f"{samples} samples are set aside to decide by, and at least {FEWEST} are needed",
-            hint="pass more data with --data or --samples, or a larger share with --set-aside",
+            hint="pass more data with --data or --samples, or a larger --set calibration.set_aside=SHARE",
         )
     square = quantile_of(LEVEL) ** 2
     least = square / (samples + square)
@@ -276,7 +276,7 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
                 f"{samples} samples are set aside, and even a model that changes no answer is only shown to "
                 f"lose less than {100 * least:.2g} %: {name} cannot be promised to {100 * allowed:.2g} %",
                 hint=f"set {needed(allowed):,} labeled samples aside, with --data, --samples or "
-                f"--set-aside, or allow {100 * least:.2g} % or more"
+                f"--set calibration.set_aside=SHARE, or allow {100 * least:.2g} % or more"
                 if allowed > 0
                 else f"allow {100 * least:.2g} % or more",
             )

@@ -10,7 +10,8 @@ from ptq_cli.models.graph_reading import input_at, rank_of
 from ptq_cli.plan.dynamic_layers import dynamic_refusal
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.quantizer_settings import ScaledWeights, weight_family
+from ptq_cli.recipe.quantizer_families import ScaledWeights
+from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, STATIC, mode_of
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, WeightSettings

@@ -436,7 +436,10 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
     content = read_checkpoint(path, "tuning", _read, refusal, tell)
     if content is None:
         return fresh
-    tell(f"continuing an earlier tuning after {len(content.compared)} candidates; --restart starts again")
+    tell(
+        f"continuing an earlier tuning after {len(content.compared)} candidates; "
+        "--set run.restart=true starts again"
+    )
     samples = content.samples
     fresh.compared = {
         key: Seen(samples[f"compared {key}"], item)

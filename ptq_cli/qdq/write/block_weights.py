@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import choose_weight_ranges, joined_unsearched
+from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
 from ptq_cli.core.arithmetic import (
     PART,
     ZERO_AMAX,
@@ -36,10 +37,12 @@ class BlockQuantizer:
     Attributes:
         settings: whose ``weight_method`` decides amax.
         packed: integers of 4 bits or fewer are stored two in a byte.
+        rules: of the scales.
     """
 
     settings: AmaxSettings
     packed: bool = False
+    rules: ScaleRules = ANY_SCALE
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
         """Return a scale for each block, and a zero point where the integers are unsigned.
@@ -58,10 +61,6 @@ class BlockQuantizer:
         zeros = np.broadcast_to(np.int64(0), scale.shape)  # One number: a weight has millions of blocks.
         parameters = QuantParameters(scale, zeros, site.format, PerAxis(0))
         return WeightChoice(parameters, joined_unsearched(ranges))
-
-    def fit(self, parameters: QuantParameters) -> QuantParameters:
-        """Return the parameters: any scale will do."""
-        return parameters
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the integers that QuantizeLinear gives."""
@@ -198,9 +197,11 @@ class TwoLevelQuantizer:
 
     Attributes:
         settings: whose ``weight_method`` decides amax.
+        rules: any scale will do: those of blocks are E4M3 already.
     """
 
     settings: AmaxSettings
+    rules: ScaleRules = ANY_SCALE
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
         """Return the product of both scales for each block.
@@ -213,10 +214,6 @@ class TwoLevelQuantizer:
         scale: FloatArray = (one * scales).astype(np.float32)
         parameters = QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, PerAxis(0))
         return WeightChoice(parameters, ranges.unsearched)
-
-    def fit(self, parameters: QuantParameters) -> QuantParameters:
-        """Return the parameters: a float bias asks for none."""
-        return parameters
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the values, and the one scale."""

@@ -3,13 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, dequantize
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import FreshNames, short_name
 from ptq_cli.models.integer_operators import MICROSOFT
@@ -30,80 +29,157 @@ from ptq_cli.qdq.write.recurrent_weights import (
     kernel_parameters,
     read_by_kernel,
 )
-from ptq_cli.qdq.write.site_parameters import Parameters, bias_scale
-from ptq_cli.qdq.write.weight_decisions import constant
+from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, DecidedWeight, Parameters
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
-INT32 = np.iinfo(np.int32)
+
+@dataclass(frozen=True)
+class Place:
+    """Where a graph holds a constant: names of initializers.
+
+    Attributes:
+        values: that of the integers, or of floats on the grid that a QuantizeLinear makes integers of.
+        scale: that of the scale.
+    """
+
+    values: str
+    scale: str
 
 
-def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> None:
-    """Store the weights and biases of a plan as integers.
+Places = Mapping[WeightSite | BiasSite, Place]
+"""Of the constants behind a DequantizeLinear; other forms are not in it."""
+
+
+def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> Places:
+    """Store the weights and biases of a plan as integers, and return where.
 
     Requires: every site names a constant and a node that reads it. Ensures: the node reads a
     DequantizeLinear of integers, a product of integers and a scale, or a Gather from a codebook, or became an
     operator that reads the integers, or several that make integers of its activations, too; layers that share
     a constant and its scale share what is stored; a float constant that nobody reads any more is gone.
     """
+    replace_constants(model, parameters.floats)
     store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
     nodes = {node.name: node for node in model.graph.all_nodes()}
     for site in plan.weights:
-        store.weight(nodes[site.node], site, parameters)
+        store.weight(nodes[site.node], site, parameters.decided[site])
     for bias in plan.biases:
-        store.bias(nodes[bias.node], bias, parameters)
+        store.bias(nodes[bias.node], bias, parameters.biases[bias])
     if any(site.kernel for site in plan.weights):
         model.graph.opset_imports.setdefault(MICROSOFT, 1)
     initializers = model.graph.initializers
     for name in plan.constants:
         if not initializers[name].uses() and not initializers[name].is_graph_output():
             del initializers[name]
+    return store.places
+
+
+def replaced_arrays(constants: DecidedConstants, places: Places) -> dict[str, Array]:
+    """Return what a graph holds of decided constants, by the initializers' names.
+
+    Args:
+        constants: what is decided of some of them.
+        places: where a graph that was written holds them.
+    """
+    found = dict(constants.floats)
+    for site, item in constants.decided.items():
+        found[places[site].values] = item.on_grid() if site.as_pair else item.stored.array()
+        found[places[site].scale] = item.scale(site)
+    for bias, own in constants.biases.items():
+        found[places[bias].values], found[places[bias].scale] = own.integers, own.scale
+    return found
+
+
+def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
+    """Give initializers of a graph other values of the same type.
+
+    Edge case:
+        A name that the graph does not have is passed over: a part of a graph has some of its constants.
+    """
+    for name, array in arrays.items():
+        value = model.graph.initializers.get(name)
+        if value is not None and value.dtype is not None:
+            shape = value.const_value.shape.numpy() if value.const_value is not None else array.shape
+            values = np.ascontiguousarray(array).astype(value.dtype.numpy()).reshape(shape)
+            value.const_value = ir.Tensor(values, dtype=value.dtype, name=name)
+
+
+def storage_key(node: ir.Node, site: WeightSite, item: DecidedWeight, *, alone: bool) -> tuple[object, ...]:
+    """Return what readers of one weight that can share what is stored have in common.
+
+    Args:
+        node: that reads the weight.
+        site: of the weight.
+        item: what is decided of it.
+        alone: nobody else reads the weight.
+    """
+    stored = item.stored
+    # One reader has nobody to share with, and a digest of a large weight takes its time.
+    digest = b"" if alone else _digest(stored, item.parameters)
+    computed = (
+        stored.tensor_scale is not None
+        or site.as_pair
+        or site.as_product
+        or stored.table is not None
+        or stored.bits <= HALF_BYTE
+    )
+    # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
+    place = node.graph if computed else None
+    # ONNX Runtime merges a DequantizeLinear of blocks into its reader if nobody else reads the constant.
+    reader = site.node if site.block_kernel else site.kernel
+    form = (reader, bool(site.dynamic), node.attributes.get_int("transB", 0))
+    return (site.tensor, site.axis, digest, site.block_size, form, place)
 
 
 class _Store:
     """Adds integer constants to a graph, each once."""
 
     def __init__(self, graph: ir.Graph, readers: Mapping[str, int]) -> None:
+        self.places: dict[WeightSite | BiasSite, Place] = {}
         self._graph = graph
         self._readers = readers
         self._names = FreshNames.of(graph)
         self._integers = WeightIntegers(graph, self._names)
         self._stored: dict[tuple[object, ...], tuple[ir.Value, ...]] = {}
-        self._dynamic = DynamicLayers(graph, self._names)
+        self._dynamic: DynamicLayers | None = None
 
-    def weight(self, node: ir.Node, site: WeightSite, parameters: Parameters) -> None:
-        found, stored = parameters.weights.get(site), parameters.stored[site]
-        key = self._key(node, site, stored, found)
+    def weight(self, node: ir.Node, site: WeightSite, item: DecidedWeight) -> None:
+        found, stored = item.parameters, item.stored
+        key = storage_key(node, site, item, alone=self._readers[site.tensor] == 1)
         if found is not None and self._has_own_form(key, node, site, stored, found):
             return
         if key not in self._stored:
-            constants: dict[str, Array] = {}
-            if found is not None and site.block_size is not None:
-                constants = {"scale": in_place_of_blocks(found.scale, stored.shape, site)}
-            elif found is not None:
-                constants = {
-                    "scale": found.scale,
-                    "zero_point": found.zero_point.astype(found.format.storage),
-                }
-            if found is not None and site.as_pair:
-                # On the grid already, so that the integers are these however a runtime rounds.
-                on_grid = partial(_on_grid, stored, found)
-                name = self._names.claim(f"{short_name(site.tensor)}.on_grid")
-                source = add_computed(self._graph, name, stored.shape, on_grid)
-                rest = self._add(site.tensor, constants)
-                self._stored[key] = (self._quantize(node, site, source, *rest), *rest)
-            else:
-                # What is computed in float needs no int8.
-                home = self._home(node, site)
-                values = self._integers.add(
-                    node, site.tensor, stored, as_int8=site.block_size is None, home=home
-                )
-                zeros = self._zeros_of_blocks(site, stored, found, home)
-                self._stored[key] = (values, *self._add(site.tensor, constants, home), *zeros)
+            self._stored[key] = self._added(node, site, item)
         if found is None:
             node.replace_input_with(site.input_index, self._stored[key][0])
-        else:
-            place = (node, site.input_index, site.tensor)
-            self._read(*place, self._stored[key], site.axis, site.block_size)
+            return
+        integers, scale, *_ = self._stored[key]
+        producer = integers.producer()
+        source = integers if producer is None else producer.inputs[0]
+        if source is not None:
+            self.places[site] = Place(source.name or "", scale.name or "")
+        place = (node, site.input_index, site.tensor)
+        self._read(*place, self._stored[key], site.axis, site.block_size)
+
+    def _added(self, node: ir.Node, site: WeightSite, item: DecidedWeight) -> tuple[ir.Value, ...]:
+        """Add the constants of a weight; return what a DequantizeLinear takes, or a codebook's values."""
+        found, stored = item.parameters, item.stored
+        constants: dict[str, Array] = {}
+        if found is not None:
+            constants["scale"] = item.scale(site)
+            if site.block_size is None:
+                constants["zero_point"] = found.zero_point.astype(found.format.storage)
+        if found is not None and site.as_pair:
+            # On the grid already, so that the integers are these however a runtime rounds.
+            name = self._names.claim(f"{short_name(site.tensor)}.on_grid")
+            source = add_computed(self._graph, name, stored.shape, item.on_grid)
+            rest = self._add(site.tensor, constants)
+            return (self._quantize(node, site, source, *rest), *rest)
+        home = self._home(node, site)
+        # What is computed in float needs no int8.
+        values = self._integers.add(node, site.tensor, stored, as_int8=site.block_size is None, home=home)
+        zeros = self._zeros_of_blocks(site, stored, found, home)
+        return (values, *self._add(site.tensor, constants, home), *zeros)
 
     def _home(self, node: ir.Node, site: WeightSite) -> ir.Graph:
         """Return the graph that holds a weight's constants: the main one, where every reader sees them.
@@ -122,26 +198,6 @@ class _Store:
         zeros = in_place_of_blocks(found.zero_point, stored.shape, site).astype(np.uint8)
         name = self._names.claim(f"{short_name(site.tensor)}.zero_point")
         return (add_integers(home, name, zeros, stored.bits),)
-
-    def _key(
-        self, node: ir.Node, site: WeightSite, stored: StoredWeight, found: QuantParameters | None
-    ) -> tuple[object, ...]:
-        """Return what readers of one weight that can share what is stored have in common."""
-        # One reader has nobody to share with, and a digest of a large weight takes its time.
-        digest = _digest(stored, found) if self._readers[site.tensor] > 1 else b""
-        computed = (
-            stored.tensor_scale is not None
-            or site.as_pair
-            or site.as_product
-            or stored.table is not None
-            or stored.bits <= HALF_BYTE
-        )
-        # What nodes make of a constant is seen in their own graph, and the constant itself everywhere.
-        place = node.graph if computed else None
-        # ONNX Runtime merges a DequantizeLinear of blocks into its reader if nobody else reads the constant.
-        reader = site.node if site.block_kernel else site.kernel
-        form = (reader, bool(site.dynamic), node.attributes.get_int("transB", 0))
-        return (site.tensor, site.axis, digest, site.block_size, form, place)
 
     def _has_own_form(
         self,
@@ -166,6 +222,7 @@ class _Store:
         if site.kernel:
             read_by_kernel(node, site, self._stored[key])
         elif site.dynamic:
+            self._dynamic = self._dynamic or DynamicLayers(self._graph, self._names)
             self._dynamic.write(node, site, *self._stored[key])
         else:
             node.replace_input_with(site.input_index, self._stored[key][0])
@@ -205,19 +262,13 @@ class _Store:
         put_in_front(node, quantize)
         return quantize.outputs[0]
 
-    def bias(self, node: ir.Node, site: BiasSite, parameters: Parameters) -> None:
-        scale = bias_scale(site, parameters)
-        # Gemm lets a bias of one element, or of shape (1, C), stand for a vector.
-        with constant(self._graph.initializers[site.tensor]) as array:
-            values = array.reshape(-1).copy()
-        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
-        steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
-        integers = np.clip(steps, INT32.min, INT32.max).astype(np.int32)
-        axis = 0 if scale.ndim else None
-        key = (site.tensor, axis, "bias", scale.tobytes())
+    def bias(self, node: ir.Node, site: BiasSite, item: DecidedBias) -> None:
+        key = bias_key(site, item)
         if key not in self._stored:
-            self._stored[key] = self._add(site.tensor, {"quantized": integers, "scale": scale})
-        self._read(node, site.input_index, site.tensor, self._stored[key], axis)
+            self._stored[key] = self._add(site.tensor, {"quantized": item.integers, "scale": item.scale})
+        values, scale = self._stored[key]
+        self.places[site] = Place(values.name or "", scale.name or "")
+        self._read(node, site.input_index, site.tensor, self._stored[key], 0 if item.scale.ndim else None)
 
     def _add(
         self, tensor: str, arrays: Mapping[str, Array], home: ir.Graph | None = None
@@ -244,8 +295,9 @@ class _Store:
         node.replace_input_with(index, dequantize.outputs[0])
 
 
-def _on_grid(stored: StoredWeight, parameters: QuantParameters) -> Array:
-    return dequantize(stored.values(), parameters)
+def bias_key(site: BiasSite, item: DecidedBias) -> tuple[object, ...]:
+    """Return what biases that can share what is stored have in common."""
+    return (site.tensor, item.scale.ndim, "bias", item.scale.tobytes())
 
 
 def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:

@@ -1,48 +1,204 @@
-"""Parameters of every site of a plan: decided once, before the graph is touched."""
+"""What is decided of every site of a plan, once, before the graph is touched.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+A decided weight and a decided bias are values: recovery takes them and returns others, and at the end they
+are written into a graph.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters
+from ptq_cli.amax.finish import BiasNeed, finish_tied, finish_weight
+from ptq_cli.core.arithmetic import FloatArray, QuantParameters, dequantize
+from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.pair_sums import exceeds_pairs
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
+from ptq_cli.qdq.write.block_weights import in_place_of_blocks
 from ptq_cli.qdq.write.integer_storage import Keep, as_it_is
-from ptq_cli.qdq.write.weight_decisions import (
-    Bias,
-    DecidedWeight,
-    Outlier,
-    constant,
-    decide_weight,
-    require_finite,
-)
-from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer
+from ptq_cli.qdq.write.outliers import Outlier, find_outlier, magnitudes_of
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer, granularity_of
 from ptq_cli.recipe.sections import AmaxSettings
 
 Decide = Callable[[ActivationSite], QuantParameters]
 QuantizerOf = Callable[[WeightSite], WeightQuantizer]
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DecidedWeight:
+    """A weight as it is decided at one of its sites.
+
+    Attributes:
+        parameters: scale and zero point; None if no DequantizeLinear computes the values.
+        stored: what the file holds.
+        widened: how many channels have a wider scale than the method chose, for the bias to fit.
+        unsearched: the method had only one candidate in every channel.
+        outlier: the worst that leaves most of the values only a few steps.
+    """
+
+    parameters: QuantParameters | None
+    stored: StoredWeight
+    widened: int = 0
+    unsearched: bool = False
+    outlier: Outlier | None = None
+
+    def scale(self, site: WeightSite) -> Array:
+        """Return the scale as a DequantizeLinear takes it.
+
+        Shapes:
+            (C,) or (); with blocks the weight's, its axis divided by the block size.
+        """
+        found = self._required()
+        return in_place_of_blocks(found.scale, self.stored.shape, site) if site.block_size else found.scale
+
+    def on_grid(self) -> FloatArray:
+        """Return the real values that the integers stand for."""
+        return dequantize(self.stored.values(), self._required())
+
+    def with_integers(self, site: WeightSite, integers: Array, scale: Array | None) -> "DecidedWeight":
+        """Return the weight with other integers, and other scales if there are some.
+
+        Shapes:
+            integers: the weight's; scale: as ``scale`` returns it.
+        """
+        found = self._required()
+        if scale is not None:
+            found = replace(found, scale=np.ascontiguousarray(scale, np.float32).reshape(found.scale.shape))
+        # A file that holds floats on the grid has -0.0, too.
+        dtype = np.dtype(np.float32) if site.as_pair else found.format.storage
+        integers = np.ascontiguousarray(integers).astype(dtype)
+        return replace(self, parameters=found, stored=replace(self.stored, integers=integers))
+
+    def _required(self) -> QuantParameters:
+        if self.parameters is None:
+            raise ValueError("values out of a codebook have no scale")
+        return self.parameters
+
+
+@dataclass(frozen=True, eq=False)
+class DecidedBias:
+    """A bias as it is stored.
+
+    Attributes:
+        integers: steps of the scale, as int32.
+        scale: of them: ``s_input * s_weight`` in float32, as the integer kernels compute it.
+
+    Shapes:
+        integers: (C,); scale: (C,), or () where the weight has one scale.
+    """
+
+    integers: npt.NDArray[np.int32]
+    scale: FloatArray
+
+    @classmethod
+    def of(cls, values: Array, scale: FloatArray) -> "DecidedBias":
+        """Return the integers of real values that lie nearest.
+
+        Shapes:
+            values: (C,) or one element.
+
+        Example:
+            >>> DecidedBias.of(np.float32([1.0, -0.3]), np.float32(0.25)).integers.tolist()
+            [4, -1]
+        """
+        values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
+        steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
+        return cls(np.clip(steps, INT32.min, INT32.max).astype(np.int32), scale)
+
+    @property
+    def values(self) -> npt.NDArray[np.float64]:
+        """What the integers stand for."""
+        return self.integers.astype(np.float64) * self.scale.astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters:
-    """Scale and zero point of every site, and what is stored of the weights.
+class DecidedConstants:
+    """What is decided of constants.
+
+    Attributes:
+        decided: the weights, by site.
+        biases: those that are stored as integers.
+        floats: by name, constants that stay floats and get other values.
+    """
+
+    decided: Mapping[WeightSite, DecidedWeight] = field(default_factory=dict)
+    biases: Mapping[BiasSite, DecidedBias] = field(default_factory=dict)
+    floats: Mapping[str, Array] = field(default_factory=dict)
+
+    def changed(self, changes: "DecidedConstants") -> Self:
+        """Return these with other decisions for some of them."""
+        return replace(
+            self,
+            decided={**self.decided, **changes.decided},
+            biases={**self.biases, **changes.biases},
+            floats={**self.floats, **changes.floats},
+        )
+
+    def differs(self, other: "DecidedConstants", model: ir.Model) -> bool:
+        """Return whether any of these is another than the same of a model.
+
+        Args:
+            other: what was decided of all constants of the model.
+            model: the float one, which has the values of constants that stay floats.
+        """
+        for site, item in self.decided.items():
+            held = other.decided[site]
+            if not np.array_equal(item.stored.array(), held.stored.array()):
+                return True
+            if not np.array_equal(item.scale(site), held.scale(site)):
+                return True
+        for bias, own in self.biases.items():
+            before = other.biases[bias]
+            if not (
+                np.array_equal(own.integers, before.integers) and np.array_equal(own.scale, before.scale)
+            ):
+                return True
+        for name, values in self.floats.items():
+            with mapped(model.graph.initializers[name]) as array:
+                known = other.floats.get(name, array)
+                if not np.array_equal(known.reshape(-1), values):
+                    return True
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(DecidedConstants):
+    """What is decided of all sites.
 
     Attributes:
         activations: by tensor name.
-        weights: by site; a weight of values from a codebook has none.
-        widened: names of weights whose scale was widened for their bias, with how many channels.
-        unsearched: names of weights whose method had only one candidate in every channel.
-        stored: what the file holds of each weight.
-        outliers: by a weight's name, the worst that leaves most of its values only a few steps.
     """
 
     activations: Mapping[str, QuantParameters]
-    weights: Mapping[WeightSite, QuantParameters]
-    widened: Mapping[str, int]
-    unsearched: tuple[str, ...] = ()
-    stored: Mapping[WeightSite, StoredWeight] = field(default_factory=dict)
-    outliers: Mapping[str, Outlier] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> dict[WeightSite, QuantParameters]:
+        """Scale and zero point of each weight that has them: values from a codebook have none."""
+        found = self.decided.items()
+        return {site: item.parameters for site, item in found if item.parameters is not None}
+
+    @property
+    def widened(self) -> dict[str, int]:
+        """Names of weights whose scale was widened for their bias, with how many channels."""
+        return {site.tensor: item.widened for site, item in self.decided.items() if item.widened}
+
+    @property
+    def unsearched(self) -> tuple[str, ...]:
+        """Names of weights whose method had only one candidate in every channel."""
+        return tuple(site.tensor for site, item in self.decided.items() if item.unsearched)
+
+    @property
+    def outliers(self) -> dict[str, Outlier]:
+        """By a weight's name, the worst that leaves most of its values only a few steps."""
+        found = self.decided.items()
+        return {site.tensor: item.outlier for site, item in found if item.outlier is not None}
 
 
 def _by_max(_site: WeightSite) -> WeightQuantizer:
@@ -74,12 +230,14 @@ def decide_all(
             by_source[site.source] = decide(site)
     activations = {name: by_source[site.source] for name, site in plan.activations.items()}
     constants = model.graph.initializers
-    for name in dict.fromkeys(site.tensor for site in plan.biases):
-        with constant(constants[name]) as array:
-            require_finite(array, name)
-    biases = {
-        bias.weight: Bias(constants[bias.tensor], activations[bias.activation].scale) for bias in plan.biases
-    }
+    needs: dict[WeightSite, BiasNeed] = {}
+    values: dict[BiasSite, FloatArray] = {}
+    for bias in plan.biases:
+        # Gemm lets a bias of one element, or of shape (1, C), stand for a vector.
+        with constant(constants[bias.tensor]) as array:
+            require_finite(bool(np.isfinite(array).all()), bias.tensor)
+            values[bias] = array.reshape(-1).copy()
+        needs[bias.weight] = BiasNeed(values[bias], float(activations[bias.activation].scale))
     readers: dict[str, list[WeightSite]] = {}
     for weight_site in plan.weights:
         readers.setdefault(weight_site.tensor, []).append(weight_site)
@@ -87,25 +245,142 @@ def decide_all(
     for name, sites in readers.items():
         # A large weight is read from its file once: all that is asked of it is asked here.
         with constant(constants[name]) as weight:
-            decided |= decide_weight(weight, {site: quantizer_of(site) for site in sites}, biases, keep)
+            decided |= decide_weight(weight, {site: quantizer_of(site) for site in sites}, needs, keep)
+    biases = {
+        bias: DecidedBias.of(own, bias_scale(activations[bias.activation], decided[bias.weight].parameters))
+        for bias, own in values.items()
+    }
     found = {site: decided[site] for site in plan.weights}
-    return Parameters(
-        activations=activations,
-        weights={site: item.parameters for site, item in found.items() if item.parameters is not None},
-        widened={site.tensor: item.widened for site, item in found.items() if item.widened},
-        unsearched=tuple(site.tensor for site, item in found.items() if item.unsearched),
-        stored={site: item.stored for site, item in found.items()},
-        outliers={site.tensor: item.outlier for site, item in found.items() if item.outlier is not None},
-    )
+    return Parameters(activations=activations, decided=found, biases=biases)
 
 
-def bias_scale(site: BiasSite, parameters: Parameters) -> FloatArray:
+def decide_weight(
+    weight: FloatArray,
+    quantizers: Mapping[WeightSite, WeightQuantizer],
+    biases: Mapping[WeightSite, BiasNeed],
+    keep: Keep,
+) -> dict[WeightSite, DecidedWeight]:
+    """Decide all the sites of one weight.
+
+    Args:
+        weight: in real units.
+        quantizers: of each of its sites.
+        biases: of sites that have one.
+        keep: is given what is stored of a weight, and returns it from where it is kept.
+
+    Raises:
+        InvalidOnnxError: the weight holds NaN or Inf.
+    """
+    magnitudes = {axis: magnitudes_of(weight, axis) for axis in {granularity_of(site) for site in quantizers}}
+    for site in quantizers:
+        require_finite(magnitudes[granularity_of(site)].is_finite, site.tensor)
+    choices = {site: item.choose(weight, site) for site, item in quantizers.items()}
+    chosen = {site: item.parameters for site, item in choices.items() if item.parameters is not None}
+    # Blocks have scales of their own, which is what they are for.
+    outliers = {
+        site: find_outlier(weight, item, magnitudes[granularity_of(site)])
+        for site, item in chosen.items()
+        if site.block_size is None
+    }
+    finished, widened = {}, {}
+    for site, item in chosen.items():
+        finished[site], widened[site] = finish_weight(
+            item,
+            quantizers[site].rules,
+            weight,
+            magnitudes[granularity_of(site)].zero,
+            pairs=site.pairs,
+            bias=biases.get(site),
+        )
+    _tie_scales(quantizers, finished)
+    decided: dict[WeightSite, DecidedWeight] = {}
+    for site, quantizer in quantizers.items():
+        twin = _stored_alike(site, quantizers, finished, decided)
+        made = twin or keep(_checked(quantizer.store(weight, site, finished.get(site)), site), site.tensor)
+        decided[site] = DecidedWeight(
+            parameters=finished.get(site),
+            stored=made,
+            widened=widened.get(site, 0),
+            unsearched=choices[site].unsearched,
+            outlier=outliers.get(site),
+        )
+    return decided
+
+
+def _checked(stored: StoredWeight, site: WeightSite) -> StoredWeight:
+    """Return what is stored of a weight, of which no pair may exceed what its kernels can add."""
+    if site.pairs is not None and site.block_size is None and exceeds_pairs(stored.values(), site.pairs):
+        raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
+    return stored
+
+
+def _stored_alike(
+    site: WeightSite,
+    quantizers: Mapping[WeightSite, WeightQuantizer],
+    found: Mapping[WeightSite, QuantParameters],
+    decided: Mapping[WeightSite, DecidedWeight],
+) -> StoredWeight | None:
+    """Return what another reader of the weight stores, if that is the same; or None."""
+    own, shared = found.get(site), _without_reader(site)
+    for other, made in decided.items():
+        theirs = made.parameters
+        if _without_reader(other) != shared or quantizers[other] != quantizers[site]:
+            continue
+        if own is None or theirs is None:
+            return made.stored if own is theirs else None
+        if np.array_equal(own.scale, theirs.scale) and np.array_equal(own.zero_point, theirs.zero_point):
+            return made.stored
+    return None
+
+
+def _tie_scales(
+    quantizers: Mapping[WeightSite, WeightQuantizer], weights: dict[WeightSite, QuantParameters]
+) -> None:
+    """Give the layers that share a weight and its quantizer the widest scale that one of them needs."""
+    shared: dict[WeightSite, list[WeightSite]] = {}
+    for site in weights:
+        shared.setdefault(_without_reader(site), []).append(site)
+    for sites in shared.values():
+        for site in sites if len(sites) > 1 else ():
+            alike = [weights[other] for other in sites if quantizers[other] == quantizers[site]]
+            weights[site] = finish_tied(weights[site], quantizers[site].rules, alike)
+
+
+def _without_reader(site: WeightSite) -> WeightSite:
+    return replace(site, node="", input_index=0)
+
+
+def require_finite(is_finite: bool, name: str) -> None:
+    """Require that a constant holds numbers only.
+
+    Raises:
+        InvalidOnnxError: it holds NaN or Inf.
+    """
+    if not is_finite:
+        raise InvalidOnnxError(
+            f"the constant '{name}' holds NaN or Inf, which no integer represents",
+            hint="check this parameter in the trained model: the training may have diverged",
+        )
+
+
+@contextlib.contextmanager
+def constant(value: ir.Value) -> Iterator[FloatArray]:
+    """Yield a constant's values, and let go of them at the end: a large model is looked at in parts.
+
+    Raises:
+        ValueError: the value is no constant; a plan names constants only.
+    """
+    with mapped(value) as array:
+        yield np.asarray(array, dtype=np.float32)
+
+
+def bias_scale(activation: QuantParameters, weight: QuantParameters | None) -> FloatArray:
     """Return a bias's scale, ``s_input * s_weight`` in float32, as the integer kernels compute it.
 
     Shapes:
         (C,), or () where the weight has one scale.
     """
-    product: FloatArray = (
-        parameters.activations[site.activation].scale * parameters.weights[site.weight].scale
-    ).astype(np.float32)
+    if weight is None:
+        raise ValueError("a bias of integers stands beside a weight with a scale")
+    product: FloatArray = (activation.scale * weight.scale).astype(np.float32)
     return product

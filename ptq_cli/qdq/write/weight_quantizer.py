@@ -8,6 +8,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import WeightRanges, choose_weight_ranges
+from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxes, PerAxis, PerTensor
@@ -187,12 +188,13 @@ class WeightChoice:
 class WeightQuantizer(Protocol):
     """A family of quantizers with its parameters, for one weight."""
 
-    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
-        """Return the parameters of a weight."""
+    @property
+    def rules(self) -> ScaleRules:
+        """What its scales may be."""
         ...
 
-    def fit(self, parameters: QuantParameters) -> QuantParameters:
-        """Return parameters that the family can have, at least as wide as those that a bias asked for."""
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return the parameters of a weight."""
         ...
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
@@ -207,19 +209,17 @@ class ScaledQuantizer:
     Attributes:
         settings: whose ``weight_method`` decides amax.
         packed: integers of 4 bits or fewer are stored two in a byte.
+        rules: of the scales.
     """
 
     settings: AmaxSettings
     packed: bool = False
+    rules: ScaleRules = ANY_SCALE
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
         """Return a scale for each output channel, or one where the site has no axis."""
         ranges = weight_ranges(weight, site, self.settings)
         return WeightChoice(weight_parameters(ranges.amax, site), ranges.unsearched)
-
-    def fit(self, parameters: QuantParameters) -> QuantParameters:
-        """Return the parameters: any scale will do."""
-        return parameters
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the integers that QuantizeLinear gives, or those beside them that preserve sums."""

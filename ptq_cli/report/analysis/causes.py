@@ -246,12 +246,12 @@ def _range_remedy(use: Use, *, histograms: bool) -> str:
 
 
 def _weight_remedy(use: Use) -> str:
-    return f"--weight-amax {use.better}" if use.better else exclude(use.readers)
+    return f"--set amax.weight_method={use.better}" if use.better else exclude(use.readers)
 
 
 def _few_steps(use: Use, quantizer: str) -> Finding | None:
     if use.levels == 0:
-        return Finding("few steps", f"its values are {quantizer}", "--weight-quantizer scaled")
+        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
     if use.levels < FEW:
         return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
     return None

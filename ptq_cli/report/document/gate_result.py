@@ -159,7 +159,7 @@ LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
 
 EQUAL = 1.02
 """Two sessions of one model may differ by half a percent, and a user does not notice two."""
-SWITCHED_OFF = "--no-latency"
+SWITCHED_OFF = "evaluation.latency is false"
 """Why there is no latency, where nobody wants one."""
 UNDECIDED = 1.1
 """An interval that reaches from equal times to more than this says too little."""

@@ -209,8 +209,8 @@ def marked_tokens(name: str, output: Array, place: Place) -> Labels:
         raise LabelError(
             f"{name} needs a label per position, of shape {format_shape(output.shape[:2])}, "
             f"at {place.whole()}",
-            hint="--mask-share 0.15 masks tokens of text data; or add an array 'label' with the right token "
-            "of each masked position, and -100 at all others",
+            hint="--set text.mask_share=0.15 masks tokens of text data; or add an array 'label' with the "
+            "right token of each masked position, and -100 at all others",
         )
     return _within(labels, output, place)
 

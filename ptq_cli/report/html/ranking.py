@@ -130,7 +130,11 @@ def _latency_rows(times: Times) -> Iterator[Row]:
     latency = times.latency
     if latency is None:
         why = f": {times.not_measured}" if times.not_measured else ""
-        how = "; ptq evaluate --latency measures it" if times.not_measured in ("", SWITCHED_OFF) else ""
+        how = (
+            "; ptq evaluate --set evaluation.latency=true measures it"
+            if times.not_measured in ("", SWITCHED_OFF)
+            else ""
+        )
         yield "latency", f"not measured{why}{how}"
         return
     yield "latency", "; ".join(speed_lines(times))

@@ -14,7 +14,7 @@ FEWEST_IN_INTEGERS = 0.5
 """Share of the multiply-accumulates."""
 LOWEST_SQNR_DB = 15.0
 MOST_REASONS = 3
-EVERYTHING = "ptq export --all-layers quantizes every layer that the target can"
+EVERYTHING = "ptq export --set quantization.all_layers=true quantizes every layer that the target can"
 SPEED = "ptq bench shows whether it is faster"
 SATURATING = (
     "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
@@ -168,7 +168,7 @@ def _hint(layers: Sequence[LayerEntry]) -> str:
         return "ptq export --prefer accuracy quantizes them, --prefer size every layer that the target can"
     excluded = any(layer.reason.startswith("kept in float") for layer in layers if not layer.integer)
     if excluded:
-        return "ptq export without --exclude and --include quantizes more layers"
+        return "ptq export without --exclude and --override quantizes more layers"
     return f"ptq inspect shows the reason of each layer; {EVERYTHING}"
 
 

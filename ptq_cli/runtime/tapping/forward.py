@@ -254,7 +254,7 @@ def plan_memory(
         raise MemoryLimitError(
             f"{format_bytes(limit)} of memory is not enough: {format_bytes(needs.reached)} were taken to "
             "open the model, before anything was run",
-            hint=f"--max-memory {-(-_least(needs, least_samples) // 2**20)}MiB",
+            hint=f"--set runtime.max_memory={-(-_least(needs, least_samples) // 2**20)}MiB",
         )
     whole = (tuple(needs.taps),)
     for runs in dict.fromkeys((at_once, min(at_once, 2), 1)):
@@ -275,7 +275,7 @@ def plan_memory(
     raise MemoryLimitError(
         f"{format_bytes(limit)} of memory is not enough: about {format_bytes(least)} are needed with one "
         f"tensor at a time, {format_bytes(needs.base)} of them before anything runs",
-        hint=f"--max-memory {-(-least // 2**20)}MiB",
+        hint=f"--set runtime.max_memory={-(-least // 2**20)}MiB",
     )
 
 
@@ -299,7 +299,7 @@ def require_host_memory(reached: int, more: int, limit: int) -> int:
         raise MemoryLimitError(
             f"{format_bytes(limit)} of the host's memory is not enough: about {format_bytes(peak)} are "
             f"needed, {format_bytes(reached)} of them with the first samples on the device",
-            hint=f"--max-memory {-(-peak // 2**20)}MiB",
+            hint=f"--set runtime.max_memory={-(-peak // 2**20)}MiB",
         )
     return peak
 

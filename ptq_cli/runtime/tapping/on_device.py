@@ -105,7 +105,7 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     except (RuntimeError, BufferError) as error:
         raise RuntimeFailedError(
             f"a tensor cannot be handed from ONNX Runtime to PyTorch: {first_line(error)}",
-            hint="leave --device out",
+            hint="leave 'runtime.device' out",
         ) from error
 
 

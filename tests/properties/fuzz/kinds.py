@@ -49,7 +49,8 @@ def _float_models(random: Random) -> Lines:
         f"calibrate bad.onnx {data} --run out",
         f"quantize bad.onnx {data} --run out -o out.onnx",
         f"quantize bad.onnx {data} --run out --target tensorrt --json",
-        f"quantize bad.onnx {data} --run out --weight-bits 4 --evaluate --eval-data sources/{index}.npz",
+        f"quantize bad.onnx {data} --run out --weight-bits 4 --set run.evaluate=true "
+        f"--eval-data sources/{index}.npz",
         "bench bad.onnx --runs 2",
         f"bench bad.onnx --runs 2 {data}",
     ]
@@ -95,7 +96,7 @@ def _statistics(random: Random) -> Lines:
     Path("run/calibration.safetensors").write_bytes(content)
     return [
         "export --run run --amax entropy",
-        "export --run run --amax mse --weight-amax mse",
+        "export --run run --amax mse --set amax.weight_method=mse",
         "export --run run",
         "evaluate --run run",
         "analyze --run run --samples 2",
@@ -168,7 +169,7 @@ def _readers_of(data: str) -> Lines:
 def _images(random: Random) -> Lines:
     fuzz_images(Path("images"), random)
     return [
-        f"{line} --resize 8,8" if "analyze" not in line and "evaluate" not in line else line
+        f"{line} --set image.resize=8,8" if "analyze" not in line and "evaluate" not in line else line
         for line in _readers_of("images")
     ]
 

@@ -76,21 +76,6 @@ WEIGHTS = [Meant(["stem.conv.weight", "stem/Conv"], ["Conv"]), Meant(["head.weig
 
 
 @each_case(
-    "item",
-    [
-        override("stem*", amax="mse"),
-        override("stem*", weight_amax="mse"),
-        override("layer3.*", percentile=99.0),
-        override("stem/Conv", amax="mse", weight_amax="mse"),
-        override("head", weight_amax="max"),
-    ],
-    ids=str,
-)
-def test_override_that_matches_is_accepted(item):
-    require_matches([item], ACTIVATIONS, WEIGHTS)
-
-
-@each_case(
     "item, message",
     [
         (

@@ -11,7 +11,7 @@ from ptq_cli.cli.options.shared_options import settings_from
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
 from tests.each_case import each_case
 
-SETTINGS = {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE, "minimum"}
+SETTINGS = {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE, "minimum", "assignments"}
 
 
 def examples() -> Iterator[str]:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.collectors import collector_registry as channel_collector
-from ptq_cli.collectors.bit_histogram import MOST_CHANNELS, from_values, no_channels
+from ptq_cli.collectors.bit_histogram import MOST_CHANNELS, from_values
 from ptq_cli.collectors.collector_registry import ChannelCollector
 from ptq_cli.collectors.host_kernels import CHANNEL_BITS, CHANNEL_SLOTS
 from ptq_cli.collectors.tensor_statistics import each_channel
@@ -41,19 +41,6 @@ def require_counted(statistics, columns):
         assert channel.zeros == np.count_nonzero(finite == 0)
         if finite.size:
             assert (channel.minimum, channel.maximum) == (finite.min(), finite.max())
-
-
-@each_case("shape, axis", SHAPES, ids=str)
-def test_each_channel_is_counted_as_the_definition_does(shape, axis):
-    values = spread(shape)
-    collector = ChannelCollector(axis)
-    for part in np.array_split(values, 2):
-        collector.update(part)
-
-    found = collector.statistics()
-
-    assert found.axis == axis % len(shape)
-    require_counted(found, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
 
 
 @each_case("shape, axis", SHAPES, ids=str)
@@ -158,30 +145,6 @@ def test_empty_array_does_not_set_the_number_of_channels():
     collector.update(np.ones((2, 3), np.float32))
 
     assert collector.statistics().maximum.tolist() == [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("histograms", [True, False])
-def test_nothing_is_the_neutral_element(histograms):
-    nothing = ChannelCollector(-1, histograms=histograms).statistics()
-    collector = ChannelCollector(-1, histograms=histograms)
-    collector.update(spread((3, 4, 5)))
-    found = collector.statistics()
-
-    assert nothing == no_channels(-1, histograms=histograms)
-    assert nothing.merge(found) == found.merge(nothing) == found
-    assert found.axis == 2
-
-
-def test_update_keeps_no_view_of_the_array():
-    array = np.ones((1, 1), np.float32)
-    collector = ChannelCollector(1)
-    collector.update(array)
-    first = collector.statistics()
-
-    array[:] = 99
-    collector.update(array)
-
-    assert first.maximum.tolist() == [1.0] and first.count.tolist() == [1]
 
 
 @pytest.mark.parametrize("order", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.collector_registry import COLLECTORS, count_nonfinite, make_collector
+from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import NonFinite
 
 BAD = np.float32([[np.nan, 1.0, -np.inf], [np.inf, -3.0, 0.0], [np.nan, 2.0, 4.0]])
@@ -24,20 +24,6 @@ def test_what_is_not_finite_is_counted_and_the_rest_as_if_alone(method):
 
 
 @each_method
-def test_merge_adds_what_is_not_finite(method):
-    parts = []
-    for row in BAD:
-        collector = make_collector(method, axis=1, allow_nonfinite=True)
-        assert collector.update(row[None])
-        parts.append(collector.statistics())
-    whole = make_collector(method, axis=1, allow_nonfinite=True)
-    assert whole.update(BAD)
-
-    assert parts[2].merge(parts[0]).merge(parts[1]) == whole.statistics()
-    assert whole.statistics().channels.count.tolist() == [0, 3, 2]
-
-
-@each_method
 def test_channels_alone_do_not_allow_what_is_not_finite(method):
     collector = make_collector(method, axis=1)
     assert collector.update(np.ones((2, 3), np.float32))
@@ -48,24 +34,8 @@ def test_channels_alone_do_not_allow_what_is_not_finite(method):
     assert collector.statistics() == before
 
 
-@each_method
-def test_without_a_finite_value_there_is_no_range(method):
-    collector = make_collector(method, allow_nonfinite=True)
-    assert collector.update(np.full(4, np.nan))
-
-    found = collector.statistics()
-
-    assert (found.count, found.low, found.high) == (0, 0.0, 0.0)
-    assert found.rangeless and not found.dead
-    assert make_collector(method).statistics().rangeless is False
-
-
 def test_value_that_only_float64_holds_counts_as_infinite():
     collector = make_collector("histogram", allow_nonfinite=True)
     assert collector.update(np.array([1e39, -1e39, 1.0]))
 
     assert collector.statistics().nonfinite == NonFinite(positive=1, negative=1)
-
-
-def test_finite_values_count_as_nothing():
-    assert count_nonfinite(np.float32([0.0, -1.0])) == NonFinite()

@@ -43,22 +43,6 @@ ARRAYS = {
 }
 
 
-@each_case("array", ARRAYS.values(), ids=ARRAYS)
-def test_counts_what_the_definition_counts(array):
-    collector = HistogramCollector()
-
-    assert collector.update(array)
-
-    found, values = collector.statistics(), np.asarray(array).astype(np.float32)
-    assert found.histogram == from_values(values)
-    assert found.count == values.size
-    assert found.zeros == np.count_nonzero(values == 0)
-    assert found.count == found.zeros + found.histogram.counts.sum()
-    if values.size:
-        assert (found.minimum, found.maximum) == (values.min(), values.max())
-    assert found.channels is None and found.minimum.shape == found.maximum.shape == ()
-
-
 @each_case("array", [pytest.param(a, id=name) for name, a in ARRAYS.items() if np.size(a)])
 @each_case("before", [[], [1e-3, 3.0]], ids=["at first", "after a batch"])
 def test_large_array_counts_what_the_definition_counts(array, before):
@@ -94,44 +78,6 @@ def test_threads_do_not_mix_their_tensors():
 
     for collector, array in zip(collectors, arrays, strict=True):
         assert collector.statistics().histogram == from_values(np.tile(array, 3))
-
-
-def test_many_batches_count_what_one_array_counts():
-    arrays = [
-        ARRAYS[name] for name in ("all zero", "normal", "denormal", "near the largest float", "half zero")
-    ]
-    collector = HistogramCollector()
-
-    assert all(collector.update(array) for array in arrays)
-
-    values = np.concatenate(arrays)
-    assert collector.statistics().histogram == from_values(values)
-    assert collector.statistics().zeros == np.count_nonzero(values == 0)
-
-
-@pytest.mark.parametrize("first", ["all zero", "denormal", "half zero"])
-def test_range_may_grow_after_the_first_batch(first):
-    collector = HistogramCollector()
-    collector.update(ARRAYS[first])
-    before = collector.statistics()
-
-    collector.update(ARRAYS["near the largest float"])
-
-    after = collector.statistics()
-    assert after.histogram == from_values(np.concatenate([ARRAYS[first], ARRAYS["near the largest float"]]))
-    # What was read before is a value, not a view of what is being counted.
-    assert before.histogram == from_values(ARRAYS[first])
-
-
-def test_update_keeps_nothing_of_the_array():
-    array = np.array([1.0, 2.0], np.float32)
-    collector = HistogramCollector()
-    collector.update(array)
-
-    array[:] = 99
-
-    assert collector.statistics().histogram == from_values([1.0, 2.0])
-    assert collector.statistics().maximum == 2.0
 
 
 def size(collector):

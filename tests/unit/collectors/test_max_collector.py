@@ -7,23 +7,6 @@ RNG = np.random.default_rng(5)
 IMAGES = RNG.normal(size=(4, 3, 5, 6)).astype(np.float32)
 
 
-def test_range_is_that_of_the_values():
-    collector = MaxCollector()
-
-    assert collector.update(IMAGES)
-
-    found = collector.statistics()
-    assert (found.minimum, found.maximum) == (IMAGES.min(), IMAGES.max())
-    assert found.minimum.shape == () and found.channels is None and found.histogram is None
-
-
-def test_no_value_has_an_empty_range():
-    found = MaxCollector().statistics()
-
-    assert (found.minimum.tolist(), found.maximum.tolist()) == (np.inf, -np.inf)
-    assert (found.low, found.high) == (0, 0)
-
-
 @pytest.mark.parametrize("order", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
 def test_minus_zero_leaves_no_trace(order):
     collector = MaxCollector()

@@ -10,7 +10,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.pair_operators import clips_integers
-from ptq_cli.pipeline.exporting.quantized_graph import with_opset
+from ptq_cli.pipeline.exporting.decided_model import with_opset
 from ptq_cli.pipeline.placing.placement import Placement
 from ptq_cli.plan.formats import expose_clamps
 from ptq_cli.qdq.write.site_parameters import decide_all

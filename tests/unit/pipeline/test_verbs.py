@@ -204,17 +204,6 @@ def test_a_stage_that_is_missing_names_its_command(run: RunDirectory) -> None:
         run_export(Request(settings={}), run)
 
 
-def test_the_python_api_is_the_same_verbs(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert ptq_cli.calibrate("model.onnx", data="calib.npz").samples == 10
-    assert ptq_cli.export(output="out.onnx").output == Path("out.onnx")
-    report = ptq_cli.evaluate("out.onnx", eval_data="calib.npz").report
-    result = ptq_cli.quantize(Path("model.onnx"), data="calib.npz", run="other", method="max")
-    assert report.verdict == "no gate"
-    assert result.export.amax == "max"
-    assert ptq_cli.inspect("model.onnx").plan.target == "ort-cpu"
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_setting_that_does_not_exist(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"no setting 'sample' \(did you mean 'samples'\?\)"):
         ptq_cli.calibrate("model.onnx", sample=3)  # type: ignore[call-arg]

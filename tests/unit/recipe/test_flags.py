@@ -1,38 +1,26 @@
-import dataclasses
 import typing
 
 import pytest
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, Settings, settings_to_table
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
+from ptq_cli.recipe.keyword_settings import Settings
+from ptq_cli.recipe.schema import SETTINGS
 from tests.each_case import each_case
 
-KEYS = {
-    f"{section.name}.{field.name}": field.type
-    for section in dataclasses.fields(Recipe)
-    if dataclasses.is_dataclass(section.type)  # A list of tables has no flag.
-    for field in dataclasses.fields(section.type)
-}
-OBJECTS = ("data", "eval_data")  # Python takes objects, too, which a recipe has by a name.
-ARGUMENT = "model.path"  # The command's argument, not a flag.
+
+def test_every_setting_but_the_model_has_a_name():
+    named = {key for keys in FLAG_KEYS.values() for key in keys}
+    several = ("override.", "metric.")
+    assert named == {key for key in SETTINGS if not key.startswith(several)} - {"model.path"}
 
 
-def test_every_setting_has_a_flag():
-    assert {key for keys in FLAG_KEYS.values() for key in keys} == set(KEYS) - {ARGUMENT}
-
-
-@each_case("flag", FLAG_KEYS)
-def test_flag_sets_keys_that_exist_and_have_its_type(flag):
-    wanted = typing.get_type_hints(Settings)[flag]
-
-    for key in FLAG_KEYS[flag]:
-        kinds = typing.get_args(KEYS[key]) if "None" in str(KEYS[key]) else (KEYS[key],)
-        assert wanted is typing.Any if flag in OBJECTS else wanted in kinds
-
-
-def test_settings_and_flags_have_the_same_names():
+def test_keyword_arguments_have_the_declared_names_and_types():
     assert {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE} == set(typing.get_type_hints(Settings))
+    for name, wanted in typing.get_type_hints(Settings).items():
+        for key in FLAG_KEYS.get(name, ()):
+            declared = SETTINGS[key]
+            assert wanted == (typing.Any if declared.takes_objects else declared.type), key
 
 
 def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_weight():
@@ -55,13 +43,19 @@ def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_we
     }
 
 
-@each_case("flag", FLAG_KEYS)
-def test_each_flag_reaches_its_keys(flag):
-    table = settings_to_table({flag: 5})
+def test_each_name_reaches_its_keys():
+    for name, keys in FLAG_KEYS.items():
+        table = settings_to_table({name: 5})
+        assert [table[section][key] for section, _, key in (key.partition(".") for key in keys)] == [5] * len(
+            keys
+        )
 
-    for key in FLAG_KEYS[flag]:
-        section, name = key.split(".")
-        assert table[section][name] == 5
+
+def test_a_key_overrides_what_a_flag_sets_in_two_places():
+    assert settings_to_table({"evaluation.batch_size": 64, "batch_size": 8}) == {
+        "calibration": {"batch_size": 8},
+        "evaluation": {"batch_size": 64},
+    }
 
 
 def test_one_batch_size_is_for_both_stages():

@@ -6,12 +6,13 @@ import sys
 import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
-from ptq_cli.recipe.quantizer_families import FAMILIES, Parameter, drawing_settings, find_family
+from ptq_cli.recipe.declaration import Setting
+from ptq_cli.recipe.quantizer_families import FAMILIES, drawing_settings, find_family
 from tests.each_case import each_case
 
 
 def test_activations_take_what_a_quantize_linear_computes() -> None:
-    assert [name for name, family in FAMILIES.items() if family.activations is not None] == [
+    assert [name for name, family in FAMILIES.items() if family.takes_activations] == [
         "scaled",
         "fixed_point",
         "step",
@@ -22,8 +23,8 @@ def test_activations_take_what_a_quantize_linear_computes() -> None:
 def test_every_default_is_allowed_and_every_drawn_one_is_there(name: str) -> None:
     family = FAMILIES[name]
     assert family.name == name and family.source and family.formula and family.gradient
-    for parameter in family.drawn:
-        assert parameter.default is None or parameter.allows(parameter.default), parameter.name
+    for parameter in (*family.drawn, *family.weight_parameters, *(family.activation_parameters or ())):
+        assert parameter.allows(parameter.default), parameter.name
     assert set(drawing_settings(family, {})) == {parameter.name for parameter in family.drawn}
 
 
@@ -59,9 +60,8 @@ def test_a_value_out_of_range_is_refused(family: str, value: float, says: str) -
 
 
 def test_a_text_must_be_one_of_the_words() -> None:
-    parameter = Parameter(name="granularity", default="channel", meaning="", words=("channel", "tensor"))
+    parameter = Setting(help="Granularity.", choices=("channel", "tensor"))
     assert parameter.allows("tensor") and not parameter.allows("row")
-    assert parameter.wanted == "channel or tensor"
 
 
 def test_it_is_there_without_torch() -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.quantizer_settings import (
-    FAMILY_SETTINGS,
+from ptq_cli.recipe.quantizer_families import (
+    FAMILIES,
     CenterWeights,
     DorefaWeights,
     FixedPointActivations,
@@ -14,10 +14,8 @@ from ptq_cli.recipe.quantizer_settings import (
     ScaledWeights,
     StepActivations,
     StepWeights,
-    activation_family,
-    family_name,
-    weight_family,
 )
+from ptq_cli.recipe.quantizer_settings import activation_family, family_name, weight_family
 from ptq_cli.recipe.recipe_layers import (
     decode_recipe,
     merge_layers,
@@ -175,4 +173,4 @@ def test_each_preset_loads_and_names_what_it_is_called_for():
 
 def test_every_family_has_a_preset():
     presets = [merge_layers([preset_layer(name)]) for name in preset_names()]
-    assert {recipe.weights.quantizer or "scaled" for recipe in presets} == set(FAMILY_SETTINGS)
+    assert {recipe.weights.quantizer or "scaled" for recipe in presets} == set(FAMILIES)

@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.core.errors import UnknownNameError
-from ptq_cli.runtime.machine import HOST, Device, parse_device
+from ptq_cli.runtime.machine import HOST, parse_device
 from tests.each_case import each_case
 
 
@@ -38,14 +38,6 @@ def test_another_name_is_refused_with_the_one_that_was_meant(text, meant):
     assert caught.value.hint == "known: cpu, cuda, cuda:N"
 
 
-@pytest.mark.parametrize("text", ["", "tpu-pod", "mps"])
-def test_a_name_that_is_like_none_gets_no_guess(text):
-    with pytest.raises(UnknownNameError) as caught:
-        parse_device(text)
-
-    assert caught.value.message == f"unknown device '{text}'"
-
-
 def test_the_gpu_is_the_one_that_was_named_and_its_arithmetic_that_of_float32():
     options = parse_device("cuda:3").provider_options
 
@@ -60,7 +52,3 @@ def test_the_gpu_is_the_one_that_was_named_and_its_arithmetic_that_of_float32():
 )
 def test_each_process_of_a_machine_has_a_gpu_of_its_own_unless_one_was_named(text, rank, own):
     assert str(parse_device(text).for_rank(rank)) == own
-
-
-def test_the_default_is_the_host():
-    assert Device() == HOST == parse_device("cpu") and HOST.is_host

@@ -37,24 +37,6 @@ def test_specs_leave_out_labels(save_npz):
     assert (dataset.has_labels, dataset.class_names, dataset.count) == (True, (), 3)
 
 
-@BOTH
-def test_two_iterations_at_once_do_not_disturb_each_other(save_npz, rng, compressed):
-    x = rng.normal(size=(6, 50_000))
-    dataset = NpzDataset(save_npz(compressed, x=x))
-    for row, (one, two) in enumerate(zip(dataset.batches(1), dataset.batches(1), strict=True)):
-        np.testing.assert_array_equal(one.inputs["x"][0], x[row])
-        np.testing.assert_array_equal(two.inputs["x"][0], x[row])
-
-
-@BOTH
-def test_truncated_archive(save_npz, tmp_path, compressed):
-    path = tmp_path / "calib.npz"
-    save_npz(compressed, x=np.zeros((10, 10)))
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataFormatError, match=r"calib\.npz' is damaged or truncated"):
-        NpzDataset(str(path))
-
-
 def test_flipped_value_fails_the_checksum(save_npz, tmp_path):
     path = tmp_path / "calib.npz"
     save_npz(x=np.zeros((100, 10)))

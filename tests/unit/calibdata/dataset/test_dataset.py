@@ -20,11 +20,6 @@ def test_limit_below_one_is_refused(samples):
         require_samples(samples)
 
 
-@pytest.mark.parametrize("samples", [None, 1, 10**9])
-def test_limit_of_one_or_more_is_accepted(samples):
-    require_samples(samples)
-
-
 def test_batch_size_is_checked_before_the_first_batch(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((2, 2)))
     with pytest.raises(RecipeValueError, match="batch_size must be at least 1, got 0"):

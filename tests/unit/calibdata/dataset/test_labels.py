@@ -58,7 +58,3 @@ def test_require_labels_says_what_needs_them(save_npz):
     with pytest.raises(LabelError, match=r"metric 'top1' needs labels, and '.*calib\.npz' has none") as error:
         require_labels(dataset, "metric 'top1'")
     assert "one folder for each class" in error.value.hint
-
-
-def test_require_labels_passes_with_labels(save_npz):
-    require_labels(NpzDataset(save_npz(x=np.zeros((1, 1)), label=np.zeros(1, int))), "top1")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.calibdata.dataset.dataset import Batch, rebatch
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, WHOLE, Selection, Shard, parse_shard
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard, parse_shard
 from ptq_cli.calibdata.npy_header import read_rows
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
@@ -197,8 +197,3 @@ def test_what_is_not_selected_is_not_copied():
     parts = (Batch({"x": np.zeros((3, 1)).view(Counted)}, None, ("s",) * 3) for _ in range(40))
     assert [batch.size for batch in rebatch(parts, 6, Selection(Shard(10, 20)))] == [6]
     assert Counted.copies == 2
-
-
-def test_the_whole_is_one_shard():
-    assert Selection(WHOLE) == EVERY_BATCH
-    assert all(number in EVERY_BATCH for number in range(100))

@@ -46,19 +46,6 @@ def test_unknown_names_list_the_known_ones():
     assert error.value.hint == "known: RGB, BGR, L"
 
 
-ACCEPTED = {
-    "defaults": ImageSettings(),
-    "imagenet": ImageSettings(resize=[256], crop=[224, 224], mean=[0.4, 0.5, 0.6], std=[0.2, 0.3, 0.2]),
-    "wide_crop_of_a_shorter_side": ImageSettings(resize=[8], crop=[8, 12]),
-    "gray": ImageSettings(mode="L", layout="NHWC", mean=[0.5]),
-}
-
-
-@each_case("settings", ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_accepted(settings):
-    check_image_settings(settings)
-
-
 @each_case(
     "resize, crop, size",
     [([], [], None), ([8], [], None), ([8, 9], [], (8, 9)), ([8, 9], [4, 5], (4, 5)), ([], [4, 5], (4, 5))],

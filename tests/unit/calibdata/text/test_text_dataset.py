@@ -298,7 +298,7 @@ FAULTS = {
         PLAIN * 9,
         {"stride": 200},
         SequenceLengthError,
-        "--stride 200 is longer than the window of 128",
+        "'text.stride' is 200, longer than the window of 128",
     ),
     "no-mask": ("x.txt", PLAIN, {"mask_share": 0.5}, TokenizerError, "'words.json' has no mask token"),
     "lost-label": (
@@ -337,7 +337,7 @@ UNFIT = {
     "positions": (
         [IDS, IndexSpec("position_ids", INT64, (None, None), rows=5)],
         SequenceLengthError,
-        "--window is 7 tokens, but the model has positions for 5",
+        "'text.window' is 7 tokens, but the model has positions for 5",
     ),
     "cache": (
         [IDS, TensorSpec(CACHE, np.dtype("f4"), (None, None, None, 8))],

@@ -43,8 +43,8 @@ def asked(words: str, shell: str) -> dict[str, str]:
     }
 
 
-def plain(names: object) -> list[str]:
-    return [f"plain,{name}" for name in names]  # type: ignore[attr-defined]
+def plain(names: object, key: str = "") -> list[str]:
+    return [f"plain,{key}{name}" for name in names]  # type: ignore[attr-defined]
 
 
 FILES, FOLDERS = ["file,"], ["dir,"]
@@ -58,24 +58,34 @@ COMPLETED: dict[str, list[str]] = {
     "ptq gate --max-d": plain(["--max-drop"]),
     "ptq quantize --amax ": plain(["auto", *METHODS]),
     "ptq quantize --amax=e": plain(["entropy"]),
-    "ptq explain x --weight-amax ": plain(METHODS),
+    "ptq explain x --set amax.weight_method=": plain(METHODS, "amax.weight_method="),
+    "ptq explain x --set amax.weight_": plain(["amax.weight_method="]),
+    "ptq quantize --set run.": plain(
+        f"run.{name}=" for name in ("restart", "evaluate", "thumbnails", "suffix")
+    ),
+    "ptq tune --set run.s": [],
+    "ptq inspect --set override.": [],
+    "ptq evaluate --set gate.strict=": plain(["true", "false"], "gate.strict="),
+    "ptq recipe keys ex": plain(["export"]),
+    "ptq recipe keys export.": plain(["export.prefer", "export.serve_batch", "export.profile"]),
     "ptq calibrate --method ": plain(["histogram", "max"]),
-    "ptq calibrate --device c": plain(["cpu", "cuda"]),
+    "ptq calibrate --set runtime.device=c": plain(["cpu", "cuda"], "runtime.device="),
     "ptq quantize --target ": plain(target_names()),
     "ptq export --target ort-": plain(["ort-cpu"]),
     "ptq verify --target my": ["file,my"],
     "ptq evaluate --metric ": plain([*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS]),
     "ptq analyze --metric metrics.py": ["file,metrics.py"],
     "ptq inspect --preset ": plain(preset_names()),
-    "ptq export --weight-quantizer ": plain(FAMILIES),
-    "ptq export --activation-quantizer ": plain(["scaled", "fixed_point", "step"]),
-    "ptq export --weight-granularity ": plain(["channel", "tensor"]),
-    "ptq export --weight-alpha ": plain(["auto_po2", "none"]),
-    "ptq export --activation-dtype ui": plain(["uint8", "uint16"]),
-    "ptq inspect --exclude-op Gem": plain(["Gemm"]),
+    "ptq export --set weights.quantizer=": plain(FAMILIES, "weights.quantizer="),
+    "ptq export --set activations.quantizer=": plain(
+        ["scaled", "fixed_point", "step"], "activations.quantizer="
+    ),
+    "ptq export --set weights.granularity=": plain(["tensor", "channel"], "weights.granularity="),
+    "ptq export --set weights.alpha=": plain(["none", "auto_po2"], "weights.alpha="),
+    "ptq export --set activations.dtype=ui": plain(["uint8", "uint16"], "activations.dtype="),
     "ptq quantizers show ": plain(FAMILIES),
-    "ptq calibrate --image-mode ": plain(["RGB", "BGR", "L"]),
-    "ptq calibrate --layout ": plain(["NCHW", "NHWC"]),
+    "ptq calibrate --set image.mode=": plain(["RGB", "BGR", "L"], "image.mode="),
+    "ptq calibrate --set image.layout=": plain(["NCHW", "NHWC"], "image.layout="),
     "ptq calibration show --sort ": plain(["clipped", "range", "name"]),
     "ptq inspect ": FILES,
     "ptq calibrate --data ": FILES,
@@ -105,14 +115,16 @@ print(*sys.modules, file=sys.stderr)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(result.stderr.split())
-    assert "ptq_cli.cli.options.shared_options" in modules
+    assert "ptq_cli.cli.options.completion" in modules
     assert not HEAVY & modules
 
 
 def test_zsh_and_fish_show_what_a_quantizer_is(complete: Complete) -> None:
     meaning = FAMILIES["dorefa"].meaning
-    assert complete("ptq export --weight-quantizer do", "zsh") == ["plain", "dorefa", meaning]
-    assert complete("ptq export --weight-quantizer do", "fish") == [f"plain,dorefa\t{meaning}"]
+    assert complete("ptq quantizers show do", "zsh") == ["plain", "dorefa", meaning]
+    assert complete("ptq quantizers show do", "fish") == [f"plain,dorefa\t{meaning}"]
+    bins = "Bins added from one range tried to the next (at least 1)."
+    assert complete("ptq export --set amax.str", "fish") == [f"plain,amax.stride=\t{bins}"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -129,7 +141,12 @@ def test_bash_completes_with_the_script_that_ptq_prints(tmp_path: Path) -> None:
     (tmp_path / "ptq").write_text(script, encoding="utf-8")
     line = """source ./ptq
 COMP_WORDS=(ptq quantize --target ort); COMP_CWORD=3
-_ptq_completion ptq; echo "${COMPREPLY[@]}"; complete -p ptq"""
+_ptq_completion ptq; echo "${COMPREPLY[@]}"; complete -p ptq
+COMPREPLY=(); COMP_WORDS=(ptq quantize --set amax.bins = 8 --set text.tail = d); COMP_CWORD=9
+_ptq_completion ptq; echo "${COMPREPLY[@]}"
+COMPREPLY=(); COMP_WORDS=(ptq quantize --set text.pairs =); COMP_CWORD=4
+_ptq_completion ptq; echo "${COMPREPLY[@]}"
+"""
     result = subprocess.run(
         ["bash", "--norc", "-c", line],
         cwd=tmp_path,
@@ -138,4 +155,4 @@ _ptq_completion ptq; echo "${COMPREPLY[@]}"; complete -p ptq"""
         text=True,
         check=True,
     )
-    assert result.stdout == "ort-cpu\ncomplete -o nosort -F _ptq_completion ptq\n"
+    assert result.stdout == ("ort-cpu\ncomplete -o nosort -F _ptq_completion ptq\ndrop\njoined apart\n")

@@ -1,30 +1,16 @@
 """How the values of flags are read."""
 
 from pathlib import Path
-from typing import Any
 
-import click
 import pytest
 
-from ptq_cli.cli.options.option_values import NumberList, parse_shapes
+from ptq_cli.cli.options.option_values import parse_shapes
 from ptq_cli.cli.options.shared_options import settings_from
 from ptq_cli.cli.terminal.phrases import next_step, shown_path
 from ptq_cli.core.errors import GateError, UsageError
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.flags import FLAG_KEYS
 from tests.each_case import each_case
-
-
-@each_case("text, numbers", [("1", [1]), ("224,224", [224, 224]), (" 3 , 4 ", [3, 4]), ([5], [5])])
-def test_a_list_of_whole_numbers(text: Any, numbers: list[int]) -> None:
-    assert NumberList(int).convert(text, None, None) == numbers
-
-
-@each_case("kind, text", [(int, "1.5"), (int, ""), (int, "1,,2"), (float, "a"), (int, "1;2")])
-def test_what_is_no_list_of_numbers(kind: type[int], text: str) -> None:
-    with pytest.raises(click.UsageError, match="is not a comma-separated list of"):
-        NumberList(kind).convert(text, None, None)
-
 
 SHAPES = {
     "one": (("x=1,3,8,8",), {"x": [1, 3, 8, 8]}),
@@ -55,6 +41,23 @@ def test_options_that_were_not_given_are_no_settings() -> None:
         "input_shape": (),
     }
     assert settings_from(given) == {"data": "calib.npz"}
+
+
+def test_set_is_laid_over_options_and_may_not_contradict_them() -> None:
+    options = {"rename": ("a=x",), "batch_size": 8, "assignments": ("data.rename.b=y", "image.mean=0.5")}
+    assert settings_from(options) == {"rename": {"a": "x", "b": "y"}, "batch_size": 8, "mean": [0.5]}
+    same = {"samples": 4, "assignments": ("calibration.samples=4",)}
+    assert settings_from(same) == {"samples": 4}
+    for options, says in (
+        (
+            {"samples": 4, "assignments": ("calibration.samples=5",)},
+            "--samples and --set calibration.samples",
+        ),
+        ({"rename": ("a=x",), "assignments": ("data.rename.a=y",)}, "--rename and --set data.rename.a"),
+        ({"batch_size": 4, "assignments": ("evaluation.batch_size=5",)}, "--set evaluation.batch_size"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            settings_from(options)
 
 
 def test_options_become_settings_that_the_recipe_knows() -> None:

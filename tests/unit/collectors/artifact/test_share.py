@@ -7,18 +7,6 @@ import pytest
 from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from tests.each_case import each_case
 
-SHARES = [
-    Share(8, {2: 4}, 32),
-    Share(8, {5: 3, 1: 4}, 32),
-    Share(1, {1: 7}, 4, finished=False),
-    Share(3, {3: 0}, 1),
-]
-
-
-@each_case("share", [*SHARES, None], ids=repr)
-def test_what_is_read_is_what_was_written(share):
-    assert table_to_share(json.loads(json.dumps(share_to_table(share)))) == share
-
 
 def test_the_order_of_shards_does_not_show():
     one, two = (Share(4, dict(pairs), 2) for pairs in (((1, 5), (3, 4)), ((3, 4), (1, 5))))

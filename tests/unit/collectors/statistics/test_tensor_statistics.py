@@ -10,16 +10,6 @@ def statistics(collector, values):
     return collector.statistics()
 
 
-def test_merge_adds_counts_and_widens_ranges():
-    one = statistics(HistogramCollector(), [0.0, 1.0, -2.0])
-    two = statistics(HistogramCollector(), [0.0, 0.0, 5.0])
-
-    merged = one.merge(two)
-
-    assert (merged.count, merged.zeros, merged.low, merged.high) == (6, 3, -2.0, 5.0)
-    assert merged == statistics(HistogramCollector(), [0.0, 1.0, -2.0, 0.0, 0.0, 5.0])
-
-
 def test_merge_per_axis_keeps_channels_apart():
     one = statistics(make_collector("max", axis=1), [[1.0, -5.0]])
     two = statistics(make_collector("max", axis=1), [[-1.0, 7.0]])

@@ -178,18 +178,6 @@ def test_the_metric_can_be_one_that_compares_both_models(deep: RunDirectory) -> 
     assert (metric.name, metric.needs_labels, metric.float_value) == ("cosine", False, None)
 
 
-def test_samples_are_at_most_256_unless_said(deep: RunDirectory) -> None:
-    np.savez("many.npz", x=np.random.default_rng(1).standard_normal((300, 8)).astype(np.float32))
-    assert analyze(deep, eval_data="many.npz").samples.count == 256
-    assert analyze(deep, eval_data="many.npz", eval_samples=270).samples.count == 270
-    told: list[Progress] = []
-    request = Request(settings={"eval_data": "many.npz", "batch_size": 100})
-    run_analyze(request, deep, None, Question(sensitivity=False), told.append)
-    assert [(step.done, step.total) for step in told if step.stage == "analyze"] == [
-        (0, 256), (100, 256), (200, 256), (256, 256),
-    ]  # fmt: skip
-
-
 def test_without_labels_the_sqnr_is_the_metric(deep: RunDirectory) -> None:
     np.savez("bare.npz", x=np.ones((3, 8), np.float32))
     analysis = analyze(deep, eval_data="bare.npz")

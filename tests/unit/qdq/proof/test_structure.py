@@ -94,7 +94,7 @@ def test_a_bug_in_ptq_is_no_error_of_the_user(monkeypatch):
         quantize_model(
             model,
             Plan(target="ort-cpu", activations={}, weights=(), biases=(), layers=()),
-            Parameters(activations={}, weights={}, widened={}),
+            Parameters(activations={}),
         )
 
 

@@ -29,42 +29,11 @@ def close(found, expected, largest=None):
     torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=2e-6 * max(float(largest), 1e-30))
 
 
-@each_case("temperature", [1e-3, 0.05, 1.0, 1e3])
-@each_case(
-    "centers",
-    [CENTERS, seeded(256, seed=1), torch.tensor([0.3]), torch.tensor([7.0, 7.5]), torch.tensor([5.0, 5.0])],
-    ids=["duplicates", "256", "one", "two", "equal"],
-)
-def test_value_and_gradients_are_those_of_the_formula(centers, temperature):
-    x = torch.cat([seeded(3000) * 2, centers, centers + 1e-4, torch.tensor([100.0, -100.0])])
-    upstream = seeded(x.numel(), seed=2)
-    soft, of_x, of_centers = naive(x, centers, temperature, upstream)
-    for function in (soft_assign, quantize_to_centers):
-        mine, own = x.clone().requires_grad_(), centers.clone().requires_grad_()
-        found = function(mine, own, temperature)
-        found.backward(upstream)
-        if function is soft_assign:
-            close(found, soft, centers.abs().max())
-        close(own.grad, of_centers)
-        if len(centers.unique()) > 1:
-            close(mine.grad, of_x)
-        else:
-            assert not mine.grad.any()
-
-
 def test_gradcheck_in_float64():
     x, centers = seeded(20).double().requires_grad_(), CENTERS[[0, 1, 2, 3, 5]].double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x, centers: soft_assign(x, centers, 0.4), (x, centers))
     by_axis = seeded(3, 4, 2).double().requires_grad_(), seeded(4, 5, seed=1).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda x, centers: soft_assign(x, centers, 0.4, axis=1), by_axis)
-
-
-def test_ties_go_to_the_lower_index_in_any_order():
-    x = torch.tensor([0.5, 1.5, 0.25, 1.0])
-    assert hard_assign(x, torch.tensor([0.0, 1.0, 2.0])).tolist() == [0, 1, 0, 1]
-    assert hard_assign(x, torch.tensor([2.0, 1.0, 0.0])).tolist() == [1, 0, 2, 1]
-    assert hard_assign(x, torch.tensor([1.0, 0.0, 1.0, 2.0])).tolist() == [0, 0, 1, 0]
-    assert hard_assign(torch.tensor([0.0, 9.0]), torch.tensor([0.0, -0.0, 9.0, 9.0])).tolist() == [0, 2]
 
 
 def test_nearest_is_that_of_real_numbers_where_float_distances_are_equal():
@@ -156,23 +125,6 @@ def test_memory_does_not_grow_with_the_number_of_centers():
     assert max(largest) == x.numel()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_float32(dtype):
-    x, centers = seeded(200).to(dtype), CENTERS + 0.001
-    assert torch.equal(hard_assign(x, centers), hard_assign(x.float(), centers))
-    for function in (soft_assign, quantize_to_centers):
-        mine, own = x.clone().requires_grad_(), centers.to(dtype).requires_grad_()
-        found = function(mine, own, 0.3)
-        found.float().sum().backward()
-        wide, wide_own = x.float().requires_grad_(), centers.to(dtype).float().requires_grad_()
-        expected = function(wide, wide_own, 0.3)
-        expected.sum().backward()
-        assert found.dtype == mine.grad.dtype == own.grad.dtype == dtype
-        assert torch.equal(found, expected.to(dtype))
-        assert torch.equal(mine.grad, wide.grad.to(dtype))
-        assert torch.equal(own.grad, wide_own.grad.to(dtype))
-
-
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)], ids=str)
 def test_tensors_without_elements(shape):
     x, own = torch.zeros(shape, requires_grad=True), CENTERS.clone().requires_grad_()
@@ -226,44 +178,6 @@ def test_what_is_refused(centers, options, error, text):
     if "temperature" not in options:
         with pytest.raises(error, match=text):
             hard_assign(x, centers, **options)
-
-
-def test_nan_is_refused_where_asked_and_where_there_is_no_index_for_it():
-    x = torch.tensor([0.0, NAN])
-    for function in (soft_assign, quantize_to_centers):
-        with pytest.raises(QuantizerValueError, match="NaN"):
-            function(x, CENTERS, check=True)
-    with pytest.raises(QuantizerValueError, match="NaN"):
-        hard_assign(x, CENTERS)
-    with pytest.raises(UsageError, match="float tensor"):
-        quantize_to_centers(torch.tensor([1]), CENTERS)
-
-
-@pytest.mark.filterwarnings("default")  # torch's own, while it traces
-@pytest.mark.parametrize("axis", [pytest.param(None, marks=pytest.mark.nightly), 1])
-@pytest.mark.parametrize(
-    "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.nightly)], ids=str
-)
-def test_one_graph_under_torch_compile(axis, backend):
-    x = seeded(4, 3, 7)
-    centers = CENTERS if axis is None else seeded(3, 5, seed=1)
-    torch._dynamo.reset()
-    for function in (soft_assign, quantize_to_centers):
-        compiled = torch.compile(
-            lambda x, own, function=function: function(x, own, 0.3, axis=axis),
-            fullgraph=True,
-            backend=backend,
-        )
-        results = []
-        for variant in (lambda x, own, f=function: f(x, own, 0.3, axis=axis), compiled):
-            mine, own = x.clone().requires_grad_(), centers.clone().requires_grad_()
-            found = variant(mine, own)
-            found.square().sum().backward()
-            results.append((found.detach(), mine.grad, own.grad))
-        for expected, found in zip(*results, strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    index = torch.compile(lambda x: hard_assign(x, centers, axis=axis), fullgraph=True, backend=backend)(x)
-    assert torch.equal(index, hard_assign(x, centers, axis=axis))
 
 
 @pytest.mark.gpu

@@ -34,8 +34,3 @@ def test_packing_puts_the_first_index_into_the_low_half():
 def test_nan_has_no_index():
     with pytest.raises(QuantizerValueError, match="NaN"):
         encode_centers(torch.tensor([float("nan")]), torch.tensor([0.0]))
-
-
-def test_tensor_without_elements():
-    found = encode_centers(torch.zeros(0, 3), torch.zeros(3, 2), axis=1)
-    assert found.values().shape == (0, 3) and found.packed().shape == (0,)

@@ -100,12 +100,6 @@ def test_by_axis_is_each_slice_by_itself(axis):
     assert torch.equal(centers, torch.stack(expected))
 
 
-def test_half_precision_and_gradient():
-    x = seeded(100).half().requires_grad_()
-    centers = learn_centers(x, 4, generator())
-    assert centers.dtype == torch.float32 and not centers.requires_grad
-
-
 @each_case(
     "x, options, error, text",
     [

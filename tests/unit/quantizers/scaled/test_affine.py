@@ -1,25 +1,12 @@
-import numpy as np
 import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
-from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
+from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_affine
 from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")
-
-
-def test_gradient_passes_inside_the_representable_range():
-    scale, zero_point = np.float32(0.1), 100
-    low, high = np.float32(-100) * scale, np.float32(155) * scale
-    outside = (np.nextafter(low, np.float32(-99)), np.nextafter(high, np.float32(99)))
-    x = torch.tensor([outside[0], low, 0.0, high, outside[1], NAN], requires_grad=True)
-    found = fake_quantize_affine(x, float(scale), zero_point, UINT8)
-    found.sum().backward()
-    assert found[:5].tolist() == [low, low, 0.0, high, high]
-    assert torch.isnan(found[5])
-    assert x.grad.tolist() == [0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
 
 
 def test_scale_and_zero_point_get_no_gradient():
@@ -27,12 +14,6 @@ def test_scale_and_zero_point_get_no_gradient():
     x = torch.ones(2, requires_grad=True)
     fake_quantize_affine(x, scale, 0, UINT8).sum().backward()
     assert scale.grad is None
-
-
-def test_per_axis():
-    x = torch.tensor([[-9.0, 9.0], [-9.0, 9.0]])
-    found = fake_quantize_affine(x, [1.0, 0.5], [1, 2], IntegerFormat(2, signed=False), axis=0)
-    assert found.tolist() == [[-1.0, 2.0], [-1.0, 0.5]]
 
 
 def test_zero_point_may_be_an_integer_tensor():

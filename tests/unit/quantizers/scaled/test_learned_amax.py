@@ -45,13 +45,6 @@ def test_a_dead_amax_gives_and_gets_0():
     assert (y.tolist(), amax.grad.item()) == ([0.0, 0.0], 0.0)
 
 
-def test_half_inputs_have_a_float32_amax():
-    x = torch.linspace(-2, 2, 31).half().requires_grad_()
-    amax = torch.tensor(1.0, requires_grad=True)
-    learned_fake_quantize(x, amax, IntegerFormat(4, True)).sum().backward()
-    assert (x.grad.dtype, amax.grad.dtype) == (torch.float16, torch.float32)
-
-
 def test_what_it_refuses():
     with pytest.raises(QuantizerValueError, match="amax must be finite and not negative"):
         learned_fake_quantize(torch.ones(1), torch.tensor(-1.0), IntegerFormat(8, True))

@@ -14,11 +14,6 @@ def test_scale_is_the_reciprocal_of_onnx():
     assert (outputs.item(), scale.item()) == (32.0, 63.5)
 
 
-def test_scale_is_not_differentiable():
-    _, scale = tensor_quant(torch.ones(1, requires_grad=True), torch.tensor(2.0))
-    assert not scale.requires_grad
-
-
 @pytest.mark.parametrize("mirror", MIRRORS)
 def test_messages(mirror):
     with pytest.raises(QuantizerValueError, match="amax must not be negative, got -1"):

@@ -40,4 +40,4 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_hint(tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputFileError, match="cannot write in") as error:
         Shelf(tmp_path / "file", limit=0).put("x", [np.ones(1)])
-    assert "--max-memory" in error.value.hint
+    assert "runtime.max_memory" in error.value.hint

@@ -48,11 +48,11 @@ def test_activations(use: Use, histograms: bool, cause: str, remedy: str) -> Non
     [
         (replace(GOOD, levels=15), 1.0, "", ""),
         (replace(BAD, levels=15), 0.0, "few steps", "--weight-bits 8"),
-        (replace(BAD, levels=0), 0.0, "few steps", "--weight-quantizer scaled"),
+        (replace(BAD, levels=0), 0.0, "few steps", "--set weights.quantizer=scaled"),
         (BAD, 0.25, "bias overflow", "--exclude fc"),
-        (replace(BAD, used=0.2, better="mse"), 0.0, "outliers", "--weight-amax mse"),
+        (replace(BAD, used=0.2, better="mse"), 0.0, "outliers", "--set amax.weight_method=mse"),
         (replace(BAD, used=0.2), 0.0, "outliers", "--exclude fc"),
-        (replace(BAD, clip_share=0.9, better="max"), 0.0, "clipping", "--weight-amax max"),
+        (replace(BAD, clip_share=0.9, better="max"), 0.0, "clipping", "--set amax.weight_method=max"),
         (replace(BAD, imbalance=9.0), 0.0, "channel imbalance", "--exclude fc"),
     ],
 )

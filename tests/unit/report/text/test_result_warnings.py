@@ -37,7 +37,7 @@ def test_reasons_are_summed_by_their_share():
         "20 % of the multiply-accumulates are in integers; in float: "
         "70 % LSTM: its ranges are found at each run; 10 % Conv: no room",
     )
-    assert "ptq inspect" in found.hints[0] and "--all-layers" in found.hints[0]
+    assert "ptq inspect" in found.hints[0] and "--set quantization.all_layers=true" in found.hints[0]
 
 
 def test_layers_that_were_placed_by_latency_have_one_reason_and_another_hint():
@@ -87,4 +87,4 @@ def test_without_known_work_nothing_is_said_of_it(work):
 def test_what_the_user_excluded_is_not_suggested_again():
     layers = [LayerEntry("conv", "Conv", False, "kept in float: exclude match = 'conv'")]
     (found,) = result_warnings((400, 100), layers, {"conv": 5})
-    assert found.hints == ("ptq export without --exclude and --include quantizes more layers",)
+    assert found.hints == ("ptq export without --exclude and --override quantizes more layers",)

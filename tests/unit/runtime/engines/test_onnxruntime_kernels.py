@@ -57,19 +57,6 @@ def test_what_moves_the_second_part_of_a_split_is_integer_too():
     assert found["t"] == Kernel("integer", "Transpose")
 
 
-def test_a_float_model_has_float_kernels_only():
-    counts = count_kernels(serialized(build(CASES["residual_block"].graph)))
-    assert sum(counts.integer.values()) == 0
-    assert counts.floating["Conv"] == 3
-
-
-def test_a_quantized_model_has_integer_kernels():
-    counts = count_kernels(serialized(quantized(build(CASES["residual_block"].graph))))
-    assert counts.integer["Conv"] == 3
-    assert counts.integer["Add"] == 1
-    assert sum(counts.floating.values()) == 0
-
-
 def test_a_model_is_counted_from_its_file(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(serialized(quantized(build(CASES["gemm_relu_gemm"].graph))))

@@ -26,14 +26,6 @@ def two_outputs(build_model):
     ).SerializeToString()
 
 
-def test_runs_a_serialized_model_and_a_file(arithmetic, tmp_path):
-    onnx.save(arithmetic, tmp_path / "m.onnx")
-
-    for source in (arithmetic.SerializeToString(), tmp_path / "m.onnx"):
-        (product,) = Session(source).run({"x": X, "y": Y})
-        np.testing.assert_array_equal(product, X * X - Y * Y)
-
-
 def test_outputs_come_in_the_order_of_the_graph_or_as_asked(two_outputs):
     session = Session(two_outputs)
 

@@ -43,10 +43,6 @@ def test_smaller_pieces_come_before_fewer_runs_and_these_before_more_passes(limi
     assert found.peak <= limit * MB
 
 
-def test_groups_hold_every_tensor_once_in_graph_order():
-    assert plan(270).groups == (("a",), ("b", "c"))
-
-
 def test_a_limit_that_cannot_be_met_says_what_would():
     with pytest.raises(MemoryLimitError) as caught:
         plan(200)
@@ -54,7 +50,7 @@ def test_a_limit_that_cannot_be_met_says_what_would():
     assert caught.value.code == "PTQ-RUNTIME-002"
     assert caught.value.message.startswith("200 MB of memory is not enough: about 238 MB are needed")
     assert plan(250)  # The hint, in MiB, is rounded up.
-    assert caught.value.hint == "--max-memory 227MiB"
+    assert caught.value.hint == "--set runtime.max_memory=227MiB"
     assert plan_memory(NEEDS, 227 * 2**20, most_samples=1, least_samples=1, at_once=1)
 
 
@@ -64,7 +60,7 @@ def test_what_opening_the_model_took_counts_too():
     with pytest.raises(MemoryLimitError, match="300 MB were taken to open the model") as caught:
         plan_memory(needs, 299 * MB, most_samples=1, least_samples=1, at_once=1)
 
-    assert caught.value.hint == "--max-memory 287MiB"
+    assert caught.value.hint == "--set runtime.max_memory=287MiB"
 
 
 def test_a_batch_that_cannot_be_cut_is_not():
@@ -82,7 +78,7 @@ def test_on_a_device_only_the_host_is_estimated_and_nothing_is_planned():
         "1.01 GB of the host's memory is not enough: about 1.01 GB are needed, 900 MB of them with the "
         "first samples on the device"
     )
-    assert caught.value.hint == "--max-memory 964MiB"
+    assert caught.value.hint == "--set runtime.max_memory=964MiB"
 
 
 SIZES = st.dictionaries(st.text("abc", min_size=1), st.integers(1, 100), min_size=1, max_size=9)

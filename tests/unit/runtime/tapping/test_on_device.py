@@ -170,7 +170,7 @@ def test_a_type_that_is_not_handed_over_is_an_error_with_a_code(build_model, dev
         RuntimeFailedError, match="a tensor cannot be handed from ONNX Runtime to PyTorch"
     ) as e:
         open_model(cast, ["y"], device).run({"x": np.ones((1, 4), np.float32)})
-    assert e.value.hint == "leave --device out"
+    assert e.value.hint == "leave 'runtime.device' out"
 
 
 def _to(kind):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from ptq_cli.amax.finish import next_powers_of_two
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
-from ptq_cli.pipeline.placing.weight_families import next_powers_of_two
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target
@@ -54,7 +54,7 @@ def test_a_scale_of_fixed_point_that_a_bias_widens_stays_a_power_of_two(alpha):
 def test_integers_of_a_found_power_of_two_are_those_of_the_quantizer():
     weight, found, site, _, _ = decided(WeightSettings(quantizer="fixed_point", alpha="auto_po2", bits=5))
     expected = quantize_fixed_point(torch.tensor(weight), 5, alpha="auto_po2", auto=AutoScale(axis=1))
-    np.testing.assert_array_equal(found.stored[site].integers, expected.integers.numpy())
+    np.testing.assert_array_equal(found.decided[site].stored.integers, expected.integers.numpy())
     np.testing.assert_array_equal(found.weights[site].scale, expected.scale.numpy())
 
 
@@ -71,7 +71,7 @@ def test_a_widened_weight_of_dorefa_is_quantized_with_the_wider_scale():
     weight, found, site, _, _ = decided(WeightSettings(quantizer="dorefa"), channel=1e-6, bias=30.0)
     assert found.widened == {"w": 1}
     expected = encode_dorefa(torch.tensor(weight), torch.tensor(found.weights[site].scale), 4, axis=1)
-    np.testing.assert_array_equal(found.stored[site].integers, expected.indices.numpy())
+    np.testing.assert_array_equal(found.decided[site].stored.integers, expected.indices.numpy())
 
 
 FLAT = {
@@ -85,7 +85,7 @@ FLAT = {
 def test_a_target_that_unpacks_nothing_gets_a_byte_for_each(name):
     plain = replace(load_target("ort-cpu"), weight=WeightRule(packed=False))
     _, found, site, quantized, model = decided(FLAT[name], plain)
-    assert found.stored[site].bits == 8
+    assert found.decided[site].stored.bits == 8
     *_, packed, _ = decided(FLAT[name])
     inputs = sample(model)
     expected = run(packed, inputs, optimize=False)[0]

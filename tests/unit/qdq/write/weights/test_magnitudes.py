@@ -5,8 +5,8 @@ import pytest
 
 from ptq_cli.core.errors import AxisError
 from ptq_cli.core.formats import PerAxis, PerTensor
-from ptq_cli.qdq.write import weight_decisions as magnitudes
-from ptq_cli.qdq.write.weight_decisions import magnitudes_of
+from ptq_cli.qdq.write import outliers as magnitudes
+from ptq_cli.qdq.write.outliers import magnitudes_of
 from tests.each_case import each_case
 
 SHAPES = [(), (5,), (7, 3), (8, 4, 3, 3), (2, 6, 5), (0, 3), (3, 0)]

@@ -5,7 +5,7 @@ import pytest
 
 from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
 from ptq_cli.core.formats import INT8_NARROW, PerAxis, PerTensor
-from ptq_cli.qdq.write.weight_decisions import LargeChannel, Outlier, find_outlier, magnitudes_of
+from ptq_cli.qdq.write.outliers import LargeChannel, Outlier, find_outlier, magnitudes_of
 from tests.each_case import each_case
 
 

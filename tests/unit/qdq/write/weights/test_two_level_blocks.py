@@ -28,7 +28,7 @@ def test_what_is_stored_is_what_is_computed(axis: int) -> None:
     quantizer = TwoLevelQuantizer(AmaxSettings())
     parameters = quantizer.choose(array, site).parameters
     assert parameters is not None
-    stored = quantizer.store(array, site, quantizer.fit(parameters))
+    stored = quantizer.store(array, site, parameters)
     names = ("x", "y")
     x, y = (
         ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([None, None]))

@@ -1,12 +1,13 @@
-"""A calibrated float graph becomes the quantized one, before anything is recovered, proven or written."""
+"""What is decided of a calibrated model, and recovered, before anything is written."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
 
+from ptq_cli.amax.finish import ScaleRules
 from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
@@ -33,7 +34,6 @@ from ptq_cli.pipeline.placing.ranges import (
     without_noisy_forms,
 )
 from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
-from ptq_cli.pipeline.placing.weight_families import with_half_scale
 from ptq_cli.pipeline.resolve import Resolved
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.formats import expose_clamps, fit_clamps
@@ -41,14 +41,15 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
-from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.recipe.quantizer_settings import FixedPointWeights, ScaledWeights, StepWeights
+from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
+from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, StepWeights
 from ptq_cli.recipe.recovery_rungs import RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
-from ptq_cli.recovery.quantized_layer import SolvedLayer, constant_array, quantized_layers, replace_constants
+from ptq_cli.recovery.quantized_layer import SolvedLayer, quantized_layers
 from ptq_cli.recovery.recover_rounding import recover_rounding, weigh_rounding
 from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, output_sqnr
 from ptq_cli.recovery.tensor_moments import TensorMoments, moment_sites
@@ -57,11 +58,11 @@ from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizedGraph:
-    """A quantized graph, and what it was made by.
+class DecidedModel:
+    """A model of which everything is decided, and nothing is written.
 
     Attributes:
-        model: the graph, in an opset that has the integers.
+        model: the float model, in an opset that has the integers.
         placement: where which quantizer goes.
         plan: of the placement, with clamps exposed.
         parameters: of every site.
@@ -77,13 +78,17 @@ class QuantizedGraph:
     plan: Plan
     parameters: Parameters
     unsearched: Mapping[str, str]
-    latency: LatencyPreference | None
-    ranges: RangesByEffect | None
-    work: Mapping[str, int | None]
-    begun: ConstantsFile | None
+    latency: LatencyPreference | None = None
+    ranges: RangesByEffect | None = None
+    work: Mapping[str, int | None] = field(default_factory=dict)
+    begun: ConstantsFile | None = None
+
+    def write(self, model: ir.Model) -> Places:
+        """Make a graph the quantized one, in place; return where it holds what was decided."""
+        return quantize_in_place(model, self.plan, self.parameters)
 
 
-def quantized_graph(
+def decided_model(
     resolved: Resolved,
     calibration: Calibration,
     float_model: StoredModel,
@@ -93,14 +98,14 @@ def quantized_graph(
     plan: Plan | None,
     data: RecoveryData | None,
     progress: ProgressCallback,
-) -> QuantizedGraph:
-    """Quantize a graph in place, with the parameters that a calibration decides.
+) -> DecidedModel:
+    """Decide scales and integers of a model from its calibration.
 
     Args:
         resolved: the recipe and the target.
         calibration: the statistics.
         float_model: that was calibrated.
-        graph: its graph, which becomes the quantized one.
+        graph: its graph, which the result takes.
         run: the run directory, for messages.
         output: the file that the graph will be written to; large constants go where its data will be.
         plan: of the model for the target, where one was made already; otherwise it is made here.
@@ -122,78 +127,33 @@ def quantized_graph(
         placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
     ranges, name = None, run.float_model.name
     if data is not None and RANGES in recovery_rungs(recipe.recovery):
-        placement, ranges = _by_effect(
-            placement, calibration, float_model, data, plan.activations, name, resolved.machine, progress
+
+        def build(placed: Placement) -> tuple[ir.Model, Plan]:
+            trial = _decide(float_model.load(), placed, calibration, name, as_it_is)
+            trial.write(trial.model)
+            return trial.model, trial.plan
+
+        placement, ranges = choose_ranges(
+            build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
         )
     decided = _decide(graph, placement, calibration, name, keep)
     work = multiply_accumulates(decided.model).counts
-    quantize_in_place(decided.model, decided.plan, decided.parameters)
-    return QuantizedGraph(
-        model=decided.model,
-        placement=decided.placement,
-        plan=decided.plan,
-        parameters=decided.parameters,
-        unsearched=decided.unsearched,
-        latency=latency,
-        ranges=ranges,
-        work=work,
-        begun=begun,
-    )
-
-
-def _by_effect(
-    placement: Placement,
-    calibration: Calibration,
-    float_model: StoredModel,
-    data: RecoveryData,
-    cuts: Collection[str],
-    name: str,
-    machine: Machine,
-    progress: ProgressCallback,
-) -> tuple[Placement, RangesByEffect]:
-    """Return the placement with the ranges that cost the outputs least, and what was chosen."""
-
-    def build(placed: Placement) -> tuple[ir.Model, Plan]:
-        trial = _decide(float_model.load(), placed, calibration, name, as_it_is)
-        quantize_in_place(trial.model, trial.plan, trial.parameters)
-        return trial.model, trial.plan
-
-    return choose_ranges(build, float_model, placement, calibration, data, cuts, machine, progress)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Decided:
-    """What is decided before the graph is touched.
-
-    Attributes:
-        model: the float model, in an opset that has the integers.
-        placement: where which quantizer goes.
-        plan: of the placement, with clamps exposed.
-        parameters: of every site.
-        unsearched: tensors whose method had only one candidate, with the method.
-    """
-
-    model: ir.Model
-    placement: Placement
-    plan: Plan
-    parameters: Parameters
-    unsearched: Mapping[str, str]
+    return replace(decided, latency=latency, ranges=ranges, work=work, begun=begun)
 
 
 def _decide(
-    model: ir.Model,
-    placement: Placement,
-    calibration: Calibration,
-    name: str,
-    keep: Keep,
-) -> _Decided:
+    model: ir.Model, placement: Placement, calibration: Calibration, name: str, keep: Keep
+) -> DecidedModel:
     settings = placement.settings
     require_ranges(placement.plan, calibration)
-    families = settings.activation_families
-    decisions = decide_activations(placement.plan, settings.activations, calibration, families)
+    decisions = decide_activations(
+        placement.plan,
+        settings.activations,
+        calibration,
+        settings.activation_families,
+        ScaleRules(half=placement.float_type == FLOAT16),
+    )
     found = {source: decision.parameters for source, decision in decisions.items()}
-    if placement.float_type == FLOAT16:
-        found = {source: with_half_scale(item) for source, item in found.items()}
     on_own_grid = placement.on_own_grid(found)
     found = fit_clamps(model, placement.plan, found) | on_own_grid
     plan = without_noisy_forms(model, placement.plan, found, calibration)
@@ -201,13 +161,13 @@ def _decide(
     model = with_opset(model, placement.opset, name)
     quantizer_of = placement.quantizers.__getitem__
     parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
-    weights = {tensor: _weight_method(tensor, placement) for tensor in parameters.unsearched}
-    return _Decided(
+    methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
+    return DecidedModel(
         model=model,
         placement=placement,
         plan=plan,
         parameters=parameters,
-        unsearched=unsearched(decisions) | weights,
+        unsearched=unsearched(decisions) | {name: methods[name] for name in parameters.unsearched},
     )
 
 
@@ -231,12 +191,6 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
             f"converting '{what}' to opset {opset} {needs} changed its operators", hint=hint
         )
     return raised
-
-
-def _weight_method(tensor: str, placement: Placement) -> str:
-    return next(
-        item.weight_method for site, item in placement.settings.weights.items() if site.tensor == tensor
-    )
 
 
 # The rungs of recovery on a quantized model that is not written yet, and what they did.
@@ -264,24 +218,30 @@ class RecoveryMaterial:
 
 
 def recover_model(
-    made: QuantizedGraph,
+    made: DecidedModel,
     float_model: StoredModel,
     rungs: Sequence[str],
     material: RecoveryMaterial,
     machine: Machine,
     folder: Path,
     progress: ProgressCallback,
-) -> Recovery:
-    """Choose the weights of a quantized model again, rung by rung, and keep what makes the output better.
+    *,
+    but: Collection[WeightSite] = (),
+) -> tuple[DecidedModel, Recovery]:
+    """Choose the weights of a model again, rung by rung, and keep what makes the output better.
 
     Args:
-        made: the quantized model, whose constants are changed.
+        made: the model as it is decided.
         float_model: that it was made from.
         rungs: in the order in which they run.
         material: what they learn from.
         machine: what of it may be used.
         folder: where tensors wait that do not fit into memory.
         progress: is called as the work proceeds.
+        but: weights that stay as they are.
+
+    Returns:
+        The model with what is decided in the end, and what was done.
 
     Raises:
         RecoveryError: there are too few samples.
@@ -290,9 +250,13 @@ def recover_model(
         PtqError: the data cannot be read.
     """
     samples = recovery_samples(material.data) if material.data is not None else None
-    work = _Work(made, float_model, material, samples, machine, folder, progress)
+    kept = tuple(site for site in made.plan.weights if site not in but)
+    work = _Work(
+        made, replace(made.plan, weights=kept), float_model, material, samples, machine, folder, progress
+    )
     effects = {WEIGHED: work.weigh, ROUND: work.round}
-    return Recovery(tuple(effects[rung]() for rung in rungs))
+    recovery = Recovery(tuple(effects[rung]() for rung in rungs))
+    return work.made, recovery
 
 
 class _Work:
@@ -300,7 +264,8 @@ class _Work:
 
     def __init__(
         self,
-        made: QuantizedGraph,
+        made: DecidedModel,
+        plan: Plan,
         float_model: StoredModel,
         material: RecoveryMaterial,
         samples: tuple[RecoverySamples, int, int] | None,
@@ -308,11 +273,12 @@ class _Work:
         folder: Path,
         progress: ProgressCallback,
     ) -> None:
-        self._made, self._float_model, self._material = made, float_model, material
+        self.made = made
+        self._plan, self._float_model, self._material = plan, float_model, material
         self._samples, self._machine, self._folder = samples, machine, folder
         self._progress = progress
         self._waiting: PartialFolder | None = None
-        self._twins = TwinGraphs(float_model.load(), made.model)
+        self._float_graph = float_model.load()
         self._free = free_scales(made.placement)
 
     def weigh(self) -> RungEffect:
@@ -321,8 +287,9 @@ class _Work:
         moments = self._moments()
         self._progress(LayerProgress(STAGE, 0, None))
         found = weigh_rounding(
-            self._twins,
-            self._made.plan,
+            self._float_graph,
+            self._plan,
+            self.made.parameters,
             self._free,
             moments,
             largest=self._largest(),
@@ -332,16 +299,14 @@ class _Work:
         )
         before = after = math.nan
         kept = found.changed
-        if self._samples is None:
-            replace_constants(self._made.model, found.constants)
-        elif kept:
-            held = {name: constant_array(self._made.model, name) for name in found.constants}
-            before = self._sqnr()
-            replace_constants(self._made.model, found.constants)
-            after = self._sqnr()
+        if self._samples is not None and kept:
+            model, places = self._written()
+            before = self._sqnr(model)
+            replace_constants(model, replaced_arrays(found.decided, places))
+            after = self._sqnr(model)
             kept = after > before
-            if not kept:
-                replace_constants(self._made.model, held)
+        if kept:
+            self._keep(found.decided)
         return RungEffect(
             rung=WEIGHED,
             changed=found.changed,
@@ -360,9 +325,13 @@ class _Work:
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
         self._progress(LayerProgress(STAGE, 0, None))
+        model, places = self._written()
         found = recover_rounding(
-            self._twins,
-            self._made.plan,
+            # Stages of the model run as the whole does, so they are cut out of it as it is written.
+            TwinGraphs(self._float_graph, model),
+            places,
+            self._plan,
+            self.made.parameters,
             self._free,
             samples,
             folder=self._folder,
@@ -372,7 +341,7 @@ class _Work:
         )
         kept = found.changed and found.after > found.before
         if kept:
-            replace_constants(self._made.model, found.constants)
+            self._keep(found.decided)
         return RungEffect(
             rung=ROUND,
             changed=found.changed,
@@ -386,8 +355,16 @@ class _Work:
             damped=_damped(found.layers),
         )
 
+    def _written(self) -> tuple[ir.Model, Places]:
+        """Return the model as it would be written now, and where it holds what was decided."""
+        model = with_opset(self._float_model.load(), self.made.placement.opset, "the float model")
+        return model, self.made.write(model)
+
+    def _keep(self, found: DecidedConstants) -> None:
+        self.made = replace(self.made, parameters=self.made.parameters.changed(found))
+
     def _largest(self) -> dict[str, float]:
-        return largest_values(self._material.calibration, self._twins.float_model)
+        return largest_values(self._material.calibration, self._float_graph)
 
     def _done(self, done: int, total: int) -> None:
         self._progress(LayerProgress(STAGE, done, total))
@@ -395,7 +372,7 @@ class _Work:
     def _moments(self) -> Mapping[str, TensorMoments]:
         """Return the moments of the run, if they fit; otherwise collect them."""
         calibration, data = self._material.calibration, self._material.data
-        layers, _ = quantized_layers(self._twins, self._made.plan, self._free)
+        layers, _ = quantized_layers(self._float_graph, self._plan, self.made.parameters, self._free)
         sites = moment_sites(layers.values(), self._largest(), calibration.provenance.samples)
         size = data.batch_size if data is not None else 0
         begun = moments_provenance(calibration, sites, WHOLE, size)
@@ -425,14 +402,12 @@ class _Work:
         self._waiting = waiting  # Arrays are mapped from its files.
         return moments.statistics
 
-    def _sqnr(self) -> float:
+    def _sqnr(self, model: ir.Model) -> float:
         """Return the SQNR of the quantized model's outputs on the samples to decide by."""
         assert self._samples is not None  # noqa: S101 - the caller has asked
         pieces = self._samples[0].decide
         # One thread, so that the decision does not depend on how many there are.
-        wanted, found = (
-            Session(model, threads=1) for model in (self._float_model, serialize(self._made.model))
-        )
+        wanted, found = (Session(item, threads=1) for item in (self._float_model, serialize(model)))
         return output_sqnr([wanted.run(piece) for piece in pieces], [found.run(piece) for piece in pieces])
 
 

@@ -1,0 +1,208 @@
+"""What a weight's values are like, channel by channel, and those that leave all others only a few steps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
+from ptq_cli.core.formats import Granularity, PerTensor
+
+BLOCK = 1 << 17
+"""Elements that are looked at together: they stay in a core's cache between one question and the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Magnitudes:
+    """Absolute values of a weight.
+
+    Attributes:
+        granularity: what shares a number below.
+        largest: of each channel; NaN or Inf where the channel holds one.
+        total: of each channel, added up.
+        nonzero: how many values of each channel are not zero.
+
+    Shapes:
+        Each as the granularity's scale.
+    """
+
+    granularity: Granularity
+    largest: FloatArray
+    total: npt.NDArray[np.float64]
+    nonzero: npt.NDArray[np.int64]
+
+    @property
+    def is_finite(self) -> bool:
+        """No value is NaN or Inf."""
+        return bool(np.isfinite(self.largest).all())
+
+    @property
+    def zero(self) -> npt.NDArray[np.bool_]:
+        """Which channels count as all zero."""
+        return np.asarray(self.largest <= ZERO_AMAX)
+
+
+def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
+    """Return the magnitudes of a weight, which is read once.
+
+    Shapes:
+        weight: any; the result's as the granularity's scale.
+
+    Edge case:
+        A channel without values has magnitudes of 0. NaN in a channel makes its largest NaN.
+
+    Raises:
+        AxisError: the weight has no such axis.
+
+    Example:
+        >>> from ptq_cli.core.formats import PerAxis
+        >>> found = magnitudes_of(np.float32([[1.0, -2.0], [0.0, 0.5]]), PerAxis(0))
+        >>> found.largest.tolist(), found.total.tolist(), found.nonzero.tolist()
+        ([2.0, 0.5], [3.0, 0.5], [2, 1])
+    """
+    shape = granularity.scale_shape(weight.shape)
+    axes = granularity.reduced_axes(weight.shape)
+    largest = np.zeros(shape, np.float32)
+    total, nonzero = np.zeros(shape, np.float64), np.zeros(shape, np.int64)
+    if weight.ndim == 0:
+        return Magnitudes(granularity, np.abs(weight), total + np.abs(weight), nonzero + (weight != 0))
+    rows = max(1, BLOCK * len(weight) // max(weight.size, 1))
+    apart = bool(shape) and 0 not in axes  # Each row has numbers of its own.
+    block = np.empty((min(rows, len(weight)), *weight.shape[1:]), np.float32)
+    for start in range(0, len(weight), rows):
+        part = weight[start : start + rows]
+        magnitude = np.abs(part, out=block[: len(part)])
+        own = slice(start, start + rows) if apart else ...
+        largest[own] = np.maximum(largest[own], magnitude.max(axis=axes, initial=0.0))
+        total[own] += magnitude.sum(axis=axes)
+        size = magnitude.size // max(total[own].size, 1)
+        nonzero[own] += size if magnitude.all() else np.count_nonzero(magnitude, axis=axes)
+    return Magnitudes(granularity, largest, total, nonzero)
+
+
+# Weights in which a few values take the range, so that all others share a few steps of it.
+
+
+MOST_RATIO = 64.0
+"""Of the end of a range to the mean magnitude beside the largest value: the mean is then 2 of 127 steps.
+Normal weights have 5, heavy-tailed ones (Laplace) about 12."""
+MOST_CHANNEL_RATIO = 16.0
+"""Of the largest channel's amax to the median one's, where all share a scale: 8 steps for a usual one."""
+FEWEST_CHANNELS = 4
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """The worst of a weight's outliers.
+
+    Attributes:
+        axis: of the channel, or None if it is a value of a weight with one scale.
+        channel: which one; 0 without an axis.
+        ratio: how many times as large as the others it is.
+        channels: how many channels have one.
+    """
+
+    axis: int | None
+    channel: int
+    ratio: float
+    channels: int
+
+    def describe(self) -> str:
+        """Say what it is.
+
+        Example:
+            >>> Outlier(0, 3, 211.4, 2).describe()
+            'a value of channel 3 (axis 0) is 211 times the mean of the others, and of 1 more channel'
+            >>> Outlier(None, 0, 99.6, 1).describe()
+            'a value is 100 times the mean of the others'
+        """
+        if self.axis is None:
+            return f"a value is {self.ratio:.0f} times the mean of the others"
+        more = self.channels - 1
+        rest = f", and of {more} more channel{'' if more == 1 else 's'}" if more else ""
+        where = f"a value of channel {self.channel} (axis {self.axis})"
+        return f"{where} is {self.ratio:.0f} times the mean of the others{rest}"
+
+
+@dataclass(frozen=True)
+class LargeChannel(Outlier):
+    """A channel that is far larger than the others with which it shares a scale."""
+
+    def describe(self) -> str:
+        """Say what it is.
+
+        Example:
+            >>> LargeChannel(0, 7, 40.0, 1).describe()
+            'channel 7 (axis 0) is 40 times as large as the median one, and all share a scale'
+        """
+        where = f"channel {self.channel} (axis {self.axis})"
+        return f"{where} is {self.ratio:.0f} times as large as the median one, and all share a scale"
+
+
+def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes) -> Outlier | None:
+    """Return what leaves most of a weight only a few steps, or None.
+
+    A method that clips has a range that ends below the outlier: the scale tells, not the values.
+
+    Args:
+        weight: in real units.
+        parameters: that were decided for it.
+        magnitudes: of the weight, with the parameters' granularity.
+
+    Shapes:
+        weight: any; the parameters' scale has one element for each channel, or one for all.
+
+    Edge case:
+        Zeros are no values here: a pruned weight has its others' mean. A weight without values has none.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8_NARROW
+        >>> from ptq_cli.core.formats import PerAxis
+        >>> from ptq_cli.qdq.write.outliers import magnitudes_of
+        >>> weight = np.ones((2, 100), np.float32)
+        >>> weight[1, 5] = 500.0
+        >>> scale = np.float32([1, 500]) / 127
+        >>> decided = QuantParameters(scale, np.zeros(2, np.int64), INT8_NARROW, PerAxis(0))
+        >>> found = find_outlier(weight, decided, magnitudes_of(weight, PerAxis(0)))
+        >>> found.channel, found.ratio
+        (1, 500.0)
+    """
+    if not weight.size:
+        return None
+    granularity = parameters.granularity
+    end = np.asarray(parameters.scale, np.float64) * parameters.format.qmax
+    ratios = np.atleast_1d(_ratios(magnitudes, end))
+    found = np.flatnonzero(ratios > MOST_RATIO)
+    if found.size:
+        worst = int(np.argmax(ratios))
+        if isinstance(granularity, PerTensor):
+            return Outlier(None, worst, float(ratios.flat[worst]), int(found.size))
+        kept = [index for index in range(weight.ndim) if index not in granularity.reduced_axes(weight.shape)]
+        channel = int(np.unravel_index(worst, ratios.shape)[-1])
+        return Outlier(kept[-1], channel, float(ratios.flat[worst]), int(found.size))
+    return _large_channel(weight) if isinstance(granularity, PerTensor) else None
+
+
+def _ratios(magnitudes: Magnitudes, end: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the end of each channel's range over the mean of its values, the largest not counted."""
+    largest = magnitudes.largest.astype(np.float64)
+    others = magnitudes.nonzero - 1
+    total = magnitudes.total - largest
+    is_told = (others > 0) & (total > ZERO_AMAX)
+    mean = np.where(is_told, total / np.maximum(others, 1), 1.0)
+    result: npt.NDArray[np.float64] = np.where(is_told, np.minimum(largest, end) / mean, 0.0)
+    return result
+
+
+def _large_channel(weight: FloatArray) -> LargeChannel | None:
+    """Return the channel, along any axis, that is far larger than those it shares a scale with."""
+    worst, magnitude = None, np.abs(weight)
+    for axis, size in enumerate(magnitude.shape):
+        if magnitude.ndim < 2 or size < FEWEST_CHANNELS:
+            continue
+        amax = magnitude.max(axis=tuple(index for index in range(magnitude.ndim) if index != axis))
+        median = float(np.median(amax))
+        ratio = float(amax.max()) / median if median > ZERO_AMAX else 0.0
+        if ratio > max(MOST_CHANNEL_RATIO, worst.ratio if worst is not None else 0.0):
+            worst = LargeChannel(axis, int(np.argmax(amax)), ratio, 1)
+    return worst

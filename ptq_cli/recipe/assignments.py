@@ -1,0 +1,305 @@
+"""``--set KEY=VALUE``: settings by their keys in a recipe, written as texts on the command line."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+from ptq_cli.core.errors import RecipeKeyError, UsageError
+from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
+from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.schema import SETTINGS, Recipe
+
+OPTION = "--set"
+ONCE = "run"
+"""The section of the keys that hold for one command."""
+TABLES = {
+    "override": "pass --override 'PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
+    "metric": "write [[metric]] in a recipe",
+}
+"""Sections of which a recipe can have several, and what sets them."""
+NAMES = {keys[0]: name for name, keys in FLAG_KEYS.items() if len(keys) == 1}
+"""The name of a setting by its key, if it is for that key alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Once:
+    """``[run]``: what holds for one command; no recipe has these keys, and none is written with them."""
+
+    restart: bool = setting(False, "Start over instead of continuing from a checkpoint.")
+    evaluate: bool | None = setting(
+        None,
+        "Evaluate the quantized model; if not set, only if a limit or evaluation data is given.",
+    )
+    thumbnails: bool = setting(False, "Show the images whose predicted class changes in `report.html`.")
+    suffix: str | None = setting(
+        None,
+        "Suffix of a folder's quantized files: `q4` for `model_q4.onnx`; if not set, it tells their form.",
+    )
+
+
+ONCE_KEYS = tuple(item.name for item in fields(Once))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key of a recipe, or one that holds for one command."""
+
+    key: Annotated[str, "The key with its section."]
+    type: Annotated[str, "What it takes, in words."]
+    default: Annotated[Any, "Its value where nothing sets it; null if it then has none."]
+    meaning: Annotated[str, "What it does, as one sentence."]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What ``ptq recipe keys`` prints."""
+
+    keys: Annotated[tuple[Key, ...], "Those that the pattern matches, in the order of a recipe."]
+
+
+def setting_types() -> dict[str, Any]:
+    """Return the type of each key that ``--set`` takes.
+
+    Example:
+        >>> setting_types()["image.mean"], setting_types()["amax.method"]
+        (list[float], <class 'str'>)
+    """
+    return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
+
+
+def find_setting(key: str) -> Setting | None:
+    """Return what is declared of a key; None if there is no such key."""
+    return next((item for item in _declared() if item.key == key), None)
+
+
+def list_keys(pattern: str | None = None) -> list[Key]:
+    """Return every key, in the order of a recipe.
+
+    Args:
+        pattern: only those that match it, with ``*`` as in a shell, or that contain it.
+
+    Raises:
+        RecipeKeyError: no key does.
+
+    Example:
+        >>> [item.key for item in list_keys("amax.*bin*")]
+        ['amax.bins', 'amax.start_bin']
+    """
+    found = [
+        Key(
+            key=item.key,
+            type="path or entry point" if item.is_location else type_words(item.type),
+            default=None if item.default is REQUIRED else item.default,
+            meaning=item.sentence().partition(". ")[0].replace("`", "").removesuffix(".") + ".",
+        )
+        for item in _declared()
+    ]
+    if pattern is None:
+        return found
+    chosen = [item for item in found if pattern in item.key or fnmatchcase(item.key, pattern)]
+    if not chosen:
+        raise RecipeKeyError(
+            f"no key matches '{pattern}'{_nearest(pattern)}", hint="ptq recipe keys lists all"
+        )
+    return chosen
+
+
+def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
+    """Return the settings that texts ``KEY=VALUE`` set, and what holds for one command.
+
+    A text stays a text where the key takes one; other values are written as in TOML, and lists also without
+    brackets. Of two values for a key, the last one counts.
+
+    Args:
+        texts: as typed.
+
+    Returns:
+        Values by the name of the setting, as ``settings_to_table`` takes them. A key that shares its name
+        with another one, such as ``calibration.batch_size``, is its own name.
+
+    Raises:
+        UsageError: a text is not ``KEY=VALUE``, or the key is one of several tables.
+        RecipeKeyError: there is no such key.
+        RecipeValueError: the value has the wrong type.
+
+    Example:
+        >>> parse_assignments(["image.mean=0.5", "data.rename.input=x", "gate.max_drop.top1=1%"])[0]
+        {'mean': [0.5], 'rename': {'input': 'x'}, 'max_drop': {'top1': '1%'}}
+        >>> parse_assignments(["run.restart=true"])[1].restart
+        True
+    """
+    settings: dict[str, Any] = {}
+    once: dict[str, Any] = {}
+    types = setting_types()
+    for text in texts:
+        key, value = _parse(text, types)
+        section, _, name = key.partition(".")
+        if section == ONCE:
+            _check(Once, {name: value})
+            once[name] = value
+            continue
+        _check(Recipe, {section: {name: value}})
+        name = NAMES.get(key, key)
+        is_table = isinstance(value, dict)
+        settings[name] = {**settings.get(name, {}), **value} if is_table else value
+    return settings, Once(**once)
+
+
+def add_assignments(settings: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of flags together with those of ``--set``.
+
+    Raises:
+        UsageError: both give a setting, and not the same value.
+
+    Example:
+        >>> add_assignments({"rename": {"a": "x"}, "samples": 8}, {"rename": {"b": "y"}})
+        {'rename': {'a': 'x', 'b': 'y'}, 'samples': 8}
+        >>> add_assignments({"batch_size": 8}, {"evaluation.batch_size": 64})
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: --batch-size and --set evaluation.batch_size give \
+different values: 8 and 64
+        hint: give one of them
+    """
+    merged = dict(settings)
+    for name, value in assigned.items():
+        flag = next((flag for flag, keys in FLAG_KEYS.items() if name in keys), name)
+        given = merged.get(flag)
+        key = FLAG_KEYS.get(name, (name,))[0]
+        if isinstance(value, dict) and isinstance(given, dict):
+            for part in given.keys() & value.keys():
+                _require_same(flag, f"{key}.{part}", given[part], value[part])
+            merged[name] = {**given, **value}
+            continue
+        if given is not None:
+            _require_same(flag, key, given, value)
+        merged[name] = value
+    return merged
+
+
+def _check(kind: type, table: Mapping[str, Any]) -> None:
+    # It knows numpy's types, which neither help nor a gate alone waits for.
+    from ptq_cli.recipe.recipe_layers import decode_table
+
+    decode_table(kind, table, OPTION)
+
+
+def _require_same(flag: str, key: str, given: Any, value: Any) -> None:
+    if given != value:
+        raise UsageError(
+            f"--{flag.replace('_', '-')} and {OPTION} {key} give different values: {given} and {value}",
+            hint="give one of them",
+        )
+
+
+def _declared() -> Iterator[Setting]:
+    yield from SETTINGS.values()
+    yield from settings_of(Once, ONCE)
+
+
+WORDS = {
+    str: ("text", "texts"),
+    int: ("whole number", "whole numbers"),
+    float: ("number", "numbers"),
+    bool: ("true or false", "booleans"),
+    Any: ("value", "values"),
+}
+"""One value and several of each type."""
+
+
+def type_words(kind: Any, *, plural: bool = False) -> str:
+    """Return a type in words.
+
+    Example:
+        >>> type_words(list[float]), type_words(dict[str, float | str]), type_words(bool | None)
+        ('list of numbers', 'table of numbers or texts', 'true or false')
+    """
+    options = [item for item in _members(kind) if item is not NoneType]
+    if len(options) > 1:
+        return " or ".join(type_words(item, plural=plural) for item in options)
+    origin, arguments = get_origin(options[0]), get_args(options[0])
+    if origin in (list, dict):
+        return f"{'list' if origin is list else 'table'} of {type_words(arguments[-1], plural=True)}"
+    return "table" if is_dataclass(options[0]) else WORDS[options[0]][plural]
+
+
+def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
+    path, equals, written = text.partition("=")
+    section, _, rest = path.strip().partition(".")
+    field, dot, name = rest.partition(".")
+    key = f"{section}.{field}" if field else section
+    if not equals or not section:
+        raise UsageError(
+            f"{OPTION} '{text[:80]}' is not of the form KEY=VALUE",
+            hint=f"for example: {OPTION} amax.bins=1024",
+        )
+    if section in TABLES:
+        raise UsageError(f"{OPTION} cannot write '{key}': a recipe can have several", hint=TABLES[section])
+    kind = types.get(key)
+    is_table = get_origin(kind) is dict
+    if kind is None or (dot and not is_table):
+        raise RecipeKeyError(
+            f"{OPTION}: unknown key '{path.strip()[:80]}'{_nearest(path)}",
+            hint="ptq recipe keys lists all keys",
+        )
+    if not name:
+        return key, parse_value(written, kind)
+    inner = get_args(kind)[1]
+    if inner not in (str, Any):
+        # Names of tensors and outputs may contain "=", and numbers do not.
+        name, _, written = f"{name}={written}".rpartition("=")
+    return key, {name: parse_value(written, inner)}
+
+
+def parse_value(text: str, kind: Any) -> Any:
+    """Return the value of a text for a key of that type; one that does not fit stays a text.
+
+    Example:
+        >>> parse_value("8", str), parse_value("8", int), parse_value("true", bool | None)
+        ('8', 8, True)
+        >>> parse_value("0.5,1", list[float]), parse_value("[0.5]", list[float]), parse_value("7", list[str])
+        ([0.5, 1], [0.5], ['7'])
+        >>> parse_value("1%", float | str), parse_value("0.01", float | str)
+        ('1%', 0.01)
+    """
+    text = text.strip()
+    options = [item for item in _members(kind) if item is not NoneType]
+    if text.startswith(("'", '"')) and str in options:
+        return _toml(text)
+    if options == [str]:
+        return text
+    if get_origin(options[0]) is list and not text.startswith("["):
+        (inner,) = get_args(options[0])
+        return [parse_value(part, inner) for part in text.split(",")]
+    value = _toml(text)
+    if float in options and value == text:
+        try:  # Numbers that TOML does not know, such as .5 and 1.
+            return float(text)
+        except ValueError:
+            return text
+    return value
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _toml(text: str) -> Any:
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+def _nearest(name: str) -> str:
+    """Return the nearest key for a message: of keys, of their last parts, and of the names in Python."""
+    keys = {key: key for key in setting_types()}
+    names = {key.partition(".")[2]: key for key in keys} | {name: key for key, name in NAMES.items()} | keys
+    found = get_close_matches(name.strip().replace("-", "_"), list(names), n=1, cutoff=0.6)
+    return f" (did you mean '{names[found[0]]}'?)" if found else ""

@@ -1,0 +1,209 @@
+"""What is declared of a setting, once: its default, its limits, and the sentence that says what it does.
+
+A section is a dataclass whose fields are made by ``setting``. The decoder, the checks, the keyword arguments
+of Python, the JSON Schema, the reference page and the help of flags are made from what is declared there.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from types import NoneType, UnionType
+from typing import Any, get_args
+
+DECLARED = "declared"
+DERIVED = "*"
+REQUIRED: Any = MISSING
+"""The default of a setting that has to be given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A declared setting.
+
+    Attributes:
+        help: one sentence that says what it is, with Markdown's backquotes around what is typed.
+        name: of the keyword argument and the flag, with underscores; empty if it has neither. ``DERIVED`` is
+            the key's own, with the prefix of the section.
+        low: the smallest value.
+        high: the largest value.
+        above: a number that it must exceed.
+        choices: the texts that it, or an entry of its list, may be; a mapping says what each means.
+        names: what it is the name of, if only a room above this one knows the names: ``"collector"``.
+        is_open: other texts than the choices and names are allowed, such as a file.
+        parse: returns None or 0 for a text that it may not be; an empty text is allowed.
+        wanted: what it must be, in words; empty where any value of its type will do.
+        is_location: it is a path or ``file.py:callable``.
+        is_entry_point: its texts are names or entry points; the file of ``file.py:callable`` is resolved.
+        takes_objects: Python takes an object in its place, too.
+        key: with its section, such as ``"amax.bins"``; ``settings_of`` sets this and what follows.
+        type: the declared type, without None.
+        default: the value where nothing sets it, None if there is none, or ``REQUIRED``.
+    """
+
+    help: str
+    name: str = DERIVED
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    choices: Collection[str] = ()
+    names: str = ""
+    is_open: bool = False
+    parse: Callable[[str], object] | None = None
+    wanted: str = ""
+    is_location: bool = False
+    is_entry_point: bool = False
+    takes_objects: bool = False
+    key: str = ""
+    type: Any = None
+    default: Any = None
+
+    def allows(self, value: Any) -> bool:
+        """Tell whether a value of its type is within the declared limits.
+
+        Edge case:
+            None is allowed, as nothing is set then. NaN is not if there is a limit.
+
+        Example:
+            >>> bits = Setting(help="Bits.", low=2, high=8)
+            >>> bits.allows(2), bits.allows(9), bits.allows(float("nan")), bits.allows(None)
+            (True, False, False, True)
+        """
+        if isinstance(value, str):
+            is_known = not self.choices or self.is_open or value in self.choices
+            return is_known and (self.parse is None or not value or bool(self.parse(value)))
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return True
+        # Written so that NaN fails each.
+        return (
+            (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+        )
+
+    def sentence(self) -> str:
+        """Return the help, with what the setting must be behind its first sentence, if it does not say so.
+
+        Example:
+            >>> Setting(help="Samples per batch; it changes nothing.", wanted="at least 1").sentence()
+            'Samples per batch (at least 1); it changes nothing.'
+        """
+        says_it = self.choices and all(f"`{name}`" in self.help for name in self.choices)
+        if not self.wanted or says_it or self.type is bool:
+            return self.help
+        end = re.search(r"[;.](?= |$)", self.help)
+        where = end.start() if end else len(self.help)
+        return f"{self.help[:where]} ({self.wanted.replace(chr(39), '`')}){self.help[where:]}"
+
+
+def setting(default: Any, help: str, **declared: Any) -> Any:
+    """Return a field of a section.
+
+    Args:
+        default: its default, or ``REQUIRED``; each section gets its own copy of a list or a table.
+        help: one sentence that says what it is.
+        **declared: other attributes of ``Setting``.
+    """
+    made = _declare(help, declared)
+    metadata = {
+        DECLARED: made,
+        "location": made.is_location,
+        "or_name": made.is_open,
+        "entry_points": made.is_entry_point,
+    }
+    if isinstance(default, list | dict):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def one_of(names: Collection[str]) -> str:
+    """Return names as a message lists them.
+
+    Example:
+        >>> one_of(["accuracy", "latency", "size"]), one_of(["drop", "pad"])
+        ("'accuracy', 'latency' or 'size'", "'drop' or 'pad'")
+    """
+    *others, last = (f"'{name}'" for name in names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def parameter(key: str, default: Any, help: str, **declared: Any) -> Setting:
+    """Return a declared setting that is a field of nothing.
+
+    Args:
+        key: its name.
+        default: its default, whose type is the setting's.
+        help: one sentence that says what it is.
+        **declared: other attributes of ``Setting``.
+
+    Example:
+        >>> parameter("bits", 4, "Number of bits.", low=2, high=16).wanted
+        '2 to 16'
+    """
+    return _declare(help, {"key": key, "name": key, "type": type(default), "default": default, **declared})
+
+
+def _declare(help: str, declared: dict[str, Any]) -> Setting:
+    return Setting(help=help, **{"wanted": _wanted(**declared), **declared})
+
+
+def _wanted(
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Collection[str] = (),
+    is_open: bool = False,
+    **declared: Any,
+) -> str:
+    if choices and not is_open:
+        return one_of(choices)
+    if above is not None:
+        return f"above {above}" + (f" and at most {high}" if high is not None else "")
+    if low is None:
+        return "true or false" if declared.get("type") is bool else ""
+    return f"{low} to {high}" if high is not None else f"at least {low}"
+
+
+def settings_of(section_type: type, section: str = "", prefix: str = "") -> Iterator[Setting]:
+    """Yield what a section declares, in its order.
+
+    Args:
+        section_type: the dataclass.
+        section: its name in a recipe.
+        prefix: what begins the names of its settings that declare none.
+
+    Example:
+        >>> from ptq_cli.recipe.sections import ImageSettings
+        >>> [item.name for item in settings_of(ImageSettings, "image")][:3]
+        ['image_mode', 'resize', 'crop']
+    """
+    for item in fields(section_type):
+        declared: Setting = item.metadata[DECLARED]
+        kind = without_none(item.type)
+        yield replace(
+            declared,
+            name=f"{prefix}{item.name}" if declared.name == DERIVED else declared.name,
+            key=f"{section}.{item.name}" if section else item.name,
+            type=kind,
+            wanted=declared.wanted or ("true or false" if kind is bool else ""),
+            default=default_of(item),
+        )
+
+
+def default_of(item: "Field[Any]") -> Any:
+    """Return a field's default, or ``REQUIRED``."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def without_none(kind: Any) -> Any:
+    """Return a declared type without its None.
+
+    Example:
+        >>> without_none(int | None), without_none(float | str)
+        (<class 'int'>, float | str)
+    """
+    if not isinstance(kind, UnionType) or NoneType not in get_args(kind):
+        return kind
+    first, *others = (item for item in get_args(kind) if item is not NoneType)
+    for other in others:
+        first |= other
+    return first

@@ -1,0 +1,116 @@
+"""``--set KEY=VALUE``: every key is taken, by its type, and what is wrong is said."""
+
+from typing import Any
+
+import pytest
+
+from ptq_cli.core.errors import PtqError
+from ptq_cli.recipe.assignments import NAMES, TABLES, list_keys, parse_assignments, setting_types, type_words
+from tests.each_case import each_case
+
+EXAMPLES = {
+    "text": "some text",
+    "path or entry point": "file.py:make",
+    "whole number": "3",
+    "number": "2.5",
+    "true or false": "true",
+    "list of texts": "a,b",
+    "list of numbers": "1,.5",
+    "list of whole numbers": "[1, 2]",
+}
+VALUES: dict[str, Any] = {
+    "text": "some text",
+    "path or entry point": "file.py:make",
+    "whole number": 3,
+    "number": 2.5,
+    "true or false": True,
+    "list of texts": ["a", "b"],
+    "list of numbers": [1, 0.5],
+    "list of whole numbers": [1, 2],
+}
+
+
+def test_every_key_is_set_by_its_type() -> None:
+    for item in list_keys():
+        section = item.key.partition(".")[0]
+        if section in TABLES or item.type.startswith("table"):
+            continue
+        settings, once = parse_assignments([f"{item.key}={EXAMPLES[item.type]}"])
+        found = vars(once)[item.key[4:]] if section == "run" else settings[NAMES.get(item.key, item.key)]
+        assert found == VALUES[item.type], item.key
+
+
+@each_case(
+    "text, name, value",
+    [
+        ("data.rename.input=x", "rename", {"input": "x"}),
+        ("data.rename={ a = 'x' }", "rename", {"a": "x"}),
+        ("data.rename.a=b=c", "rename", {"a": "b=c"}),
+        ("data.batch_axis.state=1", "batch_axis", {"state": 1}),
+        ("data.batch_axis.*=none", "batch_axis", {"*": "none"}),
+        ("model.inputs.sr=[16000, 8000]", "input", {"sr": [16000, 8000]}),
+        ("model.input_shape.x=1,3,8,8", "input_shape", {"x": [1, 3, 8, 8]}),
+        ("calibration.activation_axis.a=b=-1", "activation_axis", {"a=b": -1}),
+        ("gate.min.sqnr_db[a=b]=25", "min", {"sqnr_db[a=b]": 25}),
+        ("gate.max_drop.top1=1%", "max_drop", {"top1": "1%"}),
+        ("amax.method='mse'", "amax", "mse"),
+        ("amax.percentile=99.9", "percentile", 99.9),
+        ("amax.percentile=.5", "percentile", 0.5),
+        ("text.columns=7", "text_column", ["7"]),
+        ("model.path=m.onnx", "model.path", "m.onnx"),
+        ("evaluation.batch_size=4", "evaluation.batch_size", 4),
+    ],
+)
+def test_a_value_is_written_as_in_toml_or_shorter(text: str, name: str, value: Any) -> None:
+    assert parse_assignments([text])[0] == {name: value}
+
+
+def test_the_last_of_two_counts_and_tables_grow() -> None:
+    texts = ["amax.bins=8", "data.rename.a=x", "amax.bins=16", "data.rename.b=y"]
+    assert parse_assignments(texts)[0] == {"amax_bins": 16, "rename": {"a": "x", "b": "y"}}
+
+
+@each_case(
+    "text, code, says",
+    [
+        ("amax.bin=3", "PTQ-RECIPE-002", "--set: unknown key 'amax.bin' (did you mean 'amax.bins'?)"),
+        ("mean=0.5", "PTQ-RECIPE-002", "(did you mean 'image.mean'?)"),
+        ("weight-restarts=3", "PTQ-RECIPE-002", "(did you mean 'weights.restarts'?)"),
+        ("image.mean.x=1", "PTQ-RECIPE-002", "unknown key 'image.mean.x'"),
+        ("run.restrat=true", "PTQ-RECIPE-002", "(did you mean 'run.restart'?)"),
+        ("zzz.yyy=1", "PTQ-RECIPE-002", "--set: unknown key 'zzz.yyy'"),
+        ("amax.bins", "PTQ-USAGE-001", "--set 'amax.bins' is not of the form KEY=VALUE"),
+        ("=1", "PTQ-USAGE-001", "is not of the form KEY=VALUE"),
+        ("override.match=a", "PTQ-USAGE-001", "--set cannot write 'override.match'"),
+        ("metric=[]", "PTQ-USAGE-001", "--set cannot write 'metric'"),
+        ("amax.bins=many", "PTQ-RECIPE-003", "--set: 'amax.bins' is 'many', expected a whole number"),
+        ("amax.bins=1.5", "PTQ-RECIPE-003", "'amax.bins' is 1.5, expected a whole number"),
+        ("amax.bins=1\nx=2", "PTQ-RECIPE-003", "expected a whole number"),
+        ("image.mean=a,b", "PTQ-RECIPE-003", "'image.mean' is 'a', expected a number"),
+        ("image.mean=[", "PTQ-RECIPE-003", "expected a list of numbers"),
+        ("text.pack=maybe", "PTQ-RECIPE-003", "expected true or false"),
+        ("run.restart=1", "PTQ-RECIPE-003", "expected true or false"),
+        ("gate.max_drop=5", "PTQ-RECIPE-003", "expected a table"),
+        ("calibration.data=", "PTQ-RECIPE-003", "expected a path"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, code: str, says: str) -> None:
+    with pytest.raises(PtqError) as caught:
+        parse_assignments([text])
+    assert (caught.value.code, caught.value.exit_status) == (code, 2)
+    assert says in caught.value.message
+
+
+def test_keys_are_listed_by_a_part_or_a_pattern() -> None:
+    assert [item.key for item in list_keys("serve")] == ["export.serve_batch"]
+    assert {item.key.partition(".")[2] for item in list_keys("*.batch_size")} == {"batch_size"}
+    assert {item.key for item in list_keys()} >= set(setting_types())
+    with pytest.raises(PtqError, match=r"no key matches 'amax.binz'.*did you mean 'amax.bins'"):
+        list_keys("amax.binz")
+
+
+def test_every_key_has_a_type_and_a_sentence() -> None:
+    for item in list_keys():
+        assert item.type in EXAMPLES or item.type.startswith("table"), item.key
+        assert item.meaning.endswith(".") and "`" not in item.meaning, item.key
+    assert type_words(str | None) == "text"
