@@ -93,7 +93,8 @@ def decide_range(
         >>> choice.low, choice.high
         (-1.0, 3.0)
     """
-    method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
+    name = resolve_method(settings, has_histogram=statistics.histogram is not None)
+    method = find_method(name, more=(AUTO,))
     # A float format has a value 0 and no zero point.
     if symmetric or isinstance(format, FloatFormat):
         return method.symmetric(statistics, settings, _signed(format))

@@ -181,12 +181,13 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
         require_known(what, name, (*more, *method_names()))
 
 
-def find_method(name: str, what: str = "amax method") -> Method:
+def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()) -> Method:
     """Return the method with this name; the package of a plug-in is imported now.
 
     Args:
         name: what the user wrote.
         what: the setting, for the message.
+        more: names that are valid there, too, for the message.
 
     Raises:
         UnknownNameError: there is no such method.
@@ -201,7 +202,7 @@ def find_method(name: str, what: str = "amax method") -> Method:
     plugin = find_plugin(AMAX_METHODS, name, (AUTO, *METHODS))
     if plugin is not None:
         return _method_of(plugin)
-    require_known(what, name, method_names())
+    require_known(what, name, (*more, *method_names()))
     raise AssertionError("an unknown name was refused")
 
 

@@ -9,8 +9,11 @@ from ptq_cli.cli.main import BUG, DONE
 from ptq_cli.collectors import calibration_file
 from ptq_cli.core import errors
 from ptq_cli.core.process import INTERRUPTED, TERMINATED
-from ptq_cli.report.analysis import analysis_document
-from ptq_cli.report.document import details, report_document
+from ptq_cli.recovery import moments_file
+from ptq_cli.report.analysis.analysis_document import Analysis
+from ptq_cli.report.document.details import Details
+from ptq_cli.report.document.measurement import Ladder
+from ptq_cli.report.document.report_document import Report
 from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +24,13 @@ WORKFLOW = (WORKFLOWS / "ci.yml").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-@each_case("document", [report_document, analysis_document, details, calibration_file])
-def test_every_format_has_its_version(document: object) -> None:
-    name, version = document.FORMAT, document.FORMAT_VERSION
+FORMATS = {kind.FORMAT.name: kind.FORMAT.version for kind in (Report, Analysis, Details, Ladder)} | {
+    kind.format: kind.version for kind in (calibration_file.CONTAINER, moments_file.CONTAINER)
+}
+
+
+@each_case("name, version", FORMATS.items())
+def test_every_format_has_its_version(name: str, version: int) -> None:
     assert re.search(rf"^\| `[\w.]+` \| `{re.escape(name)}` \| {version} \|", STABILITY, re.MULTILINE)
 
 
