@@ -269,10 +269,10 @@ def _type(name: str, hint: Any) -> str:
         return "table"
     if hint in (ActivationRule, WeightRule):
         return f"table like [{'activation' if hint is ActivationRule else 'weight'}]"
-    words = {str: "string", int: "whole number", bool: "true or false"}
+    words = {str: "str", int: "int", bool: "bool"}
     if typing.get_origin(hint) is list:
-        return "list of whole numbers" if typing.get_args(hint)[0] is int else "list of strings"
-    return "table of strings" if typing.get_origin(hint) is dict else words[hint]
+        return "list[int]" if typing.get_args(hint)[0] is int else "list[str]"
+    return "table" if typing.get_origin(hint) is dict else words[hint]
 
 
 def _default(item: Field[Any]) -> str:
