@@ -52,7 +52,7 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     if list(dataset.specs) == [ANONYMOUS]:
         if len(wanted) != 1:
             raise DataNameError(
-                f"the one array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
+                f"the only array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
                 f"{_quoted(wanted)}",
                 hint="save an .npz with one array for each input, by its name",
             )

@@ -152,7 +152,7 @@ def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuanti
     if is_dynamic and not in_float32:
         known = [name for name, rule in target.op.items() if rule.dynamic and not rule.dynamic_note]
         return NothingToQuantizeError(
-            f"no layer of this model finds the ranges of its activations at each run: {reasons}",
+            f"no layer of this model supports ranges found at each run: {reasons}",
             hint=f"dynamic is for {' and '.join(sorted(known))}; pass --activation-mode static and --data"
             if known
             else "choose the target ort-cpu, or pass --activation-mode static and --data",

@@ -171,7 +171,7 @@ class ExportSettings:
 
     Attributes:
         prefer: ``"accuracy"`` keeps the layers in float whose integers would save neither bytes nor time;
-            ``"latency"`` also those that are faster so on the machine that is measured; ``"size"`` puts
+            ``"latency"`` also those that are faster in float on the measured machine; ``"size"`` puts
             every layer in integers that the target can.
         serve_batch: samples per run where a latency is measured; a model that fixes another number is
             measured with its own.

@@ -83,7 +83,7 @@ def quantized_layers(
     refused: dict[str, str] = {}
     for site in plan.weights:
         if site.dynamic:
-            refused[site.node] = "ranges of its activations are found at each run"
+            refused[site.node] = "its ranges are found at each run"
             continue
         constant = constants.get((site.node, site.input_index))
         node = nodes.get(site.node)
@@ -91,7 +91,7 @@ def quantized_layers(
             refused[site.node] = "layers inside other operators, such as an If, are not supported"
             continue
         if site not in free or constant is None:
-            refused[site.node] = "the quantizer has no evenly spread integers"
+            refused[site.node] = "the quantizer has no evenly spaced integers"
             continue
         found = _layer(twins, plan, node, site, constant, free=free[site])
         if isinstance(found, str):

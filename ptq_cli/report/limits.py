@@ -32,7 +32,7 @@ SHARE: Bounds = (0.0, 1.0)
 BOUNDS: dict[str, Bounds] = {
     **dict.fromkeys(("class_accuracy", "f1", "auroc", "mean_iou", "masked_top1"), SHARE),
     **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement"), SHARE),
-    **dict.fromkeys(("cosine", "cosine_of_embeddings", "pair_spearman", "spearman_of_pairs"), (-1.0, 1.0)),
+    **dict.fromkeys(("cosine", "cosine_of_embeddings", "spearman"), (-1.0, 1.0)),
 }
 """Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the
 metrics would tell, but it imports numpy, and a gate alone is decided at once."""

@@ -57,7 +57,7 @@ def command(
 ) -> None:
     """Measure how long each operator of MODEL takes on this machine, in float and in integers.
 
-    ptq export --prefer latency --profile FILE then keeps the layers in float that are faster so here, on
+    ptq export --prefer latency --profile FILE then keeps layers in float where that is faster here, on
     whichever machine it runs. Give --serve-batch and --threads the values that the model is served with:
     other values have another fastest placement. The machine should do nothing else meanwhile.
     """

@@ -55,15 +55,15 @@ def command(
 ) -> int:
     """Quantize MODEL so that accuracy provably stays within a budget, at the least cost.
 
-    Half of the calibration data is set aside. Candidates are made from the other half: the default, then
+    Half of the calibration data is held out. Candidates are made from the other half: the default, then
     each rung of --recover, then fewer and fewer integer layers, the cheapest first. The command stops when
-    the samples set aside show with 95 % confidence that the budget is kept.
+    the held-out samples show with 95 % confidence that the budget is kept.
 
     The best candidate so far is always in the run directory, with a recipe from which ptq quantize makes the
     same file: Ctrl-C keeps it, and the same command continues.
 
     Under torchrun several processes share the samples of each measurement; the result is the same, byte for
-    byte. They continue nothing.
+    byte. Runs under torchrun cannot be resumed.
     """
     from ptq_cli.cli.shown.folder_lines import show_tuning
     from ptq_cli.cli.terminal.progress_bar import shown_progress

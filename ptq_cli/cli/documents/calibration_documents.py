@@ -24,12 +24,12 @@ class RescalingDocument(TypedDict):
 
     Attributes:
         rung: name of the rung.
-        kept: whether the model was changed; otherwise it did not help on the samples set aside.
+        kept: whether the model was changed; otherwise it did not help on the held-out samples.
         groups: how many groups of channels were changed.
         possible: how many could be.
         sqnr_db: SQNR of the output before and after, in dB; null if it is not finite.
         samples: how many samples were learned from.
-        decided_by: how many were set aside to decide by.
+        decided_by: how many were held out.
         difference: the largest change of the float model's output, as a share of its largest output.
         strengths: of smoothing: how many groups have which strength.
         reason: why nothing was changed; empty if something was.

@@ -45,10 +45,10 @@ class RangesDocument(TypedDict):
 
     Attributes:
         kept: whether the ranges were changed.
-        sqnr_db_before, sqnr_db_after: SQNR of the output on the samples set aside, in dB; null if it is not
+        sqnr_db_before, sqnr_db_after: SQNR of the output on the held-out samples, in dB; null if it is not
             finite.
         samples: how many samples were learned from.
-        decided_by: how many were set aside to decide by.
+        decided_by: how many were held out.
         tensors: how many tensors there are.
         methods: the tensors whose range was changed, with the method that decides it now.
     """
@@ -79,10 +79,10 @@ class RecoveryDocument(TypedDict):
     Attributes:
         rung: its name.
         kept: whether the model was changed.
-        sqnr_db_before, sqnr_db_after: SQNR of the output on the samples set aside, in dB; null if it is not
+        sqnr_db_before, sqnr_db_after: SQNR of the output on the held-out samples, in dB; null if it is not
             finite.
         samples: how many samples were learned from.
-        decided_by: how many were set aside to decide by.
+        decided_by: how many were held out.
         layers: what changed, by the layer's name.
         not_recovered: the other layers, with the reason.
         few_rows: layers with fewer rows of data than inputs.
@@ -100,7 +100,7 @@ class RecoveryDocument(TypedDict):
 
 
 class PreferenceDocument(TypedDict):
-    """What was kept in float because it is faster so; times are microseconds of a run.
+    """What was kept in float because it is faster there; times are microseconds of a run.
 
     Attributes:
         in_float: the layers that stay in float although they could be integer, with the reason.

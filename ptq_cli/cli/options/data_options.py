@@ -89,7 +89,7 @@ TEXT = (
         "--tail",
         shell_complete=complete_names(completion.tails),
         metavar="drop|pad",
-        help="What becomes of a rest of text that is shorter than a window.  [default: drop]",
+        help="What to do with leftover text.  [default: drop]",
     ),
     option(
         DATA,
@@ -160,8 +160,7 @@ SET_ASIDE = option(
     "--set-aside",
     type=float,
     metavar="SHARE",
-    help="Share of the calibration samples to decide by, and not to calibrate on.  "
-    "[default: 0; 0.5 for ptq tune]",
+    help="Fraction of calibration samples held out.  [default: 0; 0.5 for ptq tune]",
 )
 CALIBRATION = (
     option(

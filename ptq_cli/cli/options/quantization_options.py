@@ -58,10 +58,10 @@ RECOVER = option(
     type=NameList(),
     shell_complete=complete_names(completion.rungs),
     metavar="NAME,…",
-    help="Recover accuracy from the calibration data: equalize and smooth give channels of the float model "
-    "ranges alike before it is calibrated, ranges chooses each activation's range by its effect, weighed "
-    "each layer's scales, integers and biases by what the layer reads, round also by what the layers before "
-    "it lost; all, auto (equalize where it clearly helps, weighed and round for weights alone) or none.  "
+    help="Recover accuracy from the calibration data: equalize and smooth equalize channel ranges before the "
+    "calibration; ranges chooses activation ranges by their effect on the outputs; weighed chooses scales, "
+    "integers and biases of each layer by what it reads; round also makes up for what earlier layers lost; "
+    "all, auto (equalize where it clearly helps, weighed and round for weights alone) or none.  "
     "[default: auto]",
 )
 ACTIVATION_MODE = option(
@@ -69,9 +69,9 @@ ACTIVATION_MODE = option(
     "--activation-mode",
     shell_complete=complete_names(completion.activation_modes),
     metavar="MODE",
-    help="static makes integers of activations in ranges that a calibration measured; dynamic in ranges that "
-    "are found at each run, for MatMul and Gemm; float quantizes only weights. Only static needs calibration "
-    "data.  [default: static]",
+    help="static: quantize activations with calibrated ranges; dynamic: with ranges found at each run, for "
+    "MatMul and Gemm; float: quantize weights only. Only static needs calibration data.  "
+    "[default: static]",
 )
 QUANTIZERS = (
     option(
@@ -168,7 +168,7 @@ QUANTIZERS = (
         "--activation-bits",
         type=int,
         metavar="N",
-        help="Bits per activation, 2 to 8, of integers of 8 bits (scaled only).  [default: 8]",
+        help="Activation bits (2 to 8), stored in 8-bit integers (scaled only).  [default: 8]",
     ),
     option(
         ACTIVATIONS,
@@ -263,7 +263,7 @@ PREFERENCE = (
         LAYERS,
         "--prefer",
         type=click.Choice(("accuracy", "latency", "size")),
-        help="latency keeps the layers in float that are faster so on this machine, by measuring each "
+        help="latency keeps layers in float where that is faster on this machine, by measuring each "
         "operator; size quantizes every layer that the target can.  [default: accuracy]",
     ),
     SERVE_BATCH,

@@ -40,8 +40,8 @@ class Rescaling:
         kept: whether the model has the factors.
         groups: how many groups of channels got factors, or would have.
         possible: how many could have.
-        before, after: SQNR of the quantized outputs on the samples set aside, in dB.
-        samples, decided_by: how many samples ranges were taken from, and how many were set aside.
+        before, after: SQNR of the quantized outputs on the held-out samples, in dB.
+        samples, decided_by: how many samples ranges were taken from, and how many were held out.
         difference: of the float model's outputs, as a share of their largest value.
         strengths: of each group, by the layer that makes its channels.
         reason: why nothing was done, if that is not for want of gain.
@@ -83,11 +83,11 @@ class Rescaling:
         Example:
             >>> gain = {"before": 8.57, "after": 37.06, "decided_by": 32}
             >>> Rescaling(rung="equalize", kept=True, groups=9, **gain).describe()
-            'equalize: 9 groups of channels; output SQNR from 8.6 to 37.1 dB on 32 samples set aside'
+            'equalize: 9 groups of channels; output SQNR from 8.6 to 37.1 dB on 32 held-out samples'
             >>> Rescaling(rung="smooth").describe()
             'note: smooth changed nothing: the model has no channels that it could change'
         """
-        samples = f"{self.decided_by} sample{'' if self.decided_by == 1 else 's'} set aside"
+        samples = f"{self.decided_by} held-out sample{'' if self.decided_by == 1 else 's'}"
         change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
         if self.kept:
             return f"{self.rung}: {self.groups} group{'' if self.groups == 1 else 's'} of channels; {change}"
@@ -198,7 +198,7 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
 
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
     if bits is None:
-        return "the quantizer of the weights has no evenly spread integers"
+        return "the quantizer of the weights has no evenly spaced integers"
     if is_large(subject.model.model):
         return "constants of the model lie outside its file"
     return ""

@@ -198,7 +198,7 @@ def shard_files(inputs: Sequence[Path]) -> list[Path]:
         found = [path] if _is_file(path) else RunDirectory(path).evaluation_shards()
         if not found:
             raise IncompleteEvaluationError(
-                f"'{path}' holds no shard of an evaluation, and others do",
+                f"'{path}' is not an evaluation shard, but other inputs are",
                 hint="name the runs of ptq evaluate --shard; to merge calibrations or moments, remove the "
                 "evaluation.shard files of earlier evaluations from the other runs",
             )

@@ -27,10 +27,10 @@ class RungEffect:
     Attributes:
         rung: its name.
         changed: whether it found any other integer, scale or bias than there were.
-        kept: whether the output was better for it on the samples set aside; otherwise nothing was changed.
+        kept: whether the output was better for it on the held-out samples; otherwise nothing was changed.
             Without data, from moments alone, what was changed is kept.
         before, after: SQNR of the output on these, in dB; NaN if there were none.
-        samples, decided_by: how many samples were learned from, and set aside.
+        samples, decided_by: how many samples were learned from, and held out.
         layers: what changed, by the layer's name.
         refused: why the others stayed as they were.
         damped: layers with fewer rows of data than inputs, which stay closer to the float model's weights.

@@ -213,7 +213,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
     """Say what it would take for each budget that is not kept.
 
     Args:
-        checks: of the best candidate, on the samples set aside.
+        checks: of the best candidate, on the held-out samples.
         set_aside: how many these are.
 
     Example:
@@ -221,7 +221,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
         ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.004, bound=0.016
         ... )
         >>> print(*advice_for([check], 500))
-        top1 keeps its budget on the 500 samples set aside, which are too few to show it: about 2,000 may do
+        top1 keeps its budget on the 500 held-out samples, which are too few to show it: about 2,000 may do
     """
     lines = []
     for check in checks:
@@ -229,7 +229,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
             continue
         if not check.kept:
             lines.append(
-                f"{check.metric} misses its budget on the samples set aside: allow more, keep further layers "
+                f"{check.metric} misses its budget on the held-out samples: allow more, keep further layers "
                 "in float with --exclude, or train the model with quantization"
             )
             continue
@@ -237,7 +237,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
         about = math.ceil(set_aside * ((check.bound - check.value) / gap) ** 2) if gap > 0 else 0
         more = f"about {about:,} may do" if about else "no number would do"
         lines.append(
-            f"{check.metric} keeps its budget on the {set_aside:,} samples set aside, which are too few to "
+            f"{check.metric} keeps its budget on the {set_aside:,} held-out samples, which are too few to "
             f"show it: {more}"
         )
     return tuple(lines)
@@ -265,7 +265,7 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
         return
     if samples < FEWEST:
         raise TuneError(
-            f"{samples} samples are set aside to decide by, and at least {FEWEST} are needed",
+            f"only {samples} samples are held out, and at least {FEWEST} are needed",
             hint="pass more data with --data or --samples, or a larger share with --set-aside",
         )
     square = quantile_of(LEVEL) ** 2
@@ -273,10 +273,10 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
     for name, allowed in _shares(gate).items():
         if allowed < least:
             raise UnreachableBudgetError(
-                f"{samples} samples are set aside, and even a model that changes no answer is only shown to "
-                f"lose less than {100 * least:.2g} %: {name} cannot be promised to {100 * allowed:.2g} %",
-                hint=f"set {needed(allowed):,} labeled samples aside, with --data, --samples or "
-                f"--set-aside, or allow {100 * least:.2g} % or more"
+                f"{samples} held-out samples cannot prove a budget of {100 * allowed:.2g} % on {name}: "
+                f"without a single changed answer they prove {100 * least:.2g} %",
+                hint=f"hold out {needed(allowed):,} labeled samples with --data, --samples or --set-aside, "
+                f"or allow {100 * least:.2g} % or more"
                 if allowed > 0
                 else f"allow {100 * least:.2g} % or more",
             )

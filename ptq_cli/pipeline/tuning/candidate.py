@@ -70,9 +70,9 @@ class Seen:
 
 
 DEFAULT = "default"
-NO_MORE_RUNGS = "no further rung is left"
+NO_MORE_RUNGS = "no rung is left to try"
 NO_MORE_TIME = "the time budget was over"
-NO_MORE_LOOKS = "the samples set aside are too few for another look"
+NO_MORE_LOOKS = "the hold-out is too small for another look"
 INTERRUPTED = "it was interrupted"
 SHARE_OF_RUNGS = 0.5
 """Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
@@ -91,7 +91,7 @@ class Subject(Protocol):
         ...
 
     def prove(self, candidate: Candidate) -> Seen:
-        """Measure a candidate on the samples set aside."""
+        """Measure a candidate on the held-out samples."""
         ...
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
@@ -151,7 +151,7 @@ class Climb:
     def up(self, rungs: Sequence[str], base: Candidate | None = None, late: Sequence[str] = ()) -> None:
         """Try the default, then each rung on top of the best, then what costs speed, at last float layers.
 
-        After each candidate that is better, the samples set aside are looked at if they are expected to show
+        After each candidate that is better, the held-out samples are looked at if they are expected to show
         that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
         all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
         in that the climb goes on, so the candidates are not chosen by these samples.
@@ -288,7 +288,7 @@ class Climb:
         return self.met
 
     def _look(self, *, last: bool = False) -> bool:
-        """Look at the samples set aside, for the best candidate; return whether it keeps the budget."""
+        """Look at the held-out samples, for the best candidate; return whether it keeps the budget."""
         left = LEVEL - self._spent
         level = left if last else left / 2
         seen = self.subject.prove(self._best)

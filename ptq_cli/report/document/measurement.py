@@ -387,8 +387,8 @@ class LadderStep:
         weights_alone: layers of which only the weights are integers, for accuracy.
         sqnr_db: of all outputs, on the samples to choose by.
         kept: it was better than the best before it.
-        checks: each budget on the samples to choose by, as the samples set aside are expected to show it.
-        proof: each budget on the samples set aside; empty if they were not looked at.
+        checks: each budget on the samples to choose by, as the held-out samples are expected to show it.
+        proof: each budget on the held-out samples; empty if they were not looked at.
         level: how likely the proof may be wrong; None without one.
     """
 
@@ -406,7 +406,7 @@ class LadderStep:
 
     @property
     def met(self) -> bool:
-        """Whether the samples set aside have shown that every budget is kept."""
+        """Whether the held-out samples have shown that every budget is kept."""
         return bool(self.proof) and all(check.holds for check in self.proof)
 
 

@@ -253,8 +253,7 @@ class Comparisons:
                 metric.join([below(state, prefix) for state in states])
         except ValueError as error:
             raise MetricError(
-                "an output has not the same layout in every batch, so the parts do not fit each other: "
-                f"{error}",
+                f"an output's layout differs between batches, so the parts do not fit each other: {error}",
                 hint="evaluate all samples in one process, or with --batch-size 1",
             ) from error
 

@@ -119,13 +119,12 @@ Targets = Literal[
     "classes",
     "values",
     "masks",
-    "pairs",
     "any",
     "tokens",
     "marked tokens",
     "float tokens",
     "float embeddings",
-    "pooled pairs",
+    "pairs",
 ]
 """What the labels must be: class indices [N] of scores [N, classes], numbers of the output's own shape,
 class indices [N, ...] of scores [N, classes, ...], one number for each two samples, or whatever the metric
