@@ -72,9 +72,10 @@ def test_rounding_follows_the_chosen_ranges(quantize):
 def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
     monkeypatch.setattr(ranges_by_effect, "MOST_TENSORS", 1)
     ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
-    assert (ranges.tensors, ranges.samples) == (1, 4)
+    assert ranges.samples == 4
     assert ranges.kept
     assert len(ranges.methods) > 1, "one method for all is better than another one for a single tensor"
+    assert len(ranges.methods) <= ranges.tensors, "tensors that were too many to measure had a choice, too"
 
 
 def test_threads_change_nothing(quantize):
