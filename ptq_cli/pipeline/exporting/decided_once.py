@@ -99,6 +99,8 @@ class DecidedWeights:
         taken, layers = [], _layers(made, float_model)
         for key, layer in layers:
             nearest = _bias(made, layer)
+            # Before anything is replaced: what rounding to nearest gives tells later whether two biases
+            # were equal.
             self._nearest.setdefault(key, nearest)
             found = self._known.get(key)
             constants = _constants(made, layer, found, nearest) if found is not None else None
@@ -131,8 +133,10 @@ def _layers(made: QuantizedGraph, float_model: StoredModel) -> list[tuple[bytes,
     layers, _ = quantized_layers(TwinGraphs(graph, made.model), made.plan, free_scales(made.placement))
     found = []
     for layer in layers.values():
+        # Names differ between files that hold the same weight; how it is quantized may not.
         form = replace(layer.site, tensor="", node="")
         digest = hashlib.sha256(f"{form} {layer.weight.multiples}".encode())
+        # One constant at a time: a folder's models together may be larger than the memory.
         with mapped(graph.graph.initializers[layer.site.tensor]) as weight:
             digest.update(f"{weight.dtype} {weight.shape}".encode())
             digest.update(np.ascontiguousarray(weight).tobytes())
@@ -155,17 +159,22 @@ def _constants(
 ) -> Mapping[str, Array] | None:
     """Return the constants of a layer for a decided weight; None if they do not fit the layer."""
     held = [constant_array(made.model, name) for name in (layer.weight.values, layer.weight.scale)]
+    # Another file may store the weight in another form, such as padded channels: then it keeps its own
+    # integers.
     if [item.shape for item in held] != [decision.values.shape, decision.scale.shape]:
         return None
     constants = {layer.weight.values: decision.values, layer.weight.scale: decision.scale}
     if layer.bias is None or nearest is None:
         return constants
+    # A recovered bias belongs to the layer that it was recovered in: one with another float bias keeps
+    # its own.
     bias = decision.bias if decision.bias is not None and _is_same(decision.nearest, nearest) else nearest
     if not layer.bias.scale:
         return constants | {layer.bias.values: bias.values}
     if layer.parameters is None:
         return None
     scale = decision.scale.reshape(nearest.step.shape).astype(np.float32)
+    # ONNX's rule for an int32 bias, in the float32 that the kernel multiplies in.
     step = (layer.parameters.scale * scale).astype(np.float32)
     integers = np.rint(bias.values / step.astype(np.float64))
     if np.abs(integers).max(initial=0) > LARGEST_BIAS:
@@ -177,6 +186,7 @@ def _is_same(one: _Bias | None, other: _Bias) -> bool:
     """Tell whether two biases are one in floats, each rounded with its own step."""
     if one is None or one.values.shape != other.values.shape:
         return False
+    # Each was rounded to its own step, so two equal float biases may be a step of each apart.
     tolerance = one.step + other.step + CLOSE * np.abs(other.values)
     return bool((np.abs(one.values - other.values) <= tolerance).all())
 
