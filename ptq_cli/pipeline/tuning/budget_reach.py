@@ -72,6 +72,7 @@ def budget_gate(recipe: Recipe) -> GateSettings:
 
 def decision_recipe(recipe: Recipe, gate: GateSettings) -> Recipe:
     """Return the recipe of an evaluation that measures what the budgets are on, and nothing else."""
+    # A budget on a comparison needs no labels, which the calibration data may not have.
     metrics = list(recipe.evaluation.metrics) if gate.max_drop else []
     evaluation = replace(recipe.evaluation, metrics=metrics, with_pytorch=False, samples=None)
     return replace(recipe, evaluation=evaluation, metric=recipe.metric if gate.max_drop else [], gate=gate)
@@ -179,10 +180,13 @@ def require_measured(name: str, measured: Sequence[str]) -> None:
 def _largest_drop(item: Measurement, quantile: float, ratio: float) -> float:
     if item.flips is not None:
         flips = item.flips
+        # Of a count the bound has to be computed again, because it does not shrink with the root of the
+        # number.
         scaled = Flips.counted(*(round(n * ratio) for n in (flips.samples, flips.lost, flips.gained)))
         return largest_drop(scaled, quantile)
     if item.drop is None or item.drop_interval is None:
         raise _no_bound(item)
+    # From two sides at 95 % to one side at the level, and from these samples to those of the hold-out.
     return item.drop + (item.drop_interval.high - item.drop) * quantile / NORMAL_QUANTILE / math.sqrt(ratio)
 
 
@@ -268,6 +272,7 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
             f"only {samples} samples are held out, and at least {FEWEST} are needed",
             hint="pass more data with --data or --samples, or a larger share with --set-aside",
         )
+    # The score bound of 0 of n: z² / (n + z²).
     square = quantile_of(LEVEL) ** 2
     least = square / (samples + square)
     for name, allowed in _shares(gate).items():
@@ -324,6 +329,7 @@ def could_be_shown(
     quantile, by_name = quantile_of(level), {item.name: item for item in measurements}
     for name, limit in gate.max_drop.items():
         item = by_name[name]
+        # Even a candidate without a single flip would not be shown to keep the budget.
         least = largest_drop(Flips.counted(samples, 0, 0), quantile)
         if item.flips is not None and least > absolute_limit(limit, item.float_value or 0.0):
             return False

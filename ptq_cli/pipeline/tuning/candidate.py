@@ -62,6 +62,7 @@ class Seen:
             for item in self.measurements
             if item.name == SQNR or item.name.startswith(f"{SQNR}[")
         ]
+        # The mean of the noise, not of the decibels: one lost output must outweigh several good ones.
         noise = sum(shares) / len(shares) if shares else math.nan
         return -10 * math.log10(noise) if noise else math.inf
 
@@ -177,6 +178,7 @@ class Climb:
         """Look at the best candidate if nobody has; what that takes is not counted as time."""
         self.stop()
         try:
+            # A candidate is looked at once: a second look at the same samples would prove nothing more.
             if not self.met and not self.steps[self.chosen].proof:
                 self._look(last=True)
         except KeyboardInterrupt:
@@ -204,9 +206,11 @@ class Climb:
 
     def _climb_rungs(self, rungs: Sequence[str]) -> bool:
         """Try each rung on top of the best; return whether their share of the time was over before."""
+        # Half of the time is kept for layers in float, which almost always help.
         self.allow(SHARE_OF_RUNGS)
         try:
             for rung in rungs:
+                # The base of the climb may have it already, as the user asked for it.
                 if rung in self._best.rungs:
                     continue
                 if self.is_over():
@@ -281,6 +285,7 @@ class Climb:
         self.steps.append(step)
         if kept:
             self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements
+            # Written at once, so that an interrupt leaves the best so far.
             self.subject.keep(candidate)
             if all_hold(expected):
                 self._look()
@@ -293,6 +298,7 @@ class Climb:
         level = left if last else left / 2
         seen = self.subject.prove(self._best)
         proof = budget_checks(self.gate, seen.measurements, seen.samples, level)
+        # Spent even if the look fails: by Bonferroni all looks together may be wrong in 5 % of cases.
         self._spent += level
         self.steps[self.chosen] = replace(self.steps[self.chosen], proof=proof, level=level)
         self.met = all_hold(proof)
