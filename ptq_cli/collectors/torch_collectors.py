@@ -87,8 +87,7 @@ class TorchHistogramCollector:
         return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 
     def _count(self, tensor: torch.Tensor, top: int) -> None:
-        # Tiny values would leave most of the table's octaves unused, and are few: they are sorted
-        # instead.
+        # Below 2^-115 float32 has not the octaves of the table's bins: such values are sorted instead.
         if max(top, self._top) < LEAST_TOP:
             keys, counts, zeros = count_keys(tensor)
             self._settled = self._settled.merge(thin(keys, counts))
