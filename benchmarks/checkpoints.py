@@ -23,6 +23,7 @@ from ptq_cli.core.progress import COST_LIMIT, silent
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.pipeline.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.resumable import Checkpoints
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.machine import usable_cores
 
@@ -100,12 +101,14 @@ def rows(scratch: Path) -> Iterator[str]:
     }
     path = scratch / "checkpoint"
     for name, (subject, resolved) in subjects.items():
-        timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print, save=save_calibration))
+        timed = Timed(
+            CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE, save_calibration)
+        )
         statistics, _ = measure(
             subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
         )
         yield row(name, len(statistics), path, timed.seconds)
-    timed = Timed(CheckpointWriter(path, PROVENANCE, 0, print, save=save_calibration))
+    timed = Timed(CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE, save_calibration))
     for _ in range(5):
         timed.write(1, 1, many_tensors())
     yield row(f"{MANY_TENSORS:,} tensors, two-sided", MANY_TENSORS, path, timed.seconds)
@@ -142,7 +145,9 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
 def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
     """Return the row of a calibration with a checkpoint requested every second; it may write fewer."""
     path.unlink()
-    timed = Timed(CheckpointWriter(path, PROVENANCE, OFTEN, print, save=save_calibration))
+    timed = Timed(
+        CheckpointWriter(Checkpoints(path, "calibration", OFTEN, print), PROVENANCE, save_calibration)
+    )
     start = time.perf_counter()
     samples = 0
     while time.perf_counter() - start < 40 * OFTEN:

@@ -22,10 +22,10 @@ from ptq_cli.core.progress import silent
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
 from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, evaluate_part, joined_shards
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
 from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
 from ptq_cli.pipeline.resolve import Request, Resolved, open_data, reading_of, resolve
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
@@ -80,7 +80,7 @@ class Job:
     def measured(self) -> None:
         """Run both models over the data, compute the metrics, and resample for the intervals."""
         evaluate_pass(self.resolved, self.models, self.evaluation_set, self.run, silent)
-        discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+        discard_checkpoint(self.run.evaluation_checkpoint)
 
     def in_parts(self) -> None:
         """Do the same in two shards, one after the other, and join what their files would hold."""

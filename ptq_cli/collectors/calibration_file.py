@@ -1,39 +1,36 @@
 """``calibration.safetensors``: the statistics, and what they were made from.
 
-Flat arrays hold the statistics (``statistics_codec``); a JSON header says where each tensor's lie, and
-carries a checksum of itself and of the arrays, so that a damaged file is an error and never a wrong number.
+Flat arrays hold the statistics; the header of the container says where each tensor's lie.
 Only the statistics are kept: every amax method decides from them later.
 """
 
-import hashlib
-import json
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
-
 from ptq_cli.collectors.share import Arrays, Share, flatten, share_to_table, table_to_share, unflatten
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.container import Container, checksum
 from ptq_cli.core.errors import (
     CalibrationFileError,
     IncompleteCalibrationError,
     MergeError,
     OverlappingShardsError,
-    first_line,
 )
 from ptq_cli.core.files import atomic_write
 from ptq_cli.core.read_files import read_file
 
-FORMAT = "ptq.calibration"
-FORMAT_VERSION = 3
-HEADER_KEY = "ptq"
-SAFETENSORS_DTYPES = {"U32": "<u4", "I64": "<i8", "F32": "<f4"}
+CONTAINER = Container(
+    format="ptq.calibration",
+    version=3,
+    error=CalibrationFileError,
+    what="a calibration",
+    made_by="`ptq calibrate` writes one: calibration.safetensors",
+    again="calibrate again",
+    dtypes=("U32", "I64", "F32"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +95,8 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 def calibration_bytes(calibration: Calibration) -> bytes:
     """Return the artifact's content; the same statistics give the same bytes."""
     arrays, entries = flatten(calibration.statistics)
-    header: dict[str, Any] = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "provenance": asdict(calibration.provenance)
-        | {"share": share_to_table(calibration.provenance.share)},
-        "tensors": entries,
-    }
-    header["checksum"] = _checksum(header, arrays)
-    return save(arrays, metadata={HEADER_KEY: json.dumps(header, sort_keys=True)})
+    header = {"provenance": provenance_to_table(calibration.provenance), "tensors": entries}
+    return CONTAINER.content(header, arrays)
 
 
 def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
@@ -117,7 +107,7 @@ def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
         '6fc79f81'
     """
     arrays, entries = flatten(statistics)
-    return _checksum({"tensors": entries}, arrays)
+    return checksum({"tensors": entries}, arrays)
 
 
 def load_calibration(path: Path) -> Calibration:
@@ -131,57 +121,22 @@ def load_calibration(path: Path) -> Calibration:
 
 
 def parse_calibration(content: bytes, name: str) -> Calibration:
-    """Return the calibration of the content of a file.
-
-    Args:
-        content: of a file, or whatever stands in its place.
-        name: of the file, for messages.
+    """Return the calibration of a file's content; ``name`` is for messages.
 
     Raises:
         CalibrationFileError: it is damaged, no calibration, or of another format version.
     """
-    try:
-        return _parse(content, name)
-    # A deep JSON raises RecursionError; safetensors, numpy and the checks raise the others.
-    except (SafetensorError, ValueError, RecursionError) as error:
-        raise CalibrationFileError(
-            f"'{name}' is damaged: {first_line(error)}", hint="calibrate again"
-        ) from error
+    return CONTAINER.parse(content, name, _calibration)
 
 
-def _parse(content: bytes, name: str) -> Calibration:
-    # safetensors checks offsets and lengths, but its Python layer hands out no metadata of bytes in memory.
-    items = deserialize(content)  # type: ignore[no-untyped-call]
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-    header = _checked_header(json.loads(metadata.get(HEADER_KEY, "{}")), name)
-    arrays = {key: _array(item) for key, item in items}
-    if header.pop("checksum", None) != _checksum(header, arrays):
-        raise ValueError("its checksum is wrong")
-    return Calibration(
-        table_to_provenance(header.get("provenance")), unflatten(header.get("tensors"), arrays)
-    )
+def _calibration(header: dict[str, Any], arrays: Arrays) -> Calibration:
+    provenance = table_to_provenance(header.get("provenance"))
+    return Calibration(provenance, unflatten(header.get("tensors"), arrays))
 
 
-def _checked_header(header: Any, name: str) -> dict[str, Any]:
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise CalibrationFileError(
-            f"'{name}' is not a calibration", hint="`ptq calibrate` writes one: calibration.safetensors"
-        )
-    version = header.get("format_version")
-    if version != FORMAT_VERSION:
-        raise CalibrationFileError(
-            f"'{name}' has format version {str(version)[:40]}, this version of ptq reads {FORMAT_VERSION}",
-            hint="calibrate again, or use the version of ptq that wrote it",
-        )
-    return header
-
-
-def _array(item: dict[str, Any]) -> npt.NDArray[Any]:
-    dtype, shape = item["dtype"], item["shape"]
-    if dtype not in SAFETENSORS_DTYPES or len(shape) != 1:
-        raise ValueError(f"an array is {dtype}{shape}")
-    return np.frombuffer(item["data"], SAFETENSORS_DTYPES[dtype])
+def provenance_to_table(provenance: Provenance) -> dict[str, Any]:
+    """Return a provenance as plain values for the header of a file."""
+    return asdict(provenance) | {"share": share_to_table(provenance.share)}
 
 
 def table_to_provenance(table: Any) -> Provenance:
@@ -200,13 +155,6 @@ def table_to_provenance(table: Any) -> Provenance:
     if not all(isinstance(text, str) for text in table["settings"].values()) or table["samples"] < 0:
         raise ValueError("its settings are not text, or its samples are negative")
     return Provenance(**table, share=share)
-
-
-def _checksum(header: dict[str, Any], arrays: Arrays) -> str:
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name in sorted(arrays):
-        digest.update(arrays[name].tobytes())
-    return digest.hexdigest()
 
 
 # Calibrations of several shards become one: refused unless they are shards of the same calibration.

@@ -21,6 +21,7 @@ from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.counting.count_batches import AfterBatch, BatchReports, count_batches, non_finite_error
 from ptq_cli.pipeline.counting.pieces_ahead import Piece
+from ptq_cli.pipeline.resumable import Checkpoints
 from ptq_cli.recovery.moments_file import METHOD, Moments, load_moments, save_moments
 from ptq_cli.recovery.tensor_moments import MomentSite, TensorMomentCollector, TensorMoments, total_bytes
 from ptq_cli.runtime.machine import Device, Machine
@@ -294,7 +295,7 @@ def _measure(
         tell(f"continuing after {begun.samples} samples; --restart starts again")
         share = begun.share or share
     if path is not None and every is not None and subject.dataset.is_resumable:
-        writer = CheckpointWriter(path, begun, every, tell, save=save_moments)
+        writer = CheckpointWriter(Checkpoints(path, "calibration", every, tell), begun, save_moments)
     ((number, done),) = share.batches.items()
     statistics, batches, samples = collect_moments(
         subject,

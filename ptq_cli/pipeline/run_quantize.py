@@ -8,7 +8,6 @@ from typing import Any
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaling import rescaled
 from ptq_cli.pipeline.calibration.run_calibrate import Calibrated, CalibrationResult, make_calibration
@@ -18,12 +17,12 @@ from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import Exported, ExportResult, make_export
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.measuring.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.pipeline.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.pipeline.resolve import Request, Resolved, open_data, resolve
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.sections import GateSettings
@@ -137,7 +136,7 @@ def run_quantize(
 def discard_checkpoints(run: RunDirectory) -> None:
     """Remove what a run that is finished could have continued from."""
     discard_checkpoint(run.checkpoint)
-    discard_evaluation_checkpoint(run.evaluation_checkpoint)
+    discard_checkpoint(run.evaluation_checkpoint)
 
 
 def make_quantization(

@@ -193,8 +193,11 @@ def test_a_full_disk_ends_no_calibration(folder: Path, ptq: Any, whole: dict[str
     assert outcome.status == 0
     first, second = (line for line in outcome.err.splitlines() if line.startswith("note: "))
     reason = f"cannot write 'run/{CHECKPOINT}': no space left on device"
-    assert first == f"note: no checkpoint was written, calibration continues: {reason}"
-    assert second == f"note: no checkpoint was written; the last one is kept, calibration continues: {reason}"
+    assert first == f"note: no checkpoint was written, the calibration continues: {reason}"
+    assert (
+        second
+        == f"note: no checkpoint was written; the last one is kept, the calibration continues: {reason}"
+    )
     assert read(folder / "run") == whole
 
 

@@ -60,8 +60,8 @@ CALIBRATION = Calibration(
 CONTENT = calibration_bytes(CALIBRATION)
 ARRAYS, ENTRIES = flatten(CALIBRATION.statistics)
 HEADER = {
-    "format": artifact.FORMAT,
-    "format_version": artifact.FORMAT_VERSION,
+    "format": artifact.CONTAINER.format,
+    "format_version": artifact.CONTAINER.version,
     "provenance": copy.deepcopy(vars(PROVENANCE)),
     "tensors": ENTRIES,
 }
@@ -69,7 +69,7 @@ HEADER = {
 
 def signed(header, arrays, **rest):
     """A file with a right checksum, as one would write who means harm."""
-    header = {**header, "checksum": artifact._checksum(header, arrays)}
+    header = {**header, "checksum": artifact.checksum(header, arrays)}
     return save(arrays, metadata={"ptq": json.dumps(header, sort_keys=True), **rest})
 
 

@@ -1,11 +1,5 @@
-"""Checkpoints: the statistics so far, so that a calibration that was killed continues where it was.
+"""Checkpoints of what is counted: a calibration file, or one of moments, whose share is not finished."""
 
-A checkpoint is a calibration file whose share is not finished. It is written to a temporary name and renamed,
-so there is always a whole one; where that fails, the last good one stays and the calibration continues.
-"""
-
-import contextlib
-import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -13,54 +7,29 @@ from typing import Generic
 
 from ptq_cli.collectors.calibration_file import Counted, Item, Provenance
 from ptq_cli.collectors.share import Share
-from ptq_cli.core.errors import CalibrationFileError, InputFileError, MomentsFileError, OutputFileError
-from ptq_cli.core.files import PARTIAL_SUFFIX
-from ptq_cli.core.progress import Schedule
-
-Tell = Callable[[str], None]
-NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"
+from ptq_cli.pipeline.resumable import Checkpoints, Tell, read_checkpoint
 
 
 class CheckpointWriter(Generic[Item]):
     """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``collect``.
 
     Args:
-        path: of the checkpoint.
+        checkpoints: the file, and when it is due.
         begun: what the calibration is made from, with the samples and batches that were seen before.
-        every: seconds between checkpoints, at least; 0 writes one after each batch.
-        tell: is told that one could not be written.
-        clock: seconds that only grow.
         save: writes one, atomically.
     """
 
     def __init__(
-        self,
-        path: Path,
-        begun: Provenance,
-        every: float,
-        tell: Tell,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        save: Callable[[Counted[Item], Path], None],
+        self, checkpoints: Checkpoints, begun: Provenance, save: Callable[[Counted[Item], Path], None]
     ) -> None:
-        self._path = path
-        self._begun = begun
-        self._tell = tell
-        self._save = save
-        self._schedule = Schedule(every, clock)
-
-    def is_due(self) -> bool:
-        """Return whether it is time for one."""
-        return self._schedule.is_due()
+        self._checkpoints, self._begun, self._save = checkpoints, begun, save
+        self.is_due = checkpoints.is_due
 
     def write(self, batches: int, samples: int, snapshot: Callable[[], dict[str, Item]]) -> None:
         """Write a checkpoint, or tell that it cannot be written."""
-        with self._schedule.writing():
-            try:
-                self._save(Counted(advance(self._begun, batches, samples), snapshot()), self._path)
-            except OutputFileError as error:
-                kept = "; the last one is kept" if self._path.is_file() else ""
-                self._tell(f"no checkpoint was written{kept}, calibration continues: {error.message}")
+        self._checkpoints.write(
+            lambda path: self._save(Counted(advance(self._begun, batches, samples), snapshot()), path)
+        )
 
 
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
@@ -97,30 +66,7 @@ def load_checkpoint(
         tell: is told why a checkpoint is ignored.
         load: reads one.
     """
-    if not path.is_file():
-        return None
-    try:
-        found = load(path)
-    except (InputFileError, CalibrationFileError, MomentsFileError) as error:
-        reason = error.message
-    else:
-        reason = _difference(found, wanted, tensors)
-        if not reason:
-            return found
-    tell(f"not continuing the earlier calibration in '{path}', but starting again: {reason}")
-    return None
-
-
-def discard_checkpoint(path: Path) -> None:
-    """Remove the checkpoint, and what a killed process left of one that it was writing.
-
-    Edge case:
-        What cannot be removed stays: the next calibration finds it to be finished, and so loses nothing.
-    """
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-        for leftover in path.parent.glob(f".{path.name}.*{PARTIAL_SUFFIX}"):
-            leftover.unlink(missing_ok=True)
+    return read_checkpoint(path, "calibration", load, lambda found: _difference(found, wanted, tensors), tell)
 
 
 def _difference(found: Counted[Item], wanted: Provenance, tensors: Collection[str]) -> str:

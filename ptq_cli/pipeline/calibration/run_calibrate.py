@@ -20,12 +20,7 @@ from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import (
-    NO_CHECKPOINTS,
-    CheckpointWriter,
-    discard_checkpoint,
-    load_checkpoint,
-)
+from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, load_checkpoint
 from ptq_cli.pipeline.calibration.measure import (
     CalibrationSubject,
     measure_part,
@@ -37,6 +32,7 @@ from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
 from ptq_cli.pipeline.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.resumable import NO_CHECKPOINTS, Checkpoints, discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
@@ -289,9 +285,8 @@ def make_calibration(
         begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
         tell(f"continuing an earlier calibration after {begun.samples} samples; --restart starts again")
     every = settings.checkpoint_every
-    writer = (
-        CheckpointWriter(run.checkpoint, begun, every, tell, save=save_calibration) if is_resumable else None
-    )
+    checkpoints = Checkpoints(run.checkpoint, "calibration", every, tell)
+    writer = CheckpointWriter(checkpoints, begun, save_calibration) if is_resumable else None
     initial = earlier.statistics if earlier is not None else None
     calibration = measure_part(
         subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial

@@ -1,11 +1,9 @@
 """One part of an evaluation as a file: what each batch added to the metrics, and what it is a part of.
 
-It is a safetensors file, whose header says which models, data and settings were evaluated. Nothing in it is
-pickled; ranks of ``torchrun`` send one another the same bytes.
+The header of the container says which models, data and settings were evaluated; ranks of ``torchrun`` send
+one another the same bytes.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,36 +11,26 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
 
 from ptq_cli.collectors.share import Share, share_to_table, table_to_share
-from ptq_cli.core.decoding import decode, encode, strict_json
-from ptq_cli.core.errors import EvaluationFileError, ReportError, first_line
+from ptq_cli.core.container import Container
+from ptq_cli.core.decoding import decode, encode
+from ptq_cli.core.errors import EvaluationFileError
 from ptq_cli.core.read_files import read_file
 from ptq_cli.report.document.report_document import SampleUnit
 from ptq_cli.report.evaluation.sample_axes import Axis, MeasuredBatch, PackedKey, pack_states, unpack_states
 from ptq_cli.report.metrics.base import State
 
-FORMAT = "ptq.evaluation_shard"
-FORMAT_VERSION = 1
-HEADER_KEY = "ptq"
 NUMBERS, SAMPLES = "batch numbers", "batch samples"
 AGAIN = "run ptq evaluate --shard for it again, or copy the file again"
-DTYPES = {
-    "BOOL": np.bool_,
-    "U8": np.uint8,
-    "I8": np.int8,
-    "U16": np.uint16,
-    "I16": np.int16,
-    "U32": np.uint32,
-    "I32": np.int32,
-    "U64": np.uint64,
-    "I64": np.int64,
-    "F16": np.float16,
-    "F32": np.float32,
-    "F64": np.float64,
-}
+CONTAINER = Container(
+    format="ptq.evaluation_shard",
+    version=1,
+    error=EvaluationFileError,
+    what="a shard of an evaluation",
+    made_by="`ptq evaluate --shard 2/8` writes one: evaluation.shard-2-of-8.safetensors",
+    again=AGAIN,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,15 +95,11 @@ def shard_bytes(shard: EvaluationShard) -> bytes:
     arrays |= {f"watched.{index}": array for index, array in enumerate(shard.watched.values())}
     arrays[NUMBERS] = np.array([batch.number for batch in shard.batches], np.int64)
     arrays[SAMPLES] = np.array([batch.samples for batch in shard.batches], np.int64)
-    header: dict[str, Any] = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+    header = {
         "share": share_to_table(shard.share),
         "content": encode(_Header(shard.facts, packed, tuple(shard.watched))),
     }
-    header["checksum"] = _checksum(header, arrays)
-    content: bytes = save(arrays, metadata={HEADER_KEY: json.dumps(header, sort_keys=True)})
-    return content
+    return CONTAINER.content(header, arrays)
 
 
 def load_shard(path: Path) -> EvaluationShard:
@@ -129,42 +113,15 @@ def load_shard(path: Path) -> EvaluationShard:
 
 
 def parse_shard_bytes(content: bytes, name: str) -> EvaluationShard:
-    """Return the shard that a file's content holds.
-
-    Args:
-        content: of a file, or whatever stands in its place.
-        name: of the file, for messages.
+    """Return the shard that a file's content holds; ``name`` is for messages.
 
     Raises:
         EvaluationFileError: it is damaged, no shard of an evaluation, or of another format version.
     """
-    try:
-        return _parse(content, name)
-    # A deep JSON raises RecursionError; safetensors, numpy and the checks raise the others.
-    except (SafetensorError, ValueError, KeyError, RecursionError, ReportError) as error:
-        reason = error.message if isinstance(error, ReportError) else first_line(error)
-        raise EvaluationFileError(f"'{name}' is damaged: {reason}", hint=AGAIN) from error
+    return CONTAINER.parse(content, name, _shard)
 
 
-def _parse(content: bytes, name: str) -> EvaluationShard:
-    items = deserialize(content)  # type: ignore[no-untyped-call]
-    length = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
-    table = strict_json(metadata.get(HEADER_KEY, "{}").encode())
-    if not isinstance(table, dict) or table.get("format") != FORMAT:
-        raise EvaluationFileError(
-            f"'{name}' is not a shard of an evaluation",
-            hint="`ptq evaluate --shard 2/8` writes one: evaluation.shard-2-of-8.safetensors",
-        )
-    if table.get("format_version") != FORMAT_VERSION:
-        raise EvaluationFileError(
-            f"'{name}' has format version {str(table.get('format_version'))[:40]}, this version of ptq reads "
-            f"{FORMAT_VERSION}",
-            hint="evaluate the shard again, or use the version of ptq that wrote it",
-        )
-    arrays = {key: _array(item) for key, item in items}
-    if table.pop("checksum", None) != _checksum(table, arrays):
-        raise ValueError("its checksum is wrong")
+def _shard(table: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> EvaluationShard:
     header: _Header = decode(_Header, table["content"], "content")
     share = table_to_share(table["share"])
     if share is None or len(share.batches) != 1:
@@ -188,18 +145,3 @@ def _batches(
         raise ValueError("its batches have no or too many samples")
     states = unpack_states(header.packed, arrays, count)
     return tuple(MeasuredBatch(*batch) for batch in zip(numbers, samples, states, strict=True))
-
-
-def _array(item: Mapping[str, Any]) -> npt.NDArray[Any]:
-    dtype, shape = item["dtype"], item["shape"]
-    if dtype not in DTYPES or len(shape) != 1:
-        raise ValueError(f"an array is {dtype}{shape}")
-    return np.frombuffer(item["data"], DTYPES[dtype])
-
-
-def _checksum(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for key in sorted(arrays):
-        digest.update(key.encode())
-        digest.update(arrays[key].tobytes())
-    return digest.hexdigest()

@@ -13,15 +13,12 @@ from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import (
     EvaluationFileError,
     IncompleteEvaluationError,
-    InputFileError,
     MergeError,
-    OutputFileError,
     OverlappingShardsError,
     ReportError,
 )
 from ptq_cli.core.files import write_together
-from ptq_cli.core.progress import ProgressCallback, Schedule
-from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
+from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_shard import (
     AGAIN,
@@ -31,7 +28,7 @@ from ptq_cli.pipeline.evaluation.evaluation_shard import (
     parse_shard_bytes,
     shard_bytes,
 )
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import Tell
+from ptq_cli.pipeline.measuring.evaluation_checkpoint import WORK
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.measuring.one_pass import (
     EvaluatedModels,
@@ -42,6 +39,7 @@ from ptq_cli.pipeline.measuring.one_pass import (
     teller,
 )
 from ptq_cli.pipeline.resolve import Resolved
+from ptq_cli.pipeline.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
 from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
 from ptq_cli.report.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
@@ -295,14 +293,14 @@ def evaluate_part(
     if checkpoint is not None:
         # Before the schedule starts, so that reading an old checkpoint does not count as work.
         part.resume(checkpoint, tell)
-    every = Schedule(resolved.recipe.evaluation.checkpoint_every)
+    every = resolved.recipe.evaluation.checkpoint_every
+    checkpoints = None if checkpoint is None else Checkpoints(checkpoint, WORK, every, tell)
 
     def after_batch() -> None:
         if group is not None:
             group.after_batch(len(evaluator.batches), evaluator.samples)
-        if checkpoint is not None and every.is_due():
-            with every.writing():
-                part.save(checkpoint, tell)
+        if checkpoints is not None and checkpoints.is_due():
+            checkpoints.write(part.save)
 
     selection = Selection(shard, len(evaluator.batches))
     whole = Selection(shard)
@@ -371,32 +369,26 @@ class _Part:
             facts=self._facts, share=share, batches=batches, watched=self._evaluator.watches_state()
         )
 
-    def save(self, path: Path, tell: Tell) -> None:
-        """Write a checkpoint, or tell that it cannot be written."""
-        try:
-            # A full disk costs the checkpoint, not the evaluation.
-            write_together({path: shard_bytes(self.shard(finished=False))})
-        except OutputFileError as error:
-            tell(f"no checkpoint was written, the evaluation continues: {error.message}")
+    def save(self, path: Path) -> None:
+        """Write what was measured so far, atomically."""
+        write_together({path: shard_bytes(self.shard(finished=False))})
 
     def resume(self, path: Path, tell: Tell) -> None:
         """Go on from a checkpoint of this very part, or tell why not."""
-        if not path.is_file():
-            return
-        try:
-            found = load_shard(path)
-            reason = self._difference(found)
-            if not reason:
+        if read_checkpoint(path, WORK, load_shard, self._refusal, tell) is not None:
+            tell(
+                f"continuing an earlier evaluation after {self._evaluator.samples} samples; "
+                "--restart starts again"
+            )
+
+    def _refusal(self, found: EvaluationShard) -> str:
+        reason = self._difference(found)
+        if not reason:
+            try:
                 self._evaluator.resume(found.batches, found.watched)
-        except (EvaluationFileError, InputFileError, ReportError, ValueError, KeyError) as error:
-            reason = f"it is damaged ({type(error).__name__})"
-        if reason:
-            tell(f"not continuing the earlier evaluation in '{path}', but starting again: {reason}")
-            return
-        tell(
-            f"continuing an earlier evaluation after {self._evaluator.samples} samples; "
-            "--restart starts again"
-        )
+            except (ReportError, ValueError, KeyError) as error:
+                reason = f"it is damaged ({type(error).__name__})"
+        return reason
 
     def _difference(self, found: EvaluationShard) -> str:
         identity = self._facts.identity

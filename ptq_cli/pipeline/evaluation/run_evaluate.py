@@ -26,11 +26,11 @@ from ptq_cli.pipeline.evaluation.made_reports import (
     require_fitting_baseline,
 )
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.measuring.one_pass import evaluate_pass, open_evaluation_set, open_models
 from ptq_cli.pipeline.output_checks import input_files, require_free_outputs
 from ptq_cli.pipeline.resolve import Request, Resolved
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
@@ -102,7 +102,7 @@ def run_evaluations(
         evaluation_set = open_evaluation_set(opened, progress)
         is_first = ranks is None or ranks.is_first
         if restart and is_first:
-            discard_evaluation_checkpoint(run.evaluation_checkpoint)
+            discard_checkpoint(run.evaluation_checkpoint)
         evaluated = make_evaluations(
             opened.resolved(run),
             opened.loaded.calibration,
@@ -116,7 +116,7 @@ def run_evaluations(
         )
         if is_first:
             write_together({path: content for item in evaluated for path, content in item.files.items()})
-            discard_evaluation_checkpoint(run.evaluation_checkpoint)
+            discard_checkpoint(run.evaluation_checkpoint)
         if group is not None:
             group.wait_for_all("written")
     return tuple(item.result for item in evaluated)
@@ -250,7 +250,7 @@ def run_evaluation_shard(
     )
     models = evaluated_models(judged_models(resolved, opened.pairs))
     if restart:
-        discard_evaluation_checkpoint(run.shard_checkpoint(file))
+        discard_checkpoint(run.shard_checkpoint(file))
     # What the recipe holds before an export's settings are added: merge adds them again.
     origin = ShardOrigin(
         run.path,
@@ -270,7 +270,7 @@ def run_evaluation_shard(
         checkpoint=run.shard_checkpoint(file),
     )
     write_together({file: shard_bytes(found)})
-    discard_evaluation_checkpoint(run.shard_checkpoint(file))
+    discard_checkpoint(run.shard_checkpoint(file))
     return EvaluationShardResult(
         run=run, file=file, samples=found.samples, shard=found.share.describe(), unit=found.facts.unit
     )

@@ -15,7 +15,6 @@ from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.exporting.quantized_graph import free_scales, largest_values, quantized_graph
@@ -23,6 +22,7 @@ from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
 from ptq_cli.pipeline.moments import MomentSubject, measure_blocks, moments_provenance
 from ptq_cli.pipeline.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.moments_file import Moments, moments_bytes, parse_moments, save_moments

@@ -14,7 +14,6 @@ from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import is_entry_point, sha256_file
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.calibration.calibration_checkpoint import NO_CHECKPOINTS
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.exporting.exported_file import (
@@ -25,7 +24,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import EvaluationCheckpoints, Identity, continued
+from ptq_cli.pipeline.measuring.evaluation_checkpoint import WORK, Identity, continued, write_if_due
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
 from ptq_cli.pipeline.measuring.exported_recipe import with_exported
 from ptq_cli.pipeline.measuring.last_evaluation import with_remembered_evaluation
@@ -41,6 +40,7 @@ from ptq_cli.pipeline.output_checks import (
 )
 from ptq_cli.pipeline.preparing.float_model import open_source
 from ptq_cli.pipeline.resolve import Request, Resolved, open_data
+from ptq_cli.pipeline.resumable import NO_CHECKPOINTS, Checkpoints
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recipe.schema import Recipe
@@ -132,7 +132,7 @@ def evaluate_pass(
             "because it has no state_dict and load_state_dict"
         )
     else:
-        checkpoints = EvaluationCheckpoints(path, opened.identity, settings.checkpoint_every, tell)
+        checkpoints = Checkpoints(path, WORK, settings.checkpoint_every, tell)
     batches = checked(dataset.batches(evaluation_set.batch_size, Selection(WHOLE, evaluator.batches)))
     # Closed on an error, too: the thread that decodes would otherwise wait for a reader for ever.
     with closing(decoded_ahead(batches, resolved.machine.prefetch)) as decoded:
@@ -142,7 +142,9 @@ def evaluate_pass(
             decoded,
             total=dataset.count,
             progress=progress,
-            after_batch=partial(checkpoints.after_batch, evaluator) if checkpoints is not None else None,
+            after_batch=partial(write_if_due, checkpoints, evaluator, opened.identity)
+            if checkpoints
+            else None,
         )
     return evaluations_of(evaluator, evaluation_set.outputs, opened.axes)
 

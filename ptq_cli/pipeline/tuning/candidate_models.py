@@ -25,10 +25,10 @@ from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, machi
 from ptq_cli.pipeline.evaluation.joined_shards import evaluate_together
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.exporting.run_export import Exported, make_export
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.resolve import Request, Resolved
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
 from ptq_cli.pipeline.tuning.sixteen_bits import (
@@ -377,9 +377,9 @@ class CandidateModels:
     def _evaluated(self, models: EvaluatedModels, chosen: EvaluationSet) -> tuple[Evaluation, ...]:
         if self.party.group is not None:
             return evaluate_together(self.deciding, models, chosen, self.progress, self.party.group)
-        discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+        discard_checkpoint(self.run.evaluation_checkpoint)
         found = evaluate_pass(self.deciding, models, chosen, self.run, self.progress)
-        discard_evaluation_checkpoint(self.run.evaluation_checkpoint)
+        discard_checkpoint(self.run.evaluation_checkpoint)
         return found
 
     def export(self, candidate: Candidate) -> Exported:

@@ -9,17 +9,16 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
 from ptq_cli.latency.machine_profile import profile_to_json
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.calibration.calibration_checkpoint import discard_checkpoint
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.provenance import opened_bytes
 from ptq_cli.pipeline.calibration.ranks import find_ranks
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.evaluation.run_evaluate import joined_ranks, make_evaluations
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import discard_evaluation_checkpoint
 from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.placing.latency_preference import profile_here
 from ptq_cli.pipeline.resolve import Request, Resolved
+from ptq_cli.pipeline.resumable import discard_checkpoint
 from ptq_cli.pipeline.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budget_reach import decision_recipe
 from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, Candidate, Climb
@@ -27,7 +26,7 @@ from ptq_cli.pipeline.tuning.candidate_models import CandidateCalibrations, Cand
 from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
 from ptq_cli.pipeline.tuning.sixteen_bits import slow_rungs, why_not_wide
 from ptq_cli.pipeline.tuning.time_budget import BudgetClock
-from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning, discard_tuning
+from ptq_cli.pipeline.tuning.tune_checkpoint import TuneCheckpoint, continued_tuning
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY, RecoverySettings
 from ptq_cli.report.document.measurement import Ladder, LadderStep, ladder_to_json
@@ -70,7 +69,7 @@ def finish_tuning(
         write_together({run.tuning: ladder_to_json(ladder).encode()})
         run.discard_other_models(models.output)
         if climb.stopped != INTERRUPTED:
-            discard_tuning(run.tuning_checkpoint)
+            discard_checkpoint(run.tuning_checkpoint)
             discard_checkpoint(run.checkpoint)
     chosen, evaluation = _chosen(models, ladder.best), None
     if opened.evaluation is not None and climb.stopped != INTERRUPTED:
@@ -140,7 +139,7 @@ def _evaluated(
     )
     if models.party.is_first:
         write_together(found.files)
-        discard_evaluation_checkpoint(run.evaluation_checkpoint)
+        discard_checkpoint(run.evaluation_checkpoint)
     return found.result
 
 
@@ -202,7 +201,7 @@ def _climbed(
     recipe = opened.resolved.recipe
     if restart and party.is_first:
         discard_checkpoint(run.checkpoint)
-        discard_tuning(run.tuning_checkpoint)
+        discard_checkpoint(run.tuning_checkpoint)
     seconds = parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None
     clock = BudgetClock(seconds, progress, party)
     models = _candidate_models(opened, run, output, clock.progress, party)

@@ -14,8 +14,10 @@ from ptq_cli.core.decoding import decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.progress import ProgressCallback, RunProgress, pooled_results
+from ptq_cli.core.read_files import read_file
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.pipeline.inspection.analysis_subject import pieces_of
+from ptq_cli.pipeline.resumable import Tell, read_checkpoint
 from ptq_cli.pipeline.tuning.candidate import Seen
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import OpRule, Target
@@ -368,7 +370,6 @@ def layers_by_level(
 
 
 Identity = Mapping[str, str]
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,17 +433,13 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
         tell: is told that it is continued, or why not.
     """
     fresh = TuneCheckpoint(path=path, identity=identity)
-    if not path.is_file():
-        return fresh
-    try:
-        content: _Content = decode(_Content, strict_json(path.read_bytes()), "")
-    except (ReportError, ValueError, RecursionError, OSError):
-        # A checkpoint is a convenience: a damaged one costs time, and must not stop the command.
-        tell("the checkpoint of an earlier tuning is damaged, and is not continued")
-        return fresh
-    other = [name for name, value in identity.items() if content.identity.get(name) != value]
-    if other:
-        tell(f"the earlier tuning is not continued: {other[0]} has changed")
+
+    def refusal(found: _Content) -> str:
+        other = [name for name, value in identity.items() if found.identity.get(name) != value]
+        return f"{other[0]} has changed" if other else ""
+
+    content = read_checkpoint(path, "tuning", _read, refusal, tell)
+    if content is None:
         return fresh
     tell(f"continuing an earlier tuning after {len(content.compared)} candidates; --restart starts again")
     samples = content.samples
@@ -460,6 +457,9 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
     return fresh
 
 
-def discard_tuning(path: Path) -> None:
-    """Remove a checkpoint, if there is one."""
-    path.unlink(missing_ok=True)
+def _read(path: Path) -> _Content:
+    try:
+        content: _Content = decode(_Content, strict_json(read_file(path, "checkpoint of a tuning")), "")
+    except (ValueError, RecursionError) as error:
+        raise ReportError("it is damaged", hint="start again with --restart") from error
+    return content

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.collectors.calibration_file import HEADER_KEY
+from ptq_cli.core.container import HEADER_KEY
 from tests.properties.fuzz.hostile_strings import HOSTILE
 
 Random = np.random.Generator

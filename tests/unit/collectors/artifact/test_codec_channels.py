@@ -27,9 +27,9 @@ def statistics_of(array):
 
 def signed(entries, arrays):
     """A file whose checksum is right, whatever else is in it."""
-    header = {"format": artifact.FORMAT, "format_version": artifact.FORMAT_VERSION}
+    header = {"format": artifact.CONTAINER.format, "format_version": artifact.CONTAINER.version}
     header |= {"provenance": vars(PROVENANCE), "tensors": entries}
-    header["checksum"] = artifact._checksum(header, arrays)
+    header["checksum"] = artifact.checksum(header, arrays)
     return save(arrays, metadata={"ptq": json.dumps(header, sort_keys=True)})
 
 

@@ -14,9 +14,9 @@ from ptq_cli.core.progress import COST_LIMIT
 from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     CheckpointWriter,
     advance,
-    discard_checkpoint,
     load_checkpoint,
 )
+from ptq_cli.pipeline.resumable import Checkpoints, discard_checkpoint
 
 BEGUN = Provenance(
     model="a" * 64,
@@ -55,7 +55,9 @@ def path(tmp_path):
 def written_after(path, every, seconds_a_batch, batches, cost=0.0):
     """After which batches a checkpoint is written."""
     clock, told, found = Clock(cost), [], []
-    writer = CheckpointWriter(path, BEGUN, every, told.append, clock, save=save_calibration)
+    writer = CheckpointWriter(
+        Checkpoints(path, "calibration", every, told.append, clock), BEGUN, save_calibration
+    )
     for batch in range(1, batches + 1):
         clock.now += seconds_a_batch
         if writer.is_due():
@@ -86,7 +88,9 @@ def test_slow_ones_are_farther_apart(path):
 
 def test_it_holds_what_was_seen_so_far(path):
     clock = Clock()
-    CheckpointWriter(path, BEGUN, 0, print, clock, save=save_calibration).write(3, 11, clock.snapshot)
+    CheckpointWriter(Checkpoints(path, "calibration", 0, print, clock), BEGUN, save_calibration).write(
+        3, 11, clock.snapshot
+    )
     found = load_calibration(path)
     assert found.provenance == replace(BEGUN, samples=19, share=Share(3, {2: 5}, 4, finished=False))
     assert found.statistics == clock.snapshot()
@@ -96,7 +100,9 @@ def test_it_holds_what_was_seen_so_far(path):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_full_disk_keeps_the_last_one(path, monkeypatch, number):
     clock, told = Clock(), []
-    write = CheckpointWriter(path, BEGUN, 0, told.append, clock, save=save_calibration).write
+    write = CheckpointWriter(
+        Checkpoints(path, "calibration", 0, told.append, clock), BEGUN, save_calibration
+    ).write
     write(1, 4, clock.snapshot)
     good = path.read_bytes()
 
@@ -111,7 +117,7 @@ def test_a_full_disk_keeps_the_last_one(path, monkeypatch, number):
     assert path.read_bytes() == good
     assert [item.name for item in path.parent.iterdir()] == [path.name]
     assert told == [
-        "no checkpoint was written; the last one is kept, calibration continues: "
+        "no checkpoint was written; the last one is kept, the calibration continues: "
         f"cannot write '{path}': no space left on device"
     ]
     write(3, 12, clock.snapshot)
@@ -124,8 +130,10 @@ def test_a_full_disk_from_the_start_is_told_without_a_last_one(path, monkeypatch
 
     clock, told = Clock(), []
     monkeypatch.setattr(Path, "write_bytes", full)
-    CheckpointWriter(path, BEGUN, 0, told.append, clock, save=save_calibration).write(1, 4, clock.snapshot)
-    assert told[0].startswith("no checkpoint was written, calibration continues: ")
+    CheckpointWriter(Checkpoints(path, "calibration", 0, told.append, clock), BEGUN, save_calibration).write(
+        1, 4, clock.snapshot
+    )
+    assert told[0].startswith("no checkpoint was written, the calibration continues: ")
 
 
 def test_advance():

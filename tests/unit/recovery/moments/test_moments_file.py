@@ -54,7 +54,7 @@ DAMAGED = {
     "cut": (CONTENT[:-8], "is damaged"),
     "one bit": (CONTENT[:-1] + b"\x01", "is damaged: its checksum is wrong"),
     "other rows": (header(tensors=[]), "is damaged: its checksum is wrong"),
-    "something else": (header(format="ptq.calibration"), "does not hold moments"),
+    "something else": (header(format="ptq.calibration"), "is not a file of moments"),
     "a later version": (header(format_version=9), "has format version 9, this version of ptq reads 2"),
 }
 

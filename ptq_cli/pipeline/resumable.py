@@ -1,0 +1,93 @@
+"""What an interrupted command continues from: one file, written once it is due, and discarded at the end.
+
+It is written to a temporary name and renamed, so there is always a whole one; where that fails, the last good
+one stays and the work continues.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ptq_cli.core.errors import OutputFileError, PtqError
+from ptq_cli.core.files import PARTIAL_SUFFIX
+from ptq_cli.core.progress import Schedule
+
+Tell = Callable[[str], None]
+Found = TypeVar("Found")
+NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"
+
+
+class Checkpoints:
+    """Writes the checkpoints of some work.
+
+    Args:
+        path: of the file.
+        work: what messages call it: ``"calibration"``.
+        every: minimum number of seconds between checkpoints; 0 writes one after each batch.
+        tell: is told that one could not be written.
+        clock: returns seconds that only increase.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        work: str,
+        every: float,
+        tell: Tell,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path, self._work, self._tell = path, work, tell
+        self._schedule = Schedule(every, clock)
+
+    def is_due(self) -> bool:
+        """Return whether it is time for one."""
+        return self._schedule.is_due()
+
+    def write(self, save: Callable[[Path], None]) -> None:
+        """Write a checkpoint with a function that does so atomically, or tell that it cannot be written."""
+        with self._schedule.writing():
+            try:
+                save(self._path)
+            except OutputFileError as error:
+                kept = "; the last one is kept" if self._path.is_file() else ""
+                self._tell(f"no checkpoint was written{kept}, the {self._work} continues: {error.message}")
+
+
+def read_checkpoint(
+    path: Path, work: str, read: Callable[[Path], Found], refusal: Callable[[Found], str], tell: Tell
+) -> Found | None:
+    """Return the checkpoint of this very work, or None.
+
+    Args:
+        path: of the file, which need not be there.
+        work: what messages call it.
+        read: reads one.
+        refusal: why it is not of this work; an empty text if it is.
+        tell: is told why a checkpoint is ignored.
+    """
+    if not path.is_file():
+        return None
+    try:
+        found = read(path)
+    except PtqError as error:
+        reason = error.message
+    else:
+        reason = refusal(found)
+        if not reason:
+            return found
+    tell(f"not continuing the earlier {work} in '{path}', but starting again: {reason}")
+    return None
+
+
+def discard_checkpoint(path: Path) -> None:
+    """Remove a checkpoint, and what a killed process left of one that it was writing.
+
+    Edge case:
+        What cannot be removed stays: the next run finds it to be finished, and so loses nothing.
+    """
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+        for leftover in path.parent.glob(f".{path.name}.*{PARTIAL_SUFFIX}"):
+            leftover.unlink(missing_ok=True)
