@@ -98,8 +98,8 @@ Sigmoid that gives uint8, a Relu within the operator before it, and multiplies w
 {example}```
 
 ```bash
-ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15 ptq verify --target
-./my-npu.toml
+ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15
+ptq verify --target ./my-npu.toml
 ```
 
 `ptq verify` checks the file against the table. `extends` starts from another table:
