@@ -91,6 +91,7 @@ class RunDirectory:
             kept: the model that was written; nothing is removed if it is not the run's own.
         """
         files = self._own_models()
+        # A model that was written elsewhere leaves the run's own; a link may lead into the run all the same.
         if os.path.realpath(kept) in (os.path.realpath(file) for file, _ in files):
             for file, name in files:
                 if name != kept.name:
@@ -98,6 +99,7 @@ class RunDirectory:
 
     def _own_models(self) -> list[tuple[Path, str]]:
         """Return the files of quantized models that are here, each with the name of its model."""
+        # By ptq's own names alone: a run directory may hold models that a user put there.
         found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
         return [(file, name[1]) for file, name in found if name is not None]
 

@@ -53,6 +53,7 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
             asked of an error.
         BaselineError: the baseline is of another model, or was measured on other data.
     """
+    # With the report's own metrics, so that a limit that can never fail is found before it passes.
     check_limits(gate, {metric.name: _bounds(metric) for metric in report.metrics})
     metrics = _by_name(report)
     results = [_drop(_find(name, metrics), limit, report) for name, limit in gate.max_drop.items()]
@@ -70,6 +71,7 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
     if gate.require_portable:
         results.append(_portable(report))
     if baseline is not None:
+        # Other data or another model would make the difference, not the change that the gate is about.
         require_comparable_baseline(report, baseline)
         earlier = _by_name(baseline)
         for name, limit in gate.max_regression.items():
@@ -85,6 +87,7 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
 def _bounds(metric: Measurement) -> Bounds | None:
     if metric.unit == "share":
         return SHARE
+    # A metric of torchmetrics or of the user may have the name of one of ptq's, and other bounds.
     return None if metric.computed_by is not None else bounds_of(metric.name)
 
 
@@ -197,6 +200,7 @@ def _portable(report: Report) -> GateResult:
 
 def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:
     allowed = absolute_limit(limit, before.quantized_value)
+    # Paired by sample where both reports hold hits: the interval is narrower than that of two shares.
     compared = regression(before, measurement, samples)
     needed = samples_for_drop(compared, allowed, samples)
     worse = compared.drop if compared.drop is not None else 0.0

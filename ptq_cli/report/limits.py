@@ -32,7 +32,7 @@ SHARE: Bounds = (0.0, 1.0)
 BOUNDS: dict[str, Bounds] = {
     **dict.fromkeys(("class_accuracy", "f1", "auroc", "mean_iou", "masked_top1"), SHARE),
     **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement"), SHARE),
-    **dict.fromkeys(("cosine", "cosine_of_embeddings", "pair_spearman", "spearman_of_pairs"), (-1.0, 1.0)),
+    **dict.fromkeys(("cosine", "cosine_of_embeddings", "spearman"), (-1.0, 1.0)),
 }
 """Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the
 metrics would tell, but it imports numpy, and a gate alone is decided at once."""
@@ -69,6 +69,7 @@ def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
     """
     limits: dict[str, Limit] = {}
     for text in texts:
+        # From the right: names of metrics may hold an equals sign, as in file.py:callable.
         metric, equals, number = (part.strip() for part in text.rpartition("="))
         if not equals or not metric:
             raise GateError(f"{flag} '{text}' is not of the form METRIC=NUMBER", hint=_example(flag))
@@ -266,6 +267,7 @@ can never fail, because top1 lies between 0 and 1
     if is_minimum and isinstance(limit, str) and bounds != SHARE:
         hint = f"write it in the metric's own unit: {flag} sqnr_db=25; only shares may be percentages"
         raise GateError(f"{said} is not a plain number", hint=hint)
+    # A ratio has no upper bound, whatever the bounds of the metric.
     if bounds is None or flag == MAX_RATIO_FLAG:
         return
     (low, high), number = bounds, absolute_limit(limit, 1.0)
@@ -274,9 +276,11 @@ can never fail, because top1 lies between 0 and 1
         if number <= low:
             raise GateError(f"{said} can never fail: {lies}", hint=f"for example: {flag} {metric}=0.8")
         if number > high:
+            # 80 is most likely meant as 80 %.
             least = number / 100 if number <= 100 * high else 0.8
             raise GateError(f"{said} can never pass: {lies}", hint=f"did you mean {flag} {metric}={least:g}?")
     elif number >= high - low and not (isinstance(limit, str) and low < 0):
+        # A percentage of a value that may be negative is not known until the value is measured.
         meant = number / 100 if number < 100 * (high - low) else 0.01
         if isinstance(limit, str):
             drop, written = limit, f"{100 * meant:g}%"
@@ -423,6 +427,7 @@ def samples_for_minimum(measurement: Measurement, limit: float, samples: int) ->
     interval = measurement.quantized_interval
     if interval is None:
         return None
+    # A share needs no scaling of its interval: its own score statistic tells the number directly.
     if interval.method == "wilson":
         return samples_to_resolve_share(measurement.quantized_value, limit)
     return samples_for_width(samples, measurement.quantized_value, interval, limit)

@@ -95,7 +95,7 @@ def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     outcome = ptq(
         "quantize model.onnx --data calib.npz --target tensorrt --run trt --set evaluation.latency=true"
     )
-    why = "no runtime here runs the models of target tensorrt"
+    why = "no installed runtime runs models for target tensorrt"
     assert f"note: the latency was not measured: {why}" in outcome.out
 
 

@@ -32,13 +32,13 @@ SPECS = [
     MetricSpec(name="iou", metric="mean_iou", output="masks"),
     MetricSpec(name="floats", metric=TORCH[1], output="values"),
     *(MetricSpec(name=name, metric=name, output="values") for name in ("mse", "mae", "r2")),
-    MetricSpec(name="pairs", metric="pair_spearman", output="scores"),
+    MetricSpec(name="pairs", metric="spearman", output="scores"),
 ]
 
 
 def test_every_metric_of_ptq_is_among_them_or_keeps_rows_alone() -> None:
     others = set(LABEL_METRICS) - {spec.metric for spec in SPECS}
-    for name in others - {"spearman_of_pairs"}:  # the same as pair_spearman
+    for name in others:
         metric = type(LABEL_METRICS[name]())
         assert (metric.join, metric.start_at) == (Recorded.join, Recorded.start_at), name
 
@@ -56,7 +56,7 @@ class Case:
             "values": random.standard_normal(shape).astype(np.float32),
             "masks": random.integers(0, 6, (samples, 2, 2)),
         }.get(spec.output or "", random.integers(0, 6, samples))
-        if spec.metric == "pair_spearman":
+        if spec.metric == "spearman":
             self.labels = np.repeat(random.integers(0, 5, -(-samples // 2)).astype(np.float32), 2)[:samples]
 
     def batches(self, selection: Selection):
@@ -117,7 +117,7 @@ class Case:
     st.integers(0, 9),
 )
 def test_parts_make_the_whole(spec, samples, batch_size, count, order, seed) -> None:
-    if spec.metric == "pair_spearman":
+    if spec.metric == "spearman":
         samples, batch_size = 2 * samples, 2 * batch_size
     case = Case(spec, samples, batch_size, seed)
     assert case.in_parts(count, order) == case.whole()

@@ -18,7 +18,7 @@ SORTS = ("clipped", "range", "name")
 
 @click.group(
     cls=SectionGroup,
-    short_help="Show what a calibration has measured.",
+    short_help="Show what a calibration measured.",
     epilog="""\b
 Examples:
   ptq calibration show

@@ -13,7 +13,7 @@ DONE = 0
 
 @click.command(
     cls=SectionCommand,
-    short_help="Combine what several shards have calibrated or evaluated.",
+    short_help="Combine the shards of a calibration or an evaluation.",
     epilog="""\b
 Examples:
   ptq merge run-1 run-2 --run all

@@ -49,13 +49,17 @@ Examples:
     OWN, "--output", "-o", type=PATH, default=Path(DEFAULT_OUTPUT), show_default=True, metavar="FILE",
     help="Output file.",
 )  # fmt: skip
-@option(OWN, "--force", is_flag=True, help="Replace the file if it is there.")
+@option(OWN, "--force", is_flag=True, help="Overwrite an existing file.")
 @option(
-    DATA, "--data", shell_complete=completion.complete_files, metavar="PATH", help="Calibration data to name."
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Calibration data to write into the recipe.",
 )
 @option(
     DATA, "--eval-data", shell_complete=completion.complete_files, metavar="PATH",
-    help="Evaluation data to name.",
+    help="Evaluation data to write into the recipe.",
 )  # fmt: skip
 @take(MODEL_ARGUMENT, MODEL_SOURCE, GLOBALS)
 def init(output: Path, force: bool, model: Path | None, as_json: bool, **options: Any) -> None:
@@ -88,7 +92,7 @@ def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
 @command.command(
     "check",
     cls=SectionCommand,
-    short_help="Tell whether a recipe is correct.",
+    short_help="Check a recipe.",
     epilog="""\b
 Examples:
   ptq recipe check

@@ -59,7 +59,7 @@ def _print_preference(latency: "LatencyPreference", plan: "Plan") -> None:
     if not any(layer.quantized for layer in plan.layers):
         say("warning: every layer stays in float, because the whole model is fastest so on that machine")
     if latency.undecided:
-        say(f"warning: nothing was chosen by latency: {latency.undecided}")
+        say(f"warning: layers were not placed by latency: {latency.undecided}")
 
 
 def _print_float_layers(plan: "Plan") -> None:

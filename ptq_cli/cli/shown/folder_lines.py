@@ -99,7 +99,7 @@ def _print_file(result: "QuantizationResult") -> None:
     print_calibration(result.calibration)
     print_quantized(result.export)
     if taken := result.export.taken:
-        detail(f"took the integers and scales of {counted(taken, 'weight')} from a model above")
+        detail(f"reused the integers and scales of {counted(taken, 'weight')} from a model above")
     print_judgement(result)
 
 

@@ -166,8 +166,8 @@ def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Seq
     part = DividedDataset(dataset, Division(settings.set_aside, fixed_batch_size(inputs) or 1))
     if part.count == 0 or part.other.count == 0:
         raise EmptyDataError(
-            f"'{dataset.source}' has {dataset.count} samples, which are too few to set a share of "
-            f"{settings.set_aside:g} aside",
+            f"'{dataset.source}' has {dataset.count} samples, too few to hold out a fraction of "
+            f"{settings.set_aside:g}",
             hint="pass more data with --data or --samples",
         )
     return part

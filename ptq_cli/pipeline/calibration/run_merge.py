@@ -153,13 +153,11 @@ def _written(
 def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:
     hint = "name the runs that hold shards, such as run-1 and run-2, or run ptq evaluate --shard first"
     if not runs:
-        raise UsageError(f"no runs were given, and '{run.path}' holds no shard of an evaluation", hint=hint)
+        raise UsageError(f"no runs were given, and '{run.path}' has no evaluation shards", hint=hint)
     if all(os.path.realpath(shard.path) != os.path.realpath(run.path) for shard in runs):
         return
     if len(runs) == 1:
-        raise UsageError(
-            f"'{run.path}' holds no shard of an evaluation, and is the only run to merge", hint=hint
-        )
+        raise UsageError(f"'{run.path}' has no evaluation shards, and is the only run to merge", hint=hint)
     raise UsageError(
         f"'{run.path}' would overwrite one of the runs that it is made from",
         hint="pass another run directory with --run",

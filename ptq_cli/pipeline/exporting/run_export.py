@@ -186,10 +186,12 @@ def run_export(
                 moments=moments,
                 progress=progress,
             )
+            # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
         undo.pop_all()
     own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)
+    # The run's recipe belongs to the model in the run; an export elsewhere leaves both as they are.
     files = exported.files if is_own else _without(exported.files, run.recipe)
     write_together(files)
     if is_own:

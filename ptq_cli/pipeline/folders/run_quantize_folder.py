@@ -343,7 +343,7 @@ def run_evaluate_folder(
     summary = run.path / SUMMARY
     if not summary.is_file():
         raise MissingStageError(
-            f"'{folder}' is a folder, and nothing was made in '{run.path}' with ptq quantize FOLDER",
+            f"'{folder}' is a folder, and '{run.path}' has no results of ptq quantize FOLDER",
             hint="name a quantized model; a run directory is named with --run",
         )
     files = dict(_quantized(summary))

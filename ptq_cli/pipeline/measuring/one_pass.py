@@ -134,6 +134,7 @@ def evaluate_pass(
     else:
         checkpoints = Checkpoints(path, WORK, settings.checkpoint_every, tell)
     batches = checked(dataset.batches(evaluation_set.batch_size, Selection(WHOLE, evaluator.batches)))
+    # Closed on an error, too: the thread that decodes would otherwise wait for a reader for ever.
     with closing(decoded_ahead(batches, resolved.machine.prefetch)) as decoded:
         run_evaluator(
             evaluator,
@@ -213,6 +214,7 @@ def evaluations_of(
 def _axes(runs: Runs, evaluation_set: EvaluationSet) -> tuple[Axis, ...]:
     """Return the axis of the samples of each output."""
     outputs = len(evaluation_set.outputs)
+    # An export noted them; probing the model again would cost a run, and a constant output shows no axis.
     if evaluation_set.noted_axes is not None:
         return evaluation_set.noted_axes
     if evaluation_set.leads_with_samples:
@@ -276,7 +278,9 @@ def pass_identity(
         folder: where the paths of code begin, so that it can move with the run.
     """
     specs = [judged.spec for judged in measured.metrics]
+    # The code of a metric belongs to the identity: its file may be edited between two runs.
     files = {spec.metric.rpartition(":")[0] for spec in specs if is_entry_point(spec.metric)}
+    # Relative, so that shards of machines with other folders are of the same evaluation.
     named = [replace(spec, metric=relative_location(spec.metric, folder)) for spec in specs]
     quantized = hashlib.sha256()
     for model in models.quantized.values():
@@ -286,6 +290,7 @@ def pass_identity(
         "the quantized model": quantized.hexdigest(),
         "the evaluation data": measured.data_digest,
         "the number of samples": str(settings.samples),
+        # Activations and sums of floats may depend on it in their last bits.
         "the batch size": str(measured.batch_size),
         "the image settings": json.dumps(asdict(image)),
         "the metrics": repr(named),
@@ -339,6 +344,7 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
         UsageError: two models have the same name.
     """
     loaded = load_run(request, run)
+    # The last evaluation was of one model; of several none of them decides the data.
     asked = quantized_models[0] if len(quantized_models) == 1 else None
     resolved, note = with_remembered_evaluation(loaded.resolved, request, run, asked)
     loaded = loaded._replace(resolved=resolved)
@@ -386,5 +392,6 @@ def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[
                 hint="give one of the files another name",
             )
     runs = [run.of_model(path) for path in paths]
+    # Before anything runs: a report that cannot be written would waste the whole evaluation.
     require_free_outputs([file for own in runs for file in report_outputs(own)], inputs)
     return runs

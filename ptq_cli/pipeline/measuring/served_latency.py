@@ -45,7 +45,7 @@ SAME_MODEL = "no layer is quantized, so it is the same model as the float one"
 LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
 """Where nothing else could be exported."""
 HINT_OF_WEIGHTS = (
-    "integers in the weights alone make single tokens faster, not long inputs: measure one with ptq bench "
+    "integer weights alone speed up single tokens, not long inputs: measure a token with ptq bench "
     "--input-shape NAME=1,1"
 )
 
@@ -134,7 +134,7 @@ def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFil
     if not resolved.recipe.evaluation.latency:
         return SWITCHED_OFF
     if not item.target.runtime:
-        return f"no runtime here runs the models of target {item.target.name}"
+        return f"no installed runtime runs models for target {item.target.name}"
     if holds_same_graph(float_model, item.model):
         return SAME_MODEL
     return "the model is above 2 GB; ptq bench measures it" if float_model.data else ""
@@ -250,7 +250,7 @@ def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> st
         words += ["--set", f"export.serve_batch={batch}"]
     if run.path != DEFAULT_RUN:
         words += ["--run", os.path.relpath(run.path)]
-    return f"{shlex.join(words)} keeps layers in float that are faster so"
+    return f"{shlex.join(words)} keeps layers in float where that is faster"
 
 
 def _hint_of(layers: Sequence[LayerEntry], resolved: Resolved, otherwise: str) -> str:

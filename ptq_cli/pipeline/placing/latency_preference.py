@@ -96,7 +96,7 @@ def profile_here(
     target, asked = resolved.target, resolved.recipe.export.serve_batch
     engine = engine_of(target)
     if engine is None or not engine.has_profiler:
-        why = f"ptq has no profiler for {engine.title}" if engine else "no runtime here runs it"
+        why = f"ptq has no profiler for {engine.title}" if engine else "no installed runtime runs it"
         raise ProfilerError(
             f"the operators of target '{target.name}' cannot be measured: {why}",
             hint="leave --prefer out, or choose the target ort-cpu",

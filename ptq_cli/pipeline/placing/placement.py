@@ -121,6 +121,7 @@ def place(
         TargetOverrideError: the target cannot do what is asked.
     """
     unseen = never_seen(calibration) if calibration is not None else ()
+    # First, because the calibration has no ranges for these layers, whatever the recipe asks.
     never_run = layers_never_run(model.graph, unseen)
     settings = tensor_settings(model, target_plan, target, recipe)
     planning = Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
@@ -129,12 +130,15 @@ def place(
         **never_run,
         **without_kernels(model, target_plan, target, settings.other_formats(target)),
         **planning.unasked(settings, target_plan),
+        # Last, so that a layer that the recipe names is shown with the recipe's reason.
         **settings.excluded,
     }
     plan, settings = settled_plan(
         planning, settings, target_plan, excluded, calibration, everything=recipe.all_layers
     )
     sites = formatted_sites(model, plan, settings, target)
+    # After the formats: which weights are added in 16 bits depends on their bits and on the activations'
+    # format.
     sites = with_pairs(model.graph, plan, target, sites)
     require_alike(plan, settings.weight_families, settings.activation_families, model)
     families = {new: as_stored(settings.weight_families[site], new) for site, new in sites.items()}
@@ -202,6 +206,8 @@ def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple
         if bias.weight in weights and bias.activation in fixed:
             yield bias.tensor, _scale_of(nodes[bias.node], bias.input_index)
     for name in sorted(fixed):
+        # The scale that was written, and not the one that was decided: the proof is on the exported
+        # graph.
         yield name, next(iter(nodes[f"{name}/QuantizeLinear"].inputs[1:]), None)
 
 

@@ -65,6 +65,7 @@ def _asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
     if family.bits is not None and isinstance(dtype, IntegerFormat):
         dtype = replace(dtype, bits=family.bits)
     symmetric = site.symmetric if family.symmetric is None else family.symmetric
+    # ONNX allows a zero point of 0 alone for float8 and float4 (QuantizeLinear, opset 19 and 23).
     symmetric = symmetric or isinstance(dtype, FloatFormat)
     return replace(site, format=dtype, symmetric=symmetric)
 
@@ -90,6 +91,7 @@ def _float_reason(
     if layer.reason.startswith(FOLLOWERS):
         before = [value.producer() for value in node.inputs if value is not None]
         moved = [item.name or "" for item in before if item is not None]
+        # What was merged into a float operator is computed in float with it.
         if any(layers[name].between_pairs for name in moved if name in layers):
             return f"{layer.reason}, in float"
     return ""
@@ -181,6 +183,8 @@ def settled_plan(
     everything: bool,
 ) -> tuple[Plan, TensorSettings]:
     """Return the plan without what is not worth its pairs and without unlike joins, and its settings."""
+    # The order matters: what a layer saves depends on its neighbors, joins on what is left of them, and
+    # formats on the final plan.
     plan, excluded = _worth_it(planning, settings, target_plan, excluded, everything=everything)
     settings = settings.of(plan, target_plan)
     if calibration is not None:
@@ -202,6 +206,7 @@ def _worth_it(
     """Return the plan without layers that are not worth their pairs, and all that it leaves out."""
     changed = planning.in_float or planning.dynamic or excluded
     plan = planning.plan(excluded) if changed else target_plan
+    # --all-layers: nothing is weighed against what its conversions cost.
     if everything:
         return plan, excluded
     found = worthless_layers(

@@ -51,9 +51,7 @@ class UnlikeJoin:
     def reason(self) -> str:
         """Why the join stays float."""
         steps = f"{self.steps:.0f}" if self.steps >= 1 else "less than 1"
-        return (
-            f"one scale for all that it joins would leave '{self.part}' {steps} of its {self.own_steps} steps"
-        )
+        return f"a shared scale would leave '{self.part}' {steps} of its {self.own_steps} steps"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -251,7 +251,7 @@ class CandidateModels:
         calibrations: what candidates are exported from.
         float_model: without rewrites, that all candidates are compared with.
         compared_on: the samples to choose by.
-        proven_on: the samples set aside.
+        proven_on: the held-out samples.
         run: the run directory.
         output: where the best candidate is written.
         checkpoint: what was measured.
@@ -287,7 +287,7 @@ class CandidateModels:
         return self._measured(candidate, self.compared_on, self.checkpoint.compared)
 
     def prove(self, candidate: Candidate) -> Seen:
-        """Measure a candidate on the samples set aside."""
+        """Measure a candidate on the held-out samples."""
         return self._measured(candidate, self.proven_on, self.checkpoint.proven)
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:

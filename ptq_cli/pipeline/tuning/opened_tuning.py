@@ -37,7 +37,7 @@ class OpenedTuning:
         resolved: what it means.
         gate: the budgets.
         subject: the model and the samples to calibrate on.
-        proven_on: the samples set aside, with the metrics.
+        proven_on: the held-out samples, with the metrics.
         compared_on: samples that are calibrated on, with the metrics.
         evaluation: the evaluation set; None if no evaluation is asked for.
     """

@@ -174,7 +174,7 @@ def run_tune(
         end without one, and continue nothing.
 
     Raises:
-        TuneError: there is no budget, or too few samples are set aside.
+        TuneError: there is no budget, or too few samples are held out.
         UnreachableBudgetError: they could not prove the budget of any model.
         TimeBudgetError: the time budget was over before the first candidate was measured.
         LabelError: a budget is on a metric that needs labels, and the calibration data have none.

@@ -179,6 +179,7 @@ def layer_noise(
     names = [name for name in staged.layers if name not in follow]
     many = len(names) > MOST_ALONE
     first = 1 if many else FIRST
+    # Of a model with very many layers groups come first: a run for each layer would take hours.
     left: list[Layers] = neighbors(names, MOST_ALONE) if many else [(name,) for name in names]
     begun = len(left)
     found: dict[Layers, _Sums] = {layers: _Sums() for layers in left}
@@ -195,6 +196,7 @@ def layer_noise(
                 found |= {layers: _Sums() for layers in left}
                 told.begin(len(left), piece.size, begun, done)
                 _measure(staged, outputs, piece.inputs, left, found, pool, told.tell)
+            # Quiet layers are not measured on further samples: only the order of the loud ones matters.
             shares = {layers: found[layers].share for layers in left}
             left = loudest(shares, still_measured(len(left), begun, first, done), QUIET)
     return _by_layer({layers: sums.share for layers, sums in found.items()})
@@ -330,6 +332,8 @@ def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str
     else:
         counts = float_costs(model, plan, names)
     found = {name: float(counts.get(name) or 0) for name in names}
+    # A layer whose conversions cost more than it saves has no cost in float; a division by 0 would rank
+    # it before all others, however quiet it is.
     least = LEAST_SHARE * sum(max(cost, 0.0) for cost in found.values()) or 1.0
     return {name: max(cost, least) for name, cost in found.items()}
 
@@ -351,6 +355,7 @@ def layers_by_level(
         >>> layers_by_level({"a": 6.0, "b": 3.0, "c": 1.0}, {"a": 2.0, "b": 1.0, "c": 1.0}, (1, 2, 9), most=2)
         (('a',), ('a', 'b'))
     """
+    # By name where equal, so that threads and sets cannot change the order.
     order = sorted(noise, key=lambda name: (-noise[name] / cost[name], name))
     total, found = sum(noise.values()), []
     for level in levels:

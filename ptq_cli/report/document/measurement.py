@@ -358,10 +358,10 @@ class LadderStep:
     kept: Annotated[bool, "It was better than the best before it."]
     checks: Annotated[
         tuple[BudgetCheck, ...],
-        "Each budget on the samples to choose by, as the samples set aside are expected to show it.",
+        "Each budget on the samples to choose by, as the held-out samples are expected to show it.",
     ]
     proof: Annotated[
-        tuple[BudgetCheck, ...], "Each budget on the samples set aside; empty if they were not looked at."
+        tuple[BudgetCheck, ...], "Each budget on the held-out samples; empty if they were not looked at."
     ] = ()
     level: Annotated[float | None, "How likely the proof may be wrong; None without one."] = None
     in_16_bits: Annotated[tuple[str, ...], "Activations that have 16 bits for accuracy."] = ()
@@ -375,7 +375,7 @@ class LadderStep:
 
     @property
     def met(self) -> bool:
-        """Whether the samples set aside have shown that every budget is kept."""
+        """Whether the held-out samples have shown that every budget is kept."""
         return bool(self.proof) and all(check.holds for check in self.proof)
 
 

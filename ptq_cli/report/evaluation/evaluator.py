@@ -328,7 +328,7 @@ class Evaluator:
             samples: of the whole set.
 
         Raises:
-            MetricError: the parts do not fit each other.
+            MetricError: the parts contradict each other.
             ValueError, ReportError: a state is damaged.
         """
         self.batches, self.samples = len(parts), samples

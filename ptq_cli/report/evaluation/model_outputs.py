@@ -351,10 +351,10 @@ def fitting_targets(
             hint="pass data with labels, or leave the metric out: metrics without labels are always computed",
         )
     _require_rows(name, output, place)
-    if metric.targets == "pooled pairs" and output.ndim == 3:
+    if metric.targets == "pairs" and output.ndim == 3:
         output = pooled(name, output, place)
     check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
-    return {**check, "pooled pairs": _scores}[metric.targets](metric, name, output, labels, place)
+    return check[metric.targets](metric, name, output, labels, place)
 
 
 _OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]] = {
@@ -429,7 +429,10 @@ def _values(
 
 
 def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+    """Return embeddings, or one score per sample, with one label per sample."""
     del metric
+    if output.size == len(output) and labels.ndim == 1:
+        return output.reshape(len(output)), labels
     if output.ndim < 2 or labels.ndim != 1:
         raise MetricError(
             f"{name} needs embeddings [samples, features] and one label per sample, got "
@@ -437,15 +440,6 @@ def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
             hint=f"give the output that has the embeddings: {name}[OUTPUT]",
         )
     return output, labels
-
-
-def _scores(
-    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
-) -> tuple[Array, Array]:
-    """Return embeddings, or one score per sample, with one label per sample."""
-    if output.size == len(output) and labels.ndim == 1:
-        return output.reshape(len(output)), labels
-    return _pairs(metric, name, output, labels, place)
 
 
 def _any(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:

@@ -294,7 +294,7 @@ def joined_batches(
 
     Raises:
         MergeError: another batch than the last one was not full, or one is missing.
-        MetricError: the parts do not fit each other.
+        MetricError: the parts contradict each other.
         ValueError, ReportError: a state is damaged.
     """
     ordered = sorted(batches, key=lambda batch: batch.number)
@@ -377,7 +377,7 @@ def unpack_states(keys: Sequence[PackedKey], arrays: Arrays, count: int) -> list
         if values.dtype.name != packed.dtype or at.dtype != np.int64 or shapes.dtype != np.int64:
             raise ValueError(f"'{packed.key[:80]}' has another type than its header says")
         if packed.rank < 0 or len(shapes) != packed.rank * len(at) or (shapes < 0).any():
-            raise ValueError(f"'{packed.key[:80]}' has shapes that are none")
+            raise ValueError(f"'{packed.key[:80]}' has shapes that are not valid")
         start = 0
         for index, shape in zip(at.tolist(), shapes.reshape(len(at), packed.rank).tolist(), strict=True):
             end = start + math.prod(shape)

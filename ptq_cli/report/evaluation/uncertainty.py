@@ -89,8 +89,10 @@ def with_paired_intervals(
     """
     sign = 1 if measurement.higher_is_better else -1
     if isinstance(of_float, SampleSums) and isinstance(of_quantized, SampleSums):
+        # Of hits the exact score interval: the bootstrap's is too narrow for few flips.
         if _is_hits(measurement.unit, of_float) and _is_hits(measurement.unit, of_quantized):
             return _with_flips(measurement, of_float, of_quantized)
+        # Resampling fewer units understates the spread.
         if of_float.blocks and len(of_float.rows) < FEWEST_BLOCKS:
             return replace(measurement, no_interval=f"{FEWEST_BLOCKS} or more blocks of samples are needed")
         return _with(measurement, _of_sums(of_float, of_quantized, sign))
@@ -134,6 +136,7 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
         return value, sign * (before - value), value / before
 
     method: Method = "blocks" if of_quantized.blocks else "bootstrap"
+    # Side by side, so that each resample draws the same samples for both models: the drop is of pairs.
     rows = np.hstack([of_float.rows, of_quantized.rows])
     resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
     of_value, of_drop, of_ratio = bootstrap_intervals(rows, values, resamples=resamples, method=method)
@@ -143,6 +146,7 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
 def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
     def values(weights: Float64Array) -> Float64Array:
         value, before = of_quantized.of_weights(weights), of_float.of_weights(weights)
+        # An interval with a ratio that is not finite is left out, and the report says why.
         ratio = value / before if before else np.nan
         return np.array([value, sign * (before - value), ratio])
 
@@ -253,8 +257,7 @@ class Comparisons:
                 metric.join([below(state, prefix) for state in states])
         except ValueError as error:
             raise MetricError(
-                "an output has not the same layout in every batch, so the parts do not fit each other: "
-                f"{error}",
+                f"an output's layout differs between batches, so the parts do not fit each other: {error}",
                 hint="evaluate all samples in one process, or with --batch-size 1",
             ) from error
 

@@ -60,6 +60,7 @@ class Recorder:
         """All rows so far; an empty array before the first."""
         if not self._parts:
             return np.empty((0, 0))
+        # Joined when they are read, and then kept: joining at each batch would be quadratic.
         if len(self._parts) > 1:
             self._parts = [np.concatenate(self._parts)]
         return self._parts[0]
@@ -119,13 +120,12 @@ Targets = Literal[
     "classes",
     "values",
     "masks",
-    "pairs",
     "any",
     "tokens",
     "marked tokens",
     "float tokens",
     "float embeddings",
-    "pooled pairs",
+    "pairs",
 ]
 """What the labels must be: class indices [N] of scores [N, classes], numbers of the output's own shape,
 class indices [N, ...] of scores [N, classes, ...], one number for each two samples, or whatever the metric
@@ -279,6 +279,7 @@ def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[
     """
     flat = [np.atleast_1d(output) for output in (float_output, quantized_output)]
     first, second = (output.reshape(len(output), -1 if output.size else 0) for output in flat)
+    # A batch of images as float64 would double the memory of an evaluation.
     together = max(1, BLOCK // max(1, first.shape[1]))
     for start in range(0, len(first), together):
         part = slice(start, start + together)
@@ -345,6 +346,8 @@ class BlockSums:
         """
         first, level = self._next, 0
         self._reach(first + len(rows))
+        # Pairs of neighbors are added level by level, as in a binary tree over the samples' numbers: each
+        # sum has the same order of additions whatever the batches, and so the same bits.
         while level < self._level and len(rows):
             if first % 2:
                 self._put(level, first, rows[0].copy())
@@ -400,6 +403,7 @@ class BlockSums:
             self._level += 1
         for state in states:
             for (level, index), node in zip(state["places"].tolist(), state["nodes"], strict=True):
+                # A damaged or foreign state: its sums are of more samples than a block can have.
                 if level > self._level:
                     raise ValueError(f"a block is of {1 << level} samples, not of {self.samples_per_block}")
                 self._put(level, index, node)
@@ -407,6 +411,8 @@ class BlockSums:
     def _reach(self, samples: int) -> None:
         """Make the blocks so large that there are few enough of so many samples."""
         self._next = samples
+        # Blocks double when there are too many, so that memory stays bounded without knowing the number
+        # before.
         while samples > self.most << self._level:
             level, self._level = self._level, self._level + 1
             for place in [place for place in self._nodes if place[0] == level]:
@@ -415,6 +421,7 @@ class BlockSums:
 
     def _put(self, level: int, index: int, row: Float64Array) -> None:
         while level < self._level:
+            # The neighbor in a pair differs in the lowest bit of its number.
             other = self._nodes.pop((level, index ^ 1), None)
             if other is None:
                 break
@@ -426,6 +433,7 @@ def _sum(one: Float64Array, other: Float64Array) -> Float64Array:
     """Return the sum of two nodes, where the narrower one has zeros for the channels that it lacks."""
     if one.shape == other.shape:
         return one + other
+    # Outputs whose channels differ in number from batch to batch: missing channels count as 0.
     narrow, wide = sorted((one, other), key=lambda node: node.shape[1])
     found = wide.copy()
     found[:, : narrow.shape[1]] += narrow

@@ -11,12 +11,11 @@ from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
 from ptq_cli.report.metrics.auroc import Auroc, MeanIou
 from ptq_cli.report.metrics.base import LabelMetric, PairMetric
 from ptq_cli.report.metrics.class_accuracy import ClassAccuracy, KlDivergence, MacroF1, Top1Agreement, TopK
-from ptq_cli.report.metrics.similarities import Cosine, PairSpearman
+from ptq_cli.report.metrics.similarities import Cosine, Spearman
 from ptq_cli.report.metrics.token_metrics import (
     EmbeddingCosine,
     ExactMatch,
     Perplexity,
-    SpearmanOfPairs,
     TokenAccuracy,
 )
 from ptq_cli.report.metrics.value_errors import (
@@ -39,11 +38,10 @@ LABEL_METRICS: dict[str, MakeMetric] = {
     "mse": MeanSquaredError,
     "mae": MeanAbsoluteError,
     "r2": R2,
-    "pair_spearman": PairSpearman,
     "mean_iou": MeanIou,
     "perplexity": Perplexity,
     "masked_top1": partial(TokenAccuracy, "masked_top1", "marked tokens"),
-    "spearman_of_pairs": SpearmanOfPairs,
+    "spearman": Spearman,
 }
 """Computed on request, on each model; ``topK`` for any other number too."""
 
@@ -137,9 +135,9 @@ def require_metric(name: str, more: Iterable[str] = ()) -> None:
         ...
         ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: there is no metric 'tpo1' (did you mean \
 'top1'?)
-        hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, pair_spearman, mean_iou, \
-perplexity, masked_top1, spearman_of_pairs, next_token_agreement, exact_match, cosine_of_embeddings, \
-sqnr_db, worst_channel_sqnr_db, cosine, top1_agreement, kl_divergence, max_abs_error; or \
+        hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, mean_iou, perplexity, \
+masked_top1, spearman, next_token_agreement, exact_match, cosine_of_embeddings, sqnr_db, \
+worst_channel_sqnr_db, cosine, top1_agreement, kl_divergence, max_abs_error; or \
 torchmetrics.classification:MulticlassF1Score, file.py:callable
     """
     if is_requested_metric(name) or name in PAIR_METRICS:

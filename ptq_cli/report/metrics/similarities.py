@@ -1,4 +1,4 @@
-"""Mean over samples of the cosine between the two models' outputs."""
+"""How alike outputs are: the cosine of the two models', and Spearman's correlation of pairs."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -97,23 +97,25 @@ def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
     return value
 
 
-# Rank correlation of the similarity of pairs of embeddings with what people said of them.
+# Rank correlation of what a model says of pairs with what people said of them.
 
 
-class PairSpearman:
-    """Spearman's correlation of the cosine of two embeddings with the label of the pair.
+class Spearman:
+    """Spearman's correlation of the scores of pairs with their labels.
 
-    Samples 0 and 1 of the set are the first pair, 2 and 3 the second, and so on, wherever a batch ends; both
-    have the label of the pair.
+    A model that reads both members of a pair at once returns its score, one number per sample. Of a model
+    that returns embeddings, samples 0 and 1 of the set are the first pair, 2 and 3 the second, and so on,
+    wherever a batch ends; both have the label of the pair, and its score is their cosine. An output
+    [N, T, features] is averaged over the positions that the attention mask names, before.
 
     Shapes:
-        update: output [N, ...], labels [N].
+        update: output [N], [N, 1] or [N, features], labels [N].
 
     Units:
         none, -1 to 1.
 
     Edge case:
-        Equal similarities and equal labels have the mean of their ranks.
+        Equal scores and equal labels have the mean of their ranks.
 
     Raises:
         LabelError: the two samples of a pair have different labels.
@@ -121,10 +123,10 @@ class PairSpearman:
 
     Source:
         Spearman 1904, "The proof and measurement of association between two things"; for pairs of sentences
-        Reimers and Gurevych 2019, "Sentence-BERT", section 4.
+        Cer et al. 2017, "SemEval-2017 task 1", and Reimers and Gurevych 2019, "Sentence-BERT", section 4.
 
     Example:
-        >>> spearman = PairSpearman()
+        >>> spearman = Spearman()
         >>> embeddings = np.array([[1.0, 0.0], [1.0, 0.1], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
         >>> spearman.update(embeddings, np.array([5.0, 5.0, 0.0, 0.0, 2.5, 2.5]))
         >>> spearman.compute()
@@ -134,7 +136,7 @@ class PairSpearman:
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "pairs"
-    name: ClassVar[str] = "pair_spearman"
+    name: ClassVar[str] = "spearman"
 
     def __init__(self) -> None:
         self._pairs = Recorder()
@@ -143,6 +145,14 @@ class PairSpearman:
         self._waiting: list[tuple[Array, Labels]] = []
 
     def update(self, output: Array, labels: Labels) -> None:
+        """Count one batch of scores or embeddings."""
+        if output.ndim > 1 and output.shape[1] > 1:
+            self._pair(output, labels)
+        else:
+            scores = output.reshape(len(output)).astype(np.float64)
+            self._pairs.add(np.stack([scores, labels.astype(np.float64)], axis=1))
+
+    def _pair(self, output: Array, labels: Labels) -> None:
         """Pair the samples of one batch, and one that waits from the batch before."""
         if self._waiting:
             output, labels = (
@@ -207,7 +217,7 @@ class PairSpearman:
         if sample % 2:
             raise MetricError(
                 f"{self.name} cannot be measured in parts: samples {sample - 1} and {sample} "
-                "are a pair, and different parts have them",
+                "are a pair, but in different parts",
                 hint="pass an even --batch-size, or evaluate all samples in one process",
             )
         self._before = sample // 2

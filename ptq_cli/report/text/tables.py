@@ -88,7 +88,7 @@ def format_latency(seconds: float) -> str:
 
 
 def ladder_table(ladder: Ladder) -> Table:
-    """Return each candidate: its SQNR, each budget's metric, and what the samples set aside have shown."""
+    """Return each candidate: its SQNR, each budget's metric, and what the held-out samples have shown."""
     names = [check.metric for check in ladder.best.checks]
     header = ["rung", "SQNR"]
     for check in ladder.best.checks:
@@ -144,12 +144,12 @@ def verdict_of(ladder: Ladder) -> str:
         ...     model_sha256="0" * 64, samples=256, set_aside=256, steps=(step,), chosen=0, met=True
         ... )
         >>> verdict_of(ladder)
-        'budget kept by default: shown with 95 % confidence on 256 samples set aside'
+        'budget kept by default: shown with 95 % confidence on 256 held-out samples'
     """
     if ladder.met:
         return (
-            f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} samples "
-            "set aside"
+            f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} held-out "
+            "samples"
         )
     return (
         f"BUDGET MISSED: {ladder.best.name} is the best of {len(ladder.steps)} candidates; {ladder.stopped}"

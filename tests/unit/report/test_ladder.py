@@ -66,10 +66,10 @@ def test_the_table_has_a_row_for_each_candidate() -> None:
         ("ranges", "19.00 dB", "2.00 points", "", "no better"),
         ("round", "31.00 dB", "0.10 points", "0.80 points", "budget kept"),
     )
-    missed = replace(LADDER, met=False, chosen=0, steps=LADDER.steps[:2], stopped="no further rung is left")
+    missed = replace(LADDER, met=False, chosen=0, steps=LADDER.steps[:2], stopped="no rung is left to try")
     assert ladder_table(missed).rows[0][-1] == "better, chosen"
     assert verdict_of(missed) == (
-        "BUDGET MISSED: default is the best of 2 candidates; no further rung is left"
+        "BUDGET MISSED: default is the best of 2 candidates; no rung is left to try"
     )
 
 

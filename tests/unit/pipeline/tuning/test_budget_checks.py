@@ -62,7 +62,7 @@ def test_a_budget_that_makes_no_sense(budget, error, says):
 def test_too_few_samples():
     with pytest.raises(TuneError) as caught:
         require_reachable(gate_of(sqnr_db=30.0), 19)
-    assert caught.value.message == "19 samples are set aside to decide by, and at least 20 are needed"
+    assert caught.value.message == "only 19 samples are held out, and at least 20 are needed"
     require_reachable(gate_of(sqnr_db=30.0), 20)
     require_reachable(gate_of(top1=0.001), None)
 
@@ -71,11 +71,8 @@ def test_too_few_samples():
 def test_a_budget_that_so_few_samples_cannot_show(budget):
     with pytest.raises(UnreachableBudgetError) as caught:
         require_reachable(gate_of(**budget), 256)
-    assert (
-        "256 samples are set aside, and even a model that changes no answer is only shown to lose less than"
-        in (caught.value.message)
-    )
-    assert f"set {needed(0.005):,} labeled samples aside" in str(caught.value.hint)
+    assert caught.value.message.startswith("256 held-out samples cannot prove a budget of ")
+    assert f"hold out {needed(0.005):,} labeled samples" in str(caught.value.hint)
     require_reachable(gate_of(**budget), 540)
 
 

@@ -1,4 +1,4 @@
-"""The climb: which candidate comes next, when the samples set aside are looked at, and what ends it."""
+"""The climb: which candidate comes next, when the held-out samples are looked at, and what ends it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -149,7 +149,7 @@ def test_nobody_looks_who_could_see_nothing():
     assert climb.stopped == NO_MORE_LOOKS
     assert [step.name for step in climb.steps] == ["default"]
     assert climb.advice()[0].startswith(
-        "top1 keeps its budget on the 600 samples set aside, which are too few"
+        "top1 keeps its budget on the 600 held-out samples, which are too few"
     )
 
 

@@ -138,10 +138,10 @@ TARGETS = {
         MetricError,
         r"mean_iou needs an output of shape \[samples, classes, height, width\]",
     ),
-    "pair_spearman": (
+    "spearman": (
         LABELS[:, None],
         MetricError,
-        r"pair_spearman needs embeddings \[samples, features\] and",
+        r"spearman needs embeddings \[samples, features\] and",
     ),
     "f1": (
         LABELS * 1.0,

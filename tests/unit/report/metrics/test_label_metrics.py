@@ -135,7 +135,6 @@ CASES = {
     "mean_iou": Case(
         masks, lambda o, t: float(jaccard_score(t.ravel(), o.argmax(1).ravel(), average="macro"))
     ),
-    "pair_spearman": Case(pairs, spearman),
     "perplexity": Case(tokens, perplexity),
     "masked_top1": Case(tokens, lambda o, t: float((o.argmax(2) == t)[t != -100].mean())),
     "next_token_agreement": Case(tokens, lambda o, t: float((o.argmax(2) == t)[t != -100].mean())),
@@ -149,7 +148,7 @@ CASES = {
         embeddings,
         lambda o, t: float(np.mean([1 - cosine_distance(a, b) for a, b in zip(o, t, strict=True)])),
     ),
-    "spearman_of_pairs": Case(pairs, spearman),
+    "spearman": Case(pairs, spearman),
 }
 
 
@@ -190,7 +189,7 @@ def test_it_goes_on_from_its_state(name: str) -> None:
 @each_case("name", CASES)
 def test_samples_that_count_twice_are_as_samples_that_are_there_twice(name: str) -> None:
     output, labels = CASES[name].make(7)
-    size = 2 if name in ("pair_spearman", "spearman_of_pairs") else 1
+    size = 2 if name == "spearman" else 1
     units = np.random.default_rng(1).integers(0, SAMPLES // size, SAMPLES // size)
     rows = np.concatenate([np.arange(size) + unit * size for unit in units])
     drawn = measured(name, output[rows], labels[rows]).compute()
@@ -277,16 +276,16 @@ def test_r2_refuses_what_it_cannot_keep() -> None:
 
 def test_a_pair_with_two_labels_names_its_samples() -> None:
     with pytest.raises(LabelError, match=r"samples 2 and 3 are a pair, but have the labels 1\.0 and 4\.0"):
-        measured("pair_spearman", np.ones((4, 2)), np.array([3.0, 3.0, 1.0, 4.0]), [3])
+        measured("spearman", np.ones((4, 2)), np.array([3.0, 3.0, 1.0, 4.0]), [3])
 
 
 def test_pairs_need_an_even_number_of_samples_that_differ() -> None:
-    with pytest.raises(MetricError, match="pair_spearman needs pairs, but there are 3 samples"):
-        measured("pair_spearman", np.ones((3, 2)), np.ones(3)).compute()
+    with pytest.raises(MetricError, match="spearman needs pairs, but there are 3 samples"):
+        measured("spearman", np.ones((3, 2)), np.ones(3)).compute()
     with pytest.raises(
         MetricError, match="has no value for 2 pairs: all similarities or all labels are equal"
     ):
-        measured("pair_spearman", np.ones((4, 2)), np.ones(4)).compute()
+        measured("spearman", np.ones((4, 2)), np.ones(4)).compute()
 
 
 @pytest.mark.parametrize("name", ["f1", "class_accuracy"])
@@ -301,7 +300,7 @@ def test_scores_of_pairs_are_compared_with_their_labels() -> None:
     random = np.random.default_rng(8)
     labels = np.round(random.uniform(0, 5, SAMPLES))
     output = (labels + random.normal(size=SAMPLES))[:, None]
-    found = measured("spearman_of_pairs", output, labels).compute()
+    found = measured("spearman", output, labels).compute()
     assert found == pytest.approx(spearmanr(output[:, 0], labels).statistic, abs=1e-12)
 
 
