@@ -76,14 +76,14 @@ bits.
 
 ## Weights alone
 
-With `--activation-mode float` ([weight_only.md](weight_only.md)), for kernels that read a scale for each
+With `--set activations.mode=float` ([weight_only.md](weight_only.md)), for kernels that read a scale for each
 block:
 
 {blocks}
 
 ## Ranges found at each run
 
-With `--activation-mode dynamic` ([dynamic.md](dynamic.md)):
+With `--set activations.mode=dynamic` ([dynamic.md](dynamic.md)):
 
 {dynamic}
 

@@ -297,7 +297,7 @@ def _masked(
     if tokenizer.mask is None:
         raise TokenizerError(
             f"'{tokenizer.name}' has no mask token, which 'text.mask_share' needs",
-            hint="leave 'text.mask_share' out; models that read from left to right have the metric perplexity",
+            hint="leave 'text.mask_share' out; causal models have the metric perplexity",
         )
     places = np.flatnonzero(~encoded.special)
     chosen = np.random.default_rng(number).random(len(places))

@@ -66,7 +66,7 @@ def test_rounding_follows_the_chosen_ranges(quantize):
 
 
 def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
-    monkeypatch.setattr(ranges_by_effect, "MOST_TENSORS", 1)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.MOST_TENSORS", 1)
     ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
     assert ranges.samples == 4
     assert ranges.kept
