@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 import ptq_cli
 from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import Flips
 from ptq_cli.pipeline.tuning.candidate import Candidate, Climb, Seen, Subject
 from ptq_cli.recipe.sections import GateSettings, ImageSettings
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.interval import Flips
 from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent

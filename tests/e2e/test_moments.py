@@ -61,7 +61,7 @@ def test_what_was_interrupted_continues(
 ) -> None:
     assert ptq(MOMENTS).status == 0
     whole = read()
-    monkeypatch.setattr("ptq_cli.pipeline.moments.IN_MEMORY", limit)
+    monkeypatch.setattr("ptq_cli.pipeline.calibration.moments.IN_MEMORY", limit)
     batches = 0
 
     def stop(step: Any) -> None:

@@ -108,7 +108,7 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
 ) -> None:
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
     slow = read_document(MachineProfile, folder / "slow.json")
-    monkeypatch.setattr("ptq_cli.pipeline.placing.latency_preference.profile_here", lambda *_, **__: slow)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.latency_preference.profile_here", lambda *_, **__: slow)
     before = (folder / "ptq-run/model.int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")
     assert outcome.status == 0 and f"warning: layers were not placed by latency: {said}" in outcome.out

@@ -14,7 +14,7 @@ import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning import candidate_models
 from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, NO_MORE_RUNGS, NO_MORE_TIME
 from ptq_cli.recipe.recovery_rungs import RUNGS

@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.core.documents import encode
-from ptq_cli.report.evaluation.changed_classes import ChangeCollector
-from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
-from ptq_cli.report.evaluation.sample_axes import (
+from ptq_cli.evaluation.changed_classes import ChangeCollector
+from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
+from ptq_cli.evaluation.metrics import base as block_sums
+from ptq_cli.evaluation.metrics.base import BlockSums, Recorded
+from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS
+from ptq_cli.evaluation.metrics.spec import MetricSpec
+from ptq_cli.evaluation.sample_axes import (
     MeasuredBatch,
     PartEvaluator,
     joined_batches,
     pack_states,
     unpack_states,
 )
-from ptq_cli.report.metrics import base as block_sums
-from ptq_cli.report.metrics.base import BlockSums, Recorded
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS
-from ptq_cli.report.metrics.spec import MetricSpec
 
 SCORES = ("top1", "top5", "class_accuracy", "f1", "auroc")
 TORCH = ("torchmetrics.classification:MulticlassAccuracy", "torchmetrics:MeanSquaredError")
@@ -124,7 +124,7 @@ def test_parts_make_the_whole(spec, samples, batch_size, count, order, seed) -> 
 
 
 def test_parts_make_the_whole_of_more_samples_than_there_are_blocks(monkeypatch) -> None:
-    monkeypatch.setattr("ptq_cli.report.metrics.value_errors.MOST_BLOCKS", 8)
+    monkeypatch.setattr("ptq_cli.evaluation.metrics.value_errors.MOST_BLOCKS", 8)
     case = Case(SPECS[0], 203, 5, seed=1)
     assert case.in_parts(3, [1, 0]) == case.whole()
 

@@ -13,7 +13,7 @@ from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.recipes import CheckedRecipe, NewRecipe
+    from ptq_cli.pipeline.setup.recipes import CheckedRecipe, NewRecipe
 
 DEFAULT_OUTPUT = "ptq.toml"
 
@@ -67,8 +67,8 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
     Every command that runs in the folder of ptq.toml reads it.
     """
-    from ptq_cli.pipeline.recipes import run_recipe_init
-    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.setup.recipes import run_recipe_init
+    from ptq_cli.pipeline.setup.resolve import Request
 
     _show_new(
         run_recipe_init(Request(settings=settings_from(options), model=model), output, force=force),
@@ -108,7 +108,7 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
     and that are not there are listed; they are not errors.
     """
     from ptq_cli.cli.terminal.output import tell
-    from ptq_cli.pipeline.recipes import check_recipe_file
+    from ptq_cli.pipeline.setup.recipes import check_recipe_file
 
     checked = [check_recipe_file(path) for path in file or (None,)]
     _show_checked(checked, as_json=as_json)
@@ -119,7 +119,7 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.pipeline.recipes import CheckedRecipes
+    from ptq_cli.pipeline.setup.recipes import CheckedRecipes
 
     if as_json:
         print_json(CheckedRecipes(tuple(results)))
@@ -185,7 +185,7 @@ def schema(output: Path | None) -> None:
     from ptq_cli.cli.terminal.output import say
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.core.files import write_text
-    from ptq_cli.pipeline.recipes import recipe_schema
+    from ptq_cli.pipeline.setup.recipes import recipe_schema
 
     if output is None:
         click.echo(recipe_schema(), nl=False)

@@ -71,10 +71,10 @@ def command(
     """
     from ptq_cli.cli.shown.folder_lines import show_tuning
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
-    from ptq_cli.pipeline.tuning.run_tune import run_tune
+    from ptq_cli.pipeline.run_tune import run_tune
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     once = once_from(options)
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)

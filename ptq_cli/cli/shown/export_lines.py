@@ -12,8 +12,8 @@ from ptq_cli.report.text.summary import share_of_float
 from ptq_cli.report.text.tables import format_latency
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.exporting.run_export import ExportResult
-    from ptq_cli.pipeline.placing.latency_preference import LatencyPreference
+    from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
+    from ptq_cli.pipeline.run_export import ExportResult
     from ptq_cli.plan.sites import Plan
     from ptq_cli.runtime.engine import KernelCounts
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
-    from ptq_cli.pipeline.exporting.run_export import ExportResult
+    from ptq_cli.pipeline.run_export import ExportResult
 
 MOST_NAMES = 3
 

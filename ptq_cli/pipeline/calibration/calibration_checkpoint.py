@@ -7,7 +7,7 @@ from typing import Generic
 
 from ptq_cli.collectors.calibration_file import Counted, Item, Provenance
 from ptq_cli.collectors.share import Share
-from ptq_cli.pipeline.resumable import Checkpoints, Tell, read_checkpoint
+from ptq_cli.pipeline.setup.resumable import Checkpoints, Tell, read_checkpoint
 
 
 class CheckpointWriter(Generic[Item]):

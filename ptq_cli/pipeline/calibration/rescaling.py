@@ -17,7 +17,7 @@ from ptq_cli.models.files.stored import check_stored, is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
-from ptq_cli.pipeline.resolve import Resolved
+from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan

@@ -19,7 +19,11 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.evaluation.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
 from ptq_cli.pipeline.calibration.measure import checked
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import (
     AGAIN,
     EvaluationShard,
@@ -28,9 +32,7 @@ from ptq_cli.pipeline.evaluation.evaluation_shard import (
     parse_shard_bytes,
     shard_bytes,
 )
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import WORK
-from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet
-from ptq_cli.pipeline.measuring.one_pass import (
+from ptq_cli.pipeline.evaluation.one_pass import (
     EvaluatedModels,
     OpenedPass,
     evaluations_of,
@@ -38,11 +40,9 @@ from ptq_cli.pipeline.measuring.one_pass import (
     open_pass,
     teller,
 )
-from ptq_cli.pipeline.resolve import Resolved
-from ptq_cli.pipeline.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
-from ptq_cli.report.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
+from ptq_cli.pipeline.setup.resolve import Resolved
+from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.distributed import Group

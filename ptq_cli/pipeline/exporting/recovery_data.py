@@ -21,9 +21,9 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
 from ptq_cli.pipeline.exporting.range_candidates import PERCENTILES, Candidate, range_candidates
-from ptq_cli.pipeline.placing.placement import Placement
-from ptq_cli.pipeline.resolve import Resolved, no_data, open_data
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs

@@ -7,11 +7,9 @@ from statistics import NormalDist
 
 from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import GateSettings, Limit
-from ptq_cli.report.document.measurement import BudgetCheck, Measurement
-from ptq_cli.report.interval import NORMAL_QUANTILE, Flips, largest_drop, smallest_share
-from ptq_cli.report.limits import (
+from ptq_cli.evaluation.document.measurement import BudgetCheck, Measurement
+from ptq_cli.evaluation.interval import NORMAL_QUANTILE, Flips, largest_drop, smallest_share
+from ptq_cli.evaluation.limits import (
     BUDGET_FLAG,
     absolute_limit,
     bounds_of,
@@ -19,8 +17,15 @@ from ptq_cli.report.limits import (
     require_limit,
     require_output,
 )
-from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, is_label_metric, require_metric
-from ptq_cli.report.metrics.spec import metric_specs, split_output
+from ptq_cli.evaluation.metrics.metric_registry import (
+    has_floor,
+    is_comparison,
+    is_label_metric,
+    require_metric,
+)
+from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import GateSettings, Limit
 
 # The budgets of a recipe become limits on drops, and minima of metrics that compare the models.
 

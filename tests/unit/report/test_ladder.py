@@ -8,8 +8,8 @@ import pytest
 
 from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.report.document.measurement import BudgetCheck, Ladder, LadderStep
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.document.measurement import BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.charts.depth_chart import ladder_chart
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.tables import ladder_table, verdict_of
@@ -104,8 +104,8 @@ def test_the_chart_follows_what_was_kept() -> None:
 
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
     from ptq_cli.models.files.stored import StoredModel
-    from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.page_evidence import tuned_ladder
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     run, model = RunDirectory(tmp_path), StoredModel(content=b"model")
     assert tuned_ladder(run, model) is None

@@ -16,7 +16,7 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     advance,
     load_checkpoint,
 )
-from ptq_cli.pipeline.resumable import Checkpoints, discard_checkpoint
+from ptq_cli.pipeline.setup.resumable import Checkpoints, discard_checkpoint
 
 BEGUN = Provenance(
     model="a" * 64,

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import Flips
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL
 from ptq_cli.pipeline.tuning.candidate import (
     INTERRUPTED,
@@ -19,8 +21,6 @@ from ptq_cli.pipeline.tuning.candidate import (
     TimeIsOverError,
 )
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.interval import Flips
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]
