@@ -83,6 +83,8 @@ class Container:
         header: dict[str, Any] = {"format": self.format, "format_version": self.version, **content}
         header["checksum"] = checksum(header, arrays)
         table: dict[str, Any] = {"__metadata__": {HEADER_KEY: json.dumps(header, sort_keys=True)}}
+        # The order and the text that safetensors' own writer makes (its enum of types, then names): a file of
+        # ours and one that it writes of the same arrays are the same bytes.
         stored = sorted(arrays.items(), key=lambda item: (-ORDER.index(NAMES[item[1].dtype]), item[0]))
         end = 0
         for name, array in stored:
@@ -90,6 +92,7 @@ class Container:
             place = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
             table[name] = place
         text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+        # The arrays begin at a multiple of 8, so that a mapped one can be read where it lies.
         text += b" " * (-len(text) % 8)
         yield len(text).to_bytes(8, "little") + text
         for _, array in stored:
@@ -129,6 +132,7 @@ class Container:
 
     def _read(self, data: Bytes, name: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         length = int.from_bytes(data[:8].tobytes(), "little")
+        # Before anything is read as JSON: the length is a number that a hostile file may choose.
         if not 0 < length <= min(MOST_HEADER_BYTES, len(data) - 8):
             raise ValueError("it has no header")
         table = strict_json(data[8 : 8 + length].tobytes())
@@ -142,6 +146,7 @@ class Container:
                 hint=f"{self.again}, or use the version of ptq that wrote it",
             )
         arrays = {key: self._array(data[8 + length :], place) for key, place in table.items()}
+        # Bytes that no array has are in no checksum: something was appended, or the header was cut.
         if sum(array.nbytes for array in arrays.values()) != len(data) - 8 - length:
             raise ValueError("its arrays are not all of it")
         if header.pop("checksum", None) != checksum(header, arrays):

@@ -167,6 +167,7 @@ different values: 8 and 64
     """
     merged = dict(settings)
     for name, value in assigned.items():
+        # A flag may set two keys (--batch-size both stages'), and --set one of them.
         flag = next((flag for flag, keys in FLAG_KEYS.items() if name in keys), name)
         given = merged.get(flag)
         key = FLAG_KEYS.get(name, (name,))[0]

@@ -44,6 +44,7 @@ def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tel
         make: makes a new evaluator.
         tell: is told how many samples are not evaluated again, or why a checkpoint is ignored.
     """
+    # Not the evaluator that a damaged state was loaded into: a part of it may be set already.
     evaluator = make()
     if read_checkpoint(path, WORK, _read, partial(_refusal, evaluator, identity), tell) is None:
         return make()

@@ -69,6 +69,7 @@ def read_checkpoint(
     """
     if not path.is_file():
         return None
+    # Whatever is wrong with a checkpoint costs time and not the run: it is told, and the work begins anew.
     try:
         found = read(path)
     except PtqError as error:
