@@ -128,8 +128,8 @@ def run_quantize(
         thumbnails=thumbnails,
         progress=progress,
     )
-    # All of a run or nothing: a report beside the model of another export would be a lie. Checkpoints go last,
-    # because until the files are there they are the only copy of the work.
+    # All of a run or nothing: a report beside the model of another export would be a lie. Checkpoints go
+    # last, because until the files are there they are the only copy of the work.
     write_together(made.files)
     run.discard_other_models(made.result.export.output)
     discard_checkpoints(run)
