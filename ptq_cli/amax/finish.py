@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters
+from ptq_cli.core.arithmetic import FloatArray, QuantParameters, to_half
 from ptq_cli.core.formats import FLOAT4_E2M1, FloatFormat
 from ptq_cli.core.pair_sums import PairRule, widened_for_pairs
-from ptq_cli.models.narrow_floats import to_half
 
 LARGEST_BIAS = 2**30
 """In steps. Half of int32: the other half is for the products that the kernel adds to it."""

@@ -281,3 +281,26 @@ def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
         [0.25]
     """
     return dequantize(quantize(x, parameters), parameters)
+
+
+# float16, which files hold for runtimes that compute in it.
+
+LARGEST_HALF = float(np.finfo(np.float16).max)
+TINIEST_HALF = float(np.finfo(np.float16).smallest_subnormal)
+
+
+def to_half(array: Array) -> Array:
+    """Return the nearest float16 of numbers, none of them infinite or 0 that was not so before.
+
+    Shapes:
+        array: any; the result has the same shape.
+
+    Example:
+        >>> to_half(np.float32([-3.4e38, 1e-12, 0.0, 0.1])).tolist()
+        [-65504.0, 5.960464477539063e-08, 0.0, 0.0999755859375]
+    """
+    values = np.asarray(array, np.float32)
+    finite = np.isfinite(values)
+    bounded = np.where(finite, np.clip(values, -LARGEST_HALF, LARGEST_HALF), values)
+    tiny = (bounded != 0) & (np.abs(bounded) < TINIEST_HALF)
+    return np.where(tiny, np.copysign(np.float32(TINIEST_HALF), bounded), bounded).astype(np.float16)

@@ -42,9 +42,9 @@ def attribute_texts(kind: type) -> dict[str, str]:
         ValueError: an attribute is not described.
 
     Example:
-        >>> from ptq_cli.recipe.quantizer_families import Parameter
-        >>> attribute_texts(Parameter)["name"]
-        'as in a recipe.'
+        >>> from ptq_cli.core.formats import IntegerFormat
+        >>> attribute_texts(IntegerFormat)["bits"]
+        '2 to 16.'
     """
     texts = _described(docstring(kind))
     wanted = [item.name for item in fields(kind)] if is_dataclass(kind) else list(get_type_hints(kind))

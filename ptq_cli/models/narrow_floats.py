@@ -11,15 +11,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.arithmetic import to_half
 from ptq_cli.models.files.mapped_constants import moved_tensor
 from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import is_dynamic_quantize, is_in_two_levels
 
 FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
-LARGEST = float(np.finfo(np.float16).max)
-SMALLEST = float(np.finfo(np.float16).smallest_subnormal)
 HALF_TENSOR = "tensor(float16)"
 FILLED = "ConstantOfShape"
 
@@ -209,20 +207,3 @@ def _narrow_attributes(node: ir.Node) -> None:
 
 def _narrowed(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
     return moved_tensor(tensor, to_half, name)
-
-
-def to_half(array: Array) -> Array:
-    """Return the nearest float16 of numbers, none of them infinite or 0 that was not so before.
-
-    Shapes:
-        array: any; the result has the same shape.
-
-    Example:
-        >>> to_half(np.float32([-3.4e38, 1e-12, 0.0, 0.1])).tolist()
-        [-65504.0, 5.960464477539063e-08, 0.0, 0.0999755859375]
-    """
-    values = np.asarray(array, np.float32)
-    finite = np.isfinite(values)
-    bounded = np.where(finite, np.clip(values, -LARGEST, LARGEST), values)
-    tiny = (bounded != 0) & (np.abs(bounded) < SMALLEST)
-    return np.where(tiny, np.copysign(np.float32(SMALLEST), bounded), bounded).astype(np.float16)

@@ -138,7 +138,7 @@ class _Layers:
         if site.node not in self._nodes:
             return "layers inside other operators, such as an If, are not supported"
         if site not in free:
-            return "the quantizer has no evenly spread integers"
+            return "the quantizer has no evenly spaced integers"
         if not site.format.signed:
             return "weights with zero points are left as they were rounded"
         if site.kernel:

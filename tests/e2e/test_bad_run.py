@@ -200,7 +200,11 @@ def test_a_damaged_calibration_is_refused(
 
 QUANTIZED = {
     "missing": ("nowhere.onnx", "PTQ-FILE-001", "quantized model 'nowhere.onnx' does not exist"),
-    "a folder": ("ptq-run", "PTQ-RUN-001", "'ptq-run' is a folder, and nothing was made"),
+    "a folder": (
+        "ptq-run",
+        "PTQ-RUN-001",
+        "'ptq-run' is a folder, and 'ptq-run' has no results of ptq quantize FOLDER",
+    ),
     "text": ("model.py", "PTQ-FILE-001", "is not an ONNX file"),
     "empty": ("empty.onnx", "PTQ-FILE-001", "was not written by ptq export"),
     "a float model": ("model.onnx", "PTQ-FILE-001", "was not written by ptq export"),

@@ -176,7 +176,7 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         checkpoint.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     outcome = ptq(f"{words}{4 if 'size' in odd else 2}{' --restart' if odd == 'restart' else ''}")
     said = {
-        "damaged": "it is damaged",
+        "damaged": "is damaged: its checksum is wrong",
         "of another batch size": "the batch size changed since",
         "restart": "",
     }[odd]

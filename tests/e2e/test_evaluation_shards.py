@@ -101,7 +101,7 @@ def test_shards_from_other_machines_need_no_data(folder: Path, ptq: Any) -> None
 
 
 def test_what_is_not_there_to_merge_is_named(folder: Path, refuse: Any) -> None:
-    nothing = "'ptq-run' is not an evaluation shard"
+    nothing = "'ptq-run' has no evaluation shards"
     refuse("merge", "PTQ-USAGE-001", f"no runs were given, and {nothing}")
     refuse("merge ptq-run", "PTQ-USAGE-001", f"{nothing}, and is the only run to merge")
     refuse("merge fetched/none.safetensors", "PTQ-FILE-001", "'fetched/none.safetensors' does not exist")
@@ -151,6 +151,7 @@ def test_what_is_said_of_a_shard(folder: Path, ptq: Any) -> None:
         "file": "part/evaluation.shard-1-of-4.safetensors",
         "samples": 6,
         "shard": "shard 1 of 4",
+        "unit": "sample",
     }
 
 

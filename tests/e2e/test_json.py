@@ -43,7 +43,7 @@ PRINTED: dict[str, tuple[str, int]] = {
     "quantizers show": ("quantizers show scaled --bits 3", 0),
 }
 ELSEWHERE = {
-    "analyze": "test_analyze.py",
+    "analyze": "test_dynamic.py",
     "bench": "test_verify_bench.py",
     "merge": "test_shards.py",
     "profile": "test_prefer_latency.py",
@@ -77,14 +77,12 @@ def test_every_command_with_json_has_a_schema_that_a_test_uses() -> None:
         assert "--json" in text and command in text
 
 
-def test_every_schema_is_printed_and_on_the_page(ptq: Ptq, tmp_path: Path) -> None:
+def test_every_schema_is_printed(ptq: Ptq, tmp_path: Path) -> None:
     names = ptq("schema").out.split("\n")[:-1]
     assert names == [*COMMANDS, *FILES, "ptq.toml"]
-    page = (DOCS / "json.md").read_text(encoding="utf-8")
     for name in names:
         schema = json.loads(ptq("schema", *name.split()).out)
         jsonschema.validators.validator_for(schema).check_schema(schema)
-        assert f"`{name}`" in page
     assert ptq("schema", "report.json", "-o", str(tmp_path / "report.schema.json")).status == 0
     assert (tmp_path / "report.schema.json").read_text() == (DOCS / "report.schema.json").read_text()
 

@@ -174,4 +174,4 @@ def test_the_command_says_what_it_did_and_what_not(folder: Path, ptq: Any) -> No
     assert "note: equalize changed nothing: it needs at least 2 samples" in few.out
     words = "--set weights.quantizer=centers --set weights.centers=4 --recover equalize --run c"
     centers = ptq(f"quantize model.onnx --data calib.npz {words}")
-    assert "note: equalize changed nothing: the quantizer of the weights has no evenly spread" in centers.out
+    assert "note: equalize changed nothing: the quantizer of the weights has no evenly spaced" in centers.out

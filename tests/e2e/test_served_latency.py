@@ -70,7 +70,7 @@ def test_weights_alone_are_not_told_to_go_to_float(
     folder: Path, ptq: Any, slow: list[dict[str, Any]]
 ) -> None:
     words = "--set activations.mode=float --set quantization.all_layers=true --recover none --run slow"
-    assert "hint: integers in the weights alone make single tokens faster" in ptq(f"{QUANTIZE} {words}").err
+    assert "hint: integer weights alone speed up single tokens" in ptq(f"{QUANTIZE} {words}").err
 
 
 def test_without_an_evaluation_it_is_told_all_the_same(

@@ -77,7 +77,7 @@ class Curve:
         return np.unique(y) + 0.0
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Staircase:
     """A quantizer with its settings, drawn."""
 
@@ -129,7 +129,7 @@ def staircase_of(family: QuantizerFamily, given: Mapping[str, Value]) -> Stairca
     """
     settings = drawing_settings(family, given)
     curve = _MAKERS[family.name](**settings)
-    return Staircase(family, settings, curve, curve.levels())
+    return Staircase(family=family, settings=settings, curve=curve, levels=curve.levels())
 
 
 def _beyond(quantizer: Quantizer, low: float, high: float) -> Curve:
