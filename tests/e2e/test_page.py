@@ -64,7 +64,7 @@ def test_the_page_shows_the_times_of_a_profile_of_its_model(folder: Path, ptq: A
     times = {layer.name: NodeTimes(30.0, 12.5) for layer in read_document(Report, run.report_json).layers}
     profile = replace(Network().page_input().profile, model=digest, nodes=times)
     for model, count in ((digest, len(times)), ("e" * 64, 0)):
-        run.profile.write_bytes(to_json(replace(profile, model=model).encode()))
+        run.profile.write_bytes(to_json(replace(profile, model=model)).encode())
         assert ptq("report").status == 0
         assert page_of(run.path).count('<td class="num" data-l="In float"><span>30 µs</span>') == count
 
