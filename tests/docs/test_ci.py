@@ -109,13 +109,15 @@ def action_step() -> dict[str, Any]:
     ("gates", "status", "said"),
     [
         pytest.param(
-            "--max-drop top1=0.9 --eval-samples 20",
+            "--max-drop top1=0.9 --set evaluation.samples=20",
             0,
             "PASS: 1 gate passed",
             id="passed",
             marks=pytest.mark.nightly,
         ),
-        pytest.param("--min sqnr_db=1000 --eval-samples 20", 3, "FAIL: 1 of 1 gate failed", id="failed"),
+        pytest.param(
+            "--min sqnr_db=1000 --set evaluation.samples=20", 3, "FAIL: 1 of 1 gate failed", id="failed"
+        ),
         pytest.param("--max-drop top1=abc", 2, "'abc' is not a number", id="no-limit"),
     ],
 )

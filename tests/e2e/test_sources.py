@@ -129,7 +129,7 @@ def test_evaluate_and_quantize_take_them(
             pack_tar(name, shards / f"{name}.tar")
         else:
             pack_parquet(name, shards / f"{name}.parquet")
-    options = "--samples 32 --eval-samples 32"
+    options = "--samples 32 --set evaluation.samples=32"
     scores = []
     for calib, evaluation in (("calib", "eval"), (f"shards/calib.{kind}", f"shards/eval.{kind}")):
         run = tmp_path / f"run-{len(scores)}"

@@ -128,7 +128,6 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         RecipeKeyError: ``--set`` names no key.
         RecipeValueError: ``--set`` gives a key a value of the wrong type.
     """
-    from ptq_cli.recipe.assignments import add_assignments, parse_assignments
     from ptq_cli.report.limits import (
         BUDGET_FLAG,
         MAX_DROP_FLAG,
@@ -139,7 +138,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     )
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
-    assigned, _ = parse_assignments(settings.pop("assignments", ()))
+    texts = settings.pop("assignments", ())
     parsers: dict[str, Callable[[Any], Any]] = {
         "input": parse_values,
         "input_shape": parse_shapes,
@@ -164,7 +163,11 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     for name, flag in flags.items():
         if name in settings:
             settings[name] = parse_limits(settings[name], flag)
-    return add_assignments(settings, assigned)
+    if not texts:
+        return settings
+    from ptq_cli.recipe.assignments import add_assignments, parse_assignments
+
+    return add_assignments(settings, parse_assignments(texts)[0])
 
 
 def once_from(options: dict[str, Any]) -> "Once":
