@@ -22,8 +22,8 @@ from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.progress import COST_LIMIT, silent
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
-from ptq_cli.pipeline.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.resumable import Checkpoints
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.setup.resumable import Checkpoints
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.machine import usable_cores
 

@@ -20,13 +20,13 @@ from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.core.progress import silent
 from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
 from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, evaluate_part, joined_shards
-from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
-from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
-from ptq_cli.pipeline.resolve import Request, Resolved, open_data, reading_of, resolve
-from ptq_cli.pipeline.resumable import discard_checkpoint
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, reading_of, resolve
+from ptq_cli.pipeline.setup.resumable import discard_checkpoint
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
 

@@ -26,8 +26,8 @@ from benchmarks.results_page import between, print_part, processor
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.latency import measure_latency
-from ptq_cli.report.metrics.token_metrics import Perplexity
+from ptq_cli.evaluation.latency import measure_latency
+from ptq_cli.evaluation.metrics.token_metrics import Perplexity
 from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent

@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.results_page import is_to_write, print_part, processor
-from ptq_cli.report.evaluation.latency import measure_latency
+from ptq_cli.evaluation.latency import measure_latency
 
 SHAPES = ((1, 64, 256), (8, 64, 256), (1, 64, 768), (8, 64, 768), (8, 256, 768))
 RUNS = 60

@@ -19,8 +19,8 @@ from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.collectors.max_collector import compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.calibration.measure import measure, open_subject
-from ptq_cli.pipeline.preparing.float_model import FloatModel
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.setup.float_model import FloatModel
+from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap

@@ -24,8 +24,8 @@ from ptq_cli.collectors.collector_registry import SharedMemory, make_collector
 from ptq_cli.collectors.max_collector import compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.calibration.measure import open_subject
-from ptq_cli.pipeline.counting.pieces_ahead import Feeding
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.calibration.pieces_ahead import Feeding
+from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.tapped import Buffers, open_tapped
 from ptq_cli.runtime.tapping.taps import tap

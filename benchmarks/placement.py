@@ -23,9 +23,9 @@ from benchmarks.models import write_images, write_resnet50
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.run_calibrate import run_calibrate
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.runtime.machine import usable_cores

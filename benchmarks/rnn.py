@@ -19,8 +19,8 @@ from benchmarks.timing import median_ratio
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.pipeline.placing.placement import place
-from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
+from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.plan.target.target_file import load_target

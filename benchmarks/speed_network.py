@@ -21,7 +21,7 @@ from benchmarks.each_network import network_parser
 from benchmarks.network_files import RUNTIME, Maker, without_rewrites
 from benchmarks.zoo_network import quantize_with_script, reason_of
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.report.evaluation.latency import latency_ratio
+from ptq_cli.evaluation.latency import latency_ratio
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns, take_rounds
 

@@ -26,9 +26,9 @@ import numpy as np
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.results_page import print_part, processor
 from benchmarks.timing import run_ptq
-from ptq_cli.pipeline.resolve import Request, open_data, reading_of, resolve
-from ptq_cli.report.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
-from ptq_cli.report.metrics.value_errors import Sqnr
+from ptq_cli.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
+from ptq_cli.evaluation.metrics.value_errors import Sqnr
+from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
 

@@ -20,7 +20,7 @@ from benchmarks.zoo_network import Judge, quantize_with_ptq
 from ptq_cli.models.files.stored import read_model
 
 MARGIN = 1.5
-"""How much more is asked of the samples set aside than is wanted on the evaluation data, in dB."""
+"""How much more is asked of the held-out samples than is wanted on the evaluation data, in dB."""
 LOWEST = 20.0
 """Networks that have this SQNR with defaults need no tuning here, in dB."""
 PROVING = 21

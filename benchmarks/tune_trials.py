@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 import ptq_cli
 from ptq_cli.calibdata.open_dataset import open_dataset
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import Flips
 from ptq_cli.pipeline.tuning.candidate import Candidate, Climb, Seen, Subject
 from ptq_cli.recipe.sections import GateSettings, ImageSettings
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.interval import Flips
 from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +31,7 @@ SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SAMPLE_RUNGS = ("weighed", "round")
 BITS = 3
 DRAWN = ((300, 300), (512, 1000))
-"""Samples to choose by, and set aside."""
+"""Samples to choose by, and held out."""
 SHARES = (0.99, 0.5)
 """Budgets, as shares of the default's true drop; and further ones, absolute."""
 BUDGETS = (0.005, 0.01, 0.02)
@@ -79,7 +79,7 @@ class Population(OnlyFloat):
         return self._drawn(candidate, COMPARED)
 
     def prove(self, candidate: Candidate) -> Seen:
-        """Draw the samples set aside."""
+        """Draw the held-out samples."""
         return self._drawn(candidate, self.set_aside)
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
@@ -241,7 +241,7 @@ class Drawn(OnlyFloat):
         return self._seen(candidate, self.compared)
 
     def prove(self, candidate: Candidate) -> Seen:
-        """Return what the samples set aside show."""
+        """Return what the held-out samples show."""
         return self._seen(candidate, self.aside)
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:

@@ -24,8 +24,8 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo_metrics import Labels, task_of
 from ptq_cli.core.errors import first_line
 from ptq_cli.core.tensors import Array
-from ptq_cli.report.evaluation.latency import measure_latency
-from ptq_cli.report.metrics.value_errors import Sqnr, WorstChannelSqnr
+from ptq_cli.evaluation.latency import measure_latency
+from ptq_cli.evaluation.metrics.value_errors import Sqnr, WorstChannelSqnr
 from ptq_cli.runtime.session import Session
 
 Feed = dict[str, Array]

@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.report.analysis.analysis_document import (
+from ptq_cli.evaluation.analysis.analysis_document import (
     Analysis,
     AnalyzedModels,
     Cost,
@@ -13,11 +12,11 @@ from ptq_cli.report.analysis.analysis_document import (
     MetricSummary,
     Samples,
 )
-from ptq_cli.report.analysis.tensor_rows import Sensitivity, TensorAnalysis
-from ptq_cli.report.document.details import ChangedSample, Changes
-from ptq_cli.report.document.gate_result import GateResult, Latency, Times
-from ptq_cli.report.document.measurement import ClassValue, Measurement
-from ptq_cli.report.document.report_document import (
+from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
+from ptq_cli.evaluation.document.details import ChangedSample, Changes
+from ptq_cli.evaluation.document.gate_result import GateResult, Latency, Times
+from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
+from ptq_cli.evaluation.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
     EvaluationSummary,
@@ -26,9 +25,10 @@ from ptq_cli.report.document.report_document import (
     ModelSummary,
     Report,
 )
+from ptq_cli.evaluation.interval import Flips, Interval
+from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
 from ptq_cli.report.html.page_view import PageInput
-from ptq_cli.report.interval import Flips, Interval
 
 FLOAT = ModelEntry("model.float.onnx", "a" * 64, 2_000_000)
 QUANTIZED = ModelEntry("model.int8.onnx", "b" * 64, 500_000)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.pipeline.placing.placement import Placement, place
-from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
+from ptq_cli.placement.placed_graph import Placement, place
+from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target

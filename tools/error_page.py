@@ -6,19 +6,17 @@ from pathlib import Path
 
 from ptq_cli.core import errors
 from ptq_cli.core.errors import PtqError
-from tools.tables import table
 
 HELP = Path(__file__).parent / "errors.toml"
 INTRODUCTION = """\
 # Errors
 
-If the input is wrong, a command ends with exit status 2 and prints two lines on stderr. The first has the
-code and says what is wrong: what was found and what was expected. The second is a hint. The codes are
-stable. In Python the same error is a subclass of `ptq_cli.PtqError` with `code`, `message` and `hint`.
-`--debug` also shows the traceback.
+If the input cannot be used, a command ends with exit status 2 and prints an error line with a code, and a
+line with a hint. In Python the same error is a class of `ptq_cli.core.errors`, a subclass of
+`ptq_cli.PtqError` with `code`, `message` and `hint`. `--debug` shows the traceback.
 
-There are two other exit statuses. Exit status 3 means that a gate failed. Exit status 1 with `bug in ptq`
-means that the error is in ptq itself: run the command again with `--debug`, and report what it prints.
+Exit status 3 means that a gate failed. Exit status 1 with `bug in ptq` means that the error is in ptq itself:
+run the command again with `--debug`, and report what it prints.
 """
 
 
@@ -32,18 +30,16 @@ def error_page() -> str:
     texts = tomllib.loads(HELP.read_text(encoding="utf-8"))
     if set(texts) != set(kinds):
         raise ValueError(f"{HELP.name} and the classes differ: {sorted(set(texts) ^ set(kinds))}")
-    rows = [(f"[{kind_code}](#{kind_code.lower()})", _summary(kind)) for kind_code, kind in kinds.items()]
     sections = [_section(kind, texts[kind_code]) for kind_code, kind in kinds.items()]
-    return "\n".join([INTRODUCTION, table(["code", "what"], rows), "", *sections])
+    return "\n".join([INTRODUCTION, *sections])
 
 
 def _section(kind: type[PtqError], text: dict[str, str]) -> str:
     parts = [
         f"## {kind.code}",
-        _summary(kind),
+        f"`{kind.__name__}`: {_summary(kind)}",
         f"**Cause.** {text['cause'].strip()}",
         f"**Remedy.** {text['remedy'].strip()}",
-        f"In Python: `ptq_cli.core.errors.{kind.__name__}`.",
     ]
     return "\n\n".join(parts) + "\n"
 

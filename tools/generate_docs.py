@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import ptq_cli
-from ptq_cli.pipeline.recipes import recipe_schema
+from ptq_cli.pipeline.setup.recipes import recipe_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
 from tools.file_schemas import command_schemas, file_schemas

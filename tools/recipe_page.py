@@ -10,17 +10,17 @@ from typing import Any
 
 from ptq_cli.amax.method_registry import AUTO, METHODS
 from ptq_cli.collectors.collector_registry import COLLECTORS
-from ptq_cli.plan.target.target_file import load_target, target_names
-from ptq_cli.recipe.declaration import REQUIRED, Setting
-from ptq_cli.recipe.quantizer_families import FAMILIES
-from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET
-from ptq_cli.recipe.schema import SETTINGS, sections
-from ptq_cli.report.metrics.metric_registry import (
+from ptq_cli.evaluation.metrics.metric_registry import (
     LABEL_METRICS,
     PAIR_METRICS,
     REQUESTED_COMPARISONS,
     make_label_metric,
 )
+from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.recipe.declaration import REQUIRED, Setting
+from ptq_cli.recipe.quantizer_families import FAMILIES
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET
+from ptq_cli.recipe.schema import SETTINGS, sections
 from tools.tables import code, table
 
 INTRODUCTION = """\

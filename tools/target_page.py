@@ -25,81 +25,72 @@ ptq inspect model.onnx --target openvino
 ptq quantize model.onnx --data calib.npz --target tensorrt
 ```
 
-A name that ends with `.toml` or contains a `/`, such as `--target ./my-npu.toml`, is a file with [a table
-of your own](#write-a-target-from-scratch); in a recipe, `target = "./my-npu.toml"` under `[quantization]`,
-relative to its folder. A calibration measures the tensors that its target quantizes. `ptq export --target`
-can use it for a target that quantizes no further tensors, as `tensorrt` after `ort-cpu`; otherwise an error
-names the tensor.
+A name that ends with `.toml` or contains a `/` is a file with [a table of your
+own](#write-a-target-from-scratch); in a recipe, its path is relative to the recipe. A calibration can be
+exported for another target that quantizes no further tensors, as `tensorrt` after `ort-cpu`.
 
 ## Targets that come with ptq
 
 {targets}
 
-- **ort-cpu.** Its rules were checked against the graphs that ONNX Runtime 1.31 makes.
-- **openvino.** Its rules were checked against the execution graphs of OpenVINO 2026.4
-  (`pip install 'ptq-cli[openvino]'`). A Conv, Gemm or MatMul, its activation function and the quantization
-  of the result become one primitive, so no pair stands between them. `ptq evaluate`, `verify`, `bench` and
-  the gates run on OpenVINO ([0007](decisions/0007-runtimes-and-float-formats.md)), with float32 for what is
-  not integer; `ptq analyze` runs on ONNX Runtime. `--prefer latency` is refused, because OpenVINO's operators
-  cannot be measured one by one.
-- **tensorrt.** [tensorrt.md](tensorrt.md) has its presets. A Conv's input is quantized, its result is not.
-  The side of an Add that comes from a Conv which nothing else reads stays float, so that Conv, Add and Relu
-  become one kernel; the residual is quantized. All inputs and the output of a Concat share one scale. A
-  bias stays float. Weights are floats on the grid behind a pair, which every version of TensorRT reads
-  ([0006](decisions/0006-targets-as-tables.md)): the file is as large as the float model, the
-  engine is not.
-- **generic.** For compilers that ptq does not know. ONNX Runtime computes a Conv before a Relu in float
-  here: with a zero point of 0 the Relu does not disappear into the range.
+- **ort-cpu** follows the graphs that ONNX Runtime 1.31 makes.
+- **openvino** (`pip install 'ptq-cli[openvino]'`) follows the execution graphs of OpenVINO 2026.4: a
+  Conv, Gemm or MatMul, its activation function and the quantization of the result become one primitive.
+  `ptq evaluate`, `verify`, `bench` and the gates run on OpenVINO
+  ([0007](decisions/0007-runtimes-and-float-formats.md)), with float32 for what is not integer; `ptq
+  analyze` runs on ONNX Runtime. `--prefer latency` is refused: its operators cannot be measured one by
+  one.
+- **tensorrt** ([tensorrt.md](tensorrt.md)): of a residual Add, the side that comes from a Conv stays
+  float, so that Conv, Add and Relu become one kernel. All inputs and the output of a Concat share one
+  scale. Weights are floats on the grid behind a pair ([0006](decisions/0006-targets-as-tables.md)): the
+  file is as large as the float model, the engine is not.
+- **generic** is for compilers that ptq does not know. ONNX Runtime computes its Conv before a Relu in
+  float.
 
-The weights of LSTM, GRU and RNN are int8, without a calibration. `ort-cpu` computes an LSTM with 32,768
-weights or more in a direction with DynamicQuantizeLSTM, which finds ranges at each run; the other layers
-compute in float, and only the file is smaller. `tensorrt` keeps these weights in float. `--exclude` keeps
-an LSTM in float, and `kernel = ""` under `[op.LSTM]` in [a table of your own](#write-a-target-from-scratch)
-only its computation ([0010](decisions/0010-weights-in-the-file.md)).
+The weights of LSTM, GRU and RNN are int8 and need no calibration; `tensorrt` keeps them in float.
+`ort-cpu` computes an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, others in
+float. `kernel = ""` under `[op.LSTM]` in [a table of your own](#write-a-target-from-scratch) keeps only
+the computation in float ([0010](decisions/0010-weights-in-the-file.md)).
 
-Tied tensors share one scale and zero point, from their merged statistics. Operators that only move values
-(Reshape, MaxPool, Split) use the parameters of their input for the output. To keep layers in float or give
-them other integers, use `--exclude` and `--override`, or [`[[override]]`](recipe.md#override); what the
-target cannot do is an error. `ptq verify` checks any quantized model against the table.
+Tied tensors share one scale and zero point, from their merged statistics. To keep layers in float or give
+them other integers, use `--exclude`, `--override` and [`[[override]]`](recipe.md#override); what the
+target cannot do is an error.
 
 ## The same sums on every processor
 
-ONNX Runtime and OpenVINO multiply unsigned activations by signed weights. On x86 processors without VNNI
-(most AMD processors before Zen 4, Intel's before Ice Lake) the instruction adds the products of two
-neighbors in 16 bits, and saturates: 255 * 127 + 255 * 127 = 64,770, and int16 ends at 32,767. Only two
-weights of one sign whose magnitudes add up to more than 128 can do that. In the targets `ort-cpu`,
-`openvino` and `generic` (`weight.pair_sum = 128`) each channel's scale is larger by what its worst pair
-needs, so none does: the integer sums are the same with VNNI and without, on ARM and in WebAssembly, at the
-same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 measured networks, and 2.3 dB on one. Convs are
-therefore rounded so that the errors of each filter and channel add up to 0, which makes up for it on most,
-and `--recover weighed` does on others (`python -m benchmarks.portable`;
-[results](../benchmarks/RESULTS.md#weights-for-every-processor))
-([0025](decisions/0025-pairs-of-weights.md)).
+On x86 processors without VNNI (most AMD processors before Zen 4, Intel's before Ice Lake) the kernels of
+ONNX Runtime and OpenVINO add two products of an unsigned activation and a signed weight in 16 bits, which
+saturate: 255 * 127 + 255 * 127 = 64,770, beyond 32,767. Only two weights of one sign whose magnitudes add
+up to more than 128 can do that. `ort-cpu`, `openvino` and `generic` (`weight.pair_sum = 128`) enlarge
+each channel's scale by what its worst pair needs: the integer sums are the same with VNNI and without, on
+ARM and in WebAssembly, at the same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 measured
+networks, and 2.3 dB on one. Rounding Convs so that the errors of each filter and channel add up to 0
+makes up for it on most, `--recover weighed` on others (`python -m benchmarks.portable`;
+[results](../benchmarks/RESULTS.md#weights-for-every-processor);
+[0025](decisions/0025-pairs-of-weights.md)).
 
-`ptq verify` counts in any file, on any processor, what can saturate
-([verify.md](verify.md#on-every-processor)). [processors.md](processors.md) says how the sums are compared
-on emulated processors, and what is left to differ. If all your processors have VNNI,
-[`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8 bits.
+`ptq verify` counts in any file what can saturate ([verify.md](verify.md#on-every-processor));
+[processors.md](processors.md) says how the sums are compared on emulated processors. If all your
+processors have VNNI, [`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8
+bits.
 
 ## Weights alone
 
-With `--set activations.mode=float` only weights are quantized ([weight_only.md](weight_only.md)), for kernels
-that read a scale for each block of inputs; other sizes are refused:
+With `--set activations.mode=float` ([weight_only.md](weight_only.md)), for kernels that read a scale for each
+block:
 
 {blocks}
 
 ## Ranges found at each run
 
-With `--set activations.mode=dynamic` these operators make integers of their activations at each run
-([dynamic.md](dynamic.md)):
+With `--set activations.mode=dynamic` ([dynamic.md](dynamic.md)):
 
 {dynamic}
 
 ## Write a target from scratch
 
-Suppose an accelerator has int8 activations and weights with zero points of 0, and an int32 bias; integer
-Conv, Gemm, Add and Concat, which copies bytes; a table for Sigmoid that gives uint8; pooling and reshaping
-that move bytes. A Relu is part of the operator before it. It multiplies with 7 bits of a weight.
+Suppose an accelerator has int8 activations and weights with zero points of 0, an int32 bias, a table for
+Sigmoid that gives uint8, a Relu within the operator before it, and multiplies with 7 bits of a weight.
 
 <!-- folder: cifar10_cnn -->
 <!-- file: my-npu.toml -->
@@ -111,8 +102,7 @@ ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15
 ptq verify --target ./my-npu.toml
 ```
 
-`ptq verify` checks that the file is as the table says. `extends` starts from another table, and has only
-the keys that differ:
+`ptq verify` checks the file against the table. `extends` starts from another table:
 
 <!-- file: tensorrt-10.toml -->
 ```toml
@@ -122,10 +112,8 @@ the keys that differ:
 ptq inspect model.pt --target ./tensorrt-10.toml
 ```
 
-[`configs/targets`](../configs/README.md#targets) has such a file to copy. A table is read strictly: an
-unknown key, a value of the wrong type, a key of another kind of operator, an operator or input that ONNX
-does not have, and a `weight_axis` that is not the axis of the output channels are errors that name the file
-and the key.
+[`configs/targets`](../configs/README.md#targets) has files to copy. Unknown keys, wrong types, and
+operators, inputs or axes that ONNX does not have are errors that name file and key.
 
 ## Every key
 """
@@ -281,10 +269,10 @@ def _type(name: str, hint: Any) -> str:
         return "table"
     if hint in (ActivationRule, WeightRule):
         return f"table like [{'activation' if hint is ActivationRule else 'weight'}]"
-    words = {str: "string", int: "whole number", bool: "true or false"}
+    words = {str: "str", int: "int", bool: "bool"}
     if typing.get_origin(hint) is list:
-        return "list of whole numbers" if typing.get_args(hint)[0] is int else "list of strings"
-    return "table of strings" if typing.get_origin(hint) is dict else words[hint]
+        return "list[int]" if typing.get_args(hint)[0] is int else "list[str]"
+    return "table" if typing.get_origin(hint) is dict else words[hint]
 
 
 def _default(item: Field[Any]) -> str:

@@ -98,7 +98,7 @@ def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogr
     """
     histogram = statistics.histogram
     if histogram is None:
-        raise ValueError("a linear view is made from a histogram, and only ranges were kept")
+        raise ValueError("a linear view needs a histogram, but only ranges were kept")
     low, high = min(statistics.low, 0.0), max(statistics.high, 0.0)
     top = max(-low, high)
     edges: Edges = np.arange(bins + 1, dtype=np.float64) * (top / bins)

@@ -95,7 +95,7 @@ def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
     """
     if isinstance(format, FloatFormat):
         raise RecipeValueError(
-            f"the amax method '{method}' weighs steps of one size, and {format.name} has steps of many",
+            f"the amax method '{method}' needs evenly spaced steps, and {format.name} has none",
             hint="choose max or percentile for it",
         )
     return format

@@ -7,11 +7,11 @@ from typing import Unpack, cast
 from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_words, request_of
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.inspection.run_bench import BenchOptions, BenchResult, run_bench
-from ptq_cli.pipeline.inspection.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.evaluation.proof import Verification
+from ptq_cli.pipeline.run_bench import BenchOptions, BenchResult, run_bench
+from ptq_cli.pipeline.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
-from ptq_cli.report.proof import Verification
 
 
 @in_own_words

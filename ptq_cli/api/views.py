@@ -13,12 +13,14 @@ from ptq_cli.api.own_words import (
     request_of,
 )
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.evaluation.run_compare import ComparisonResult, run_compare, run_compare_models
-from ptq_cli.pipeline.evaluation.run_page import PageResult, run_page
-from ptq_cli.pipeline.inspection.analysis_subject import Question
-from ptq_cli.pipeline.inspection.run_analyze import AnalysisResult, run_analyze
-from ptq_cli.pipeline.inspection.run_inspect import Inspection, run_inspect
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.evaluation.analysis.analysis_document import Order
+from ptq_cli.evaluation.report_changes import ReportChanges
+from ptq_cli.pipeline.evaluation.analysis_subject import Question
+from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
+from ptq_cli.pipeline.run_analyze import AnalysisResult, run_analyze
+from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
+from ptq_cli.pipeline.run_inspect import Inspection, run_inspect
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.views.calibration_view import (
     CalibrationView,
     Explanation,
@@ -26,8 +28,6 @@ from ptq_cli.pipeline.views.calibration_view import (
     view_calibration,
 )
 from ptq_cli.recipe.keyword_settings import Settings
-from ptq_cli.report.analysis.analysis_document import Order
-from ptq_cli.report.report_changes import ReportChanges
 
 
 @in_own_words

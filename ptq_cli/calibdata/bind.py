@@ -42,6 +42,7 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
             )
     places = [name for name in dataset.specs if name.startswith(POSITION)]
     if places:
+        # One more than the inputs: the labels, which come last.
         if len(places) not in (len(wanted), len(wanted) + 1):
             raise DataNameError(
                 f"a batch of '{dataset.source}' has {len(places)} arrays without names, the model has "
@@ -52,16 +53,19 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     if list(dataset.specs) == [ANONYMOUS]:
         if len(wanted) != 1:
             raise DataNameError(
-                f"the one array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
+                f"the only array of '{dataset.source}' has no name, the model has {len(wanted)} inputs: "
                 f"{_quoted(wanted)}",
                 hint="save an .npz with one array for each input, by its name",
             )
         return {wanted[0]: ANONYMOUS}
     names = {name: name for name in wanted}
+    # With a single array and a single input nothing else can be meant.
     if len(wanted) == 1 and wanted[0] not in dataset.specs:
         sole = next(iter(dataset.specs)) if len(dataset.specs) == 1 else wanted[0]
         names = {wanted[0]: sole if dataset.default_input is None else dataset.default_input}
     needed = {name: key for name, key in names.items() if not dataset.can_make(key)}
+    # Tables and tar shards usually have more columns or members, such as ids; arrays in an .npz hardly
+    # ever do.
     if not (dataset.extras_allowed and all(key in dataset.specs for key in needed.values())):
         require_names(dataset.specs, needed, f"'{dataset.source}'")
     return names

@@ -50,6 +50,7 @@ class NpzDataset(ArrayDataset):
             for name, member in _members(archive, source).items():
                 _, headers[name] = _open_member(archive, member, source, name, stack)
         label = find_label(headers, f"data '{source}'")
+        # An array of labels alone is no data for any model.
         if all(name == label for name in headers):
             raise EmptyDataError(f"data '{source}' has no input array", hint="save an array for each input")
         super().__init__(source, headers, label, samples)
@@ -62,6 +63,8 @@ class NpzDataset(ArrayDataset):
             if name not in members:
                 raise DataFormatError(f"data '{self.source}' changed since it was opened", hint="run again")
             streams[name], header = _open_member(archive, members[name], self.source, name, stack)
+            # The file was replaced while it was being read several times: batches of two files must not
+            # mix.
             if header != expected:
                 raise DataFormatError(f"data '{self.source}' changed since it was opened", hint="run again")
         return streams
@@ -103,6 +106,7 @@ def _members(archive: zipfile.ZipFile, source: str) -> dict[str, zipfile.ZipInfo
             others.append(member.filename)
             continue
         name = member.filename.removesuffix(_SUFFIX)
+        # A zip archive may hold a name twice, and readers differ in which of them they take.
         if name in members:
             raise DataFormatError(f"data '{source}' has two arrays named '{name}'", hint="save it again")
         members[name] = member
@@ -126,6 +130,7 @@ def _open_member(
     with _zip_errors(where):
         stream = stack.enter_context(archive.open(member))
         header = read_header(stream, where, scalars=True)
+    # Before anything is allocated: a header may claim more than the member holds.
     require_size(header, member.file_size, where)
     return stream, header
 
@@ -191,6 +196,8 @@ class NpzFolder(ItemsDataset):
         left = self._samples
         for file in self._files:
             batch = self._read(file)
+            # At the sample and not at the file, so that --samples means the same for one file and for
+            # many.
             if left is not None and batch.size >= left:
                 yield cut(batch, 0, left)
                 return

@@ -52,6 +52,7 @@ def empty_cache(spec: TensorSpec) -> TensorSpec:
         >>> str(empty_cache(TensorSpec("past.0.key", np.dtype("f4"), (None, 3, None, 64))))
         'past.0.key: float32[?, 3, 0, 64]'
     """
+    # Axis 0 is the batch; of the others only the length of the cache may be open.
     free = [axis for axis, size in enumerate(spec.shape) if size is None and axis != 0]
     if len(spec.shape) < 3 or len(free) > 1:
         raise CacheInputError(
@@ -74,6 +75,7 @@ def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
         64
     """
     fixed = [inputs[name].shape[1] for name in NAMES if name in inputs and len(inputs[name].shape) == 2]
+    # A mask over a cache of fixed length is longer than the window: it does not tell the window.
     if MASK in inputs and inputs[MASK].shape[1:] and fixed and _cached(inputs):
         fixed = [inputs[IDS].shape[1]] if IDS in inputs else []
     sizes = [size for size in fixed if size is not None]

@@ -296,8 +296,8 @@ def _masked(
     """Return the sample with tokens hidden, at places that depend on its number alone; at least one is."""
     if tokenizer.mask is None:
         raise TokenizerError(
-            f"'{tokenizer.name}' has no mask token, and 'text.mask_share' hides tokens behind it",
-            hint="leave 'text.mask_share' out: language models that read from left to right have perplexity",
+            f"'{tokenizer.name}' has no mask token, which 'text.mask_share' needs",
+            hint="leave 'text.mask_share' out; causal models have the metric perplexity",
         )
     places = np.flatnonzero(~encoded.special)
     chosen = np.random.default_rng(number).random(len(places))

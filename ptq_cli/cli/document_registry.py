@@ -8,48 +8,48 @@ from collections.abc import Mapping
 from importlib import import_module
 
 TITLE = "What the commands of ptq print with --json"
-REPORT = "report.document.report_document:Report"
-REPORTS = "report.document.report_document:Reports"
+REPORT = "evaluation.document.report_document:Report"
+REPORTS = "evaluation.document.report_document:Reports"
 
 FILES: Mapping[str, str] = {
     "report.json": REPORT,
-    "analysis.json": "report.analysis.analysis_document:Analysis",
-    "details.json": "report.document.details:Details",
-    "tune.json": "report.document.measurement:Ladder",
-    "bench.json": "pipeline.inspection.run_bench:BenchResult",
+    "analysis.json": "evaluation.analysis.analysis_document:Analysis",
+    "details.json": "evaluation.document.details:Details",
+    "tune.json": "evaluation.document.measurement:Ladder",
+    "bench.json": "pipeline.run_bench:BenchResult",
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "calibrate": (
-        "pipeline.calibration.run_calibrate:CalibrationResult",
-        "pipeline.exporting.run_moments:MomentsResult",
+        "pipeline.run_calibrate:CalibrationResult",
+        "pipeline.run_moments:MomentsResult",
     ),
-    "merge": ("pipeline.calibration.run_merge:MergeResult", REPORT, REPORTS),
+    "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
     "calibration show": ("pipeline.views.calibration_view:CalibrationView",),
     "explain": ("pipeline.views.calibration_view:Explanation",),
-    "export": ("pipeline.exporting.run_export:ExportResult",),
-    "evaluate": (REPORT, REPORTS, "pipeline.evaluation.run_evaluate:EvaluationShardResult"),
+    "export": ("pipeline.run_export:ExportResult",),
+    "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "analyze": (FILES["analysis.json"],),
     "quantize": (
         "pipeline.run_quantize:QuantizationResult",
-        "pipeline.folders.run_quantize_folder:FolderResult",
+        "pipeline.run_quantize_folder:FolderResult",
     ),
-    "tune": ("pipeline.tuning.run_tune:TuneResult",),
-    "verify": ("report.proof:Verification", "pipeline.folders.run_verify_folder:VerifiedFolder"),
+    "tune": ("pipeline.run_tune:TuneResult",),
+    "verify": ("evaluation.proof:Verification", "pipeline.run_verify_folder:VerifiedFolder"),
     "bench": (FILES["bench.json"],),
-    "profile": ("pipeline.exporting.run_profile:ProfileResult",),
-    "inspect": ("pipeline.inspection.run_inspect:Inspection",),
+    "profile": ("pipeline.run_profile:ProfileResult",),
+    "inspect": ("pipeline.run_inspect:Inspection",),
     "prepare": (
-        "pipeline.preparing.run_prepare:PrepareResult",
-        "pipeline.folders.run_verify_folder:PreparedFolder",
+        "pipeline.run_prepare:PrepareResult",
+        "pipeline.run_verify_folder:PreparedFolder",
     ),
-    "recipe init": ("pipeline.recipes:NewRecipe",),
-    "recipe check": ("pipeline.recipes:CheckedRecipes",),
+    "recipe init": ("pipeline.setup.recipes:NewRecipe",),
+    "recipe check": ("pipeline.setup.recipes:CheckedRecipes",),
     "recipe keys": ("recipe.assignments:Keys",),
-    "gate": ("report.document.gate_result:Judgement",),
-    "report": ("pipeline.evaluation.run_page:PageResult",),
-    "compare": ("report.report_changes:ReportChanges", "report.trade_offs:TradeOffs"),
+    "gate": ("evaluation.document.gate_result:Judgement",),
+    "report": ("pipeline.evaluation.report_page:PageResult",),
+    "compare": ("evaluation.report_changes:ReportChanges", "evaluation.trade_offs:TradeOffs"),
     "quantizers": ("cli.commands.quantizers:Quantizers",),
     "quantizers show": ("pipeline.views.staircase:Staircase",),
 }

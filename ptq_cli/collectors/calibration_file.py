@@ -64,7 +64,7 @@ class Mergeable(Protocol):
     """What was counted of some values, and can be added up."""
 
     def merge(self, other: Self, /) -> Self:
-        """Return what both have counted; raises ValueError if they do not fit each other."""
+        """Return what both have counted; raises ValueError if they contradict each other."""
 
 
 Item = TypeVar("Item", bound=Mergeable)
@@ -147,7 +147,7 @@ def table_to_provenance(table: Any) -> Provenance:
     """
     hints = typing.get_type_hints(Provenance)
     if not isinstance(table, dict) or set(table) != set(hints):
-        raise ValueError("it does not say what it was made from")
+        raise ValueError("it does not name its sources")
     share = table_to_share(table.pop("share"))
     for name, value in table.items():
         if type(value) is not (typing.get_origin(hints[name]) or hints[name]):

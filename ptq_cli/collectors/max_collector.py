@@ -55,6 +55,7 @@ class MaxCollector:
         """Do as ``update`` with values whose range is known, as ``find_range`` tells it."""
         if not count:
             return True
+        # Nothing was added yet: a batch is counted as a whole or not at all.
         if not is_finite(low, high):
             return False
         self._low, self._high = min(self._low, low), max(self._high, high)
@@ -124,6 +125,7 @@ def as_float32(value: npt.ArrayLike) -> npt.NDArray[np.float32]:
     Edge case:
         A float64 beyond float32's range becomes infinite, and is reported as such.
     """
+    # A float64 beyond float32 becomes infinite, which the collector reports by itself.
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(np.float32, copy=False)
 
@@ -137,6 +139,7 @@ SLOT_LIMIT = 2**32 - 1
 def _linear_keys() -> npt.NDArray[np.int64]:
     """Return the key of each linear bin, for the largest octave 0."""
     bins = np.arange(LINEAR_BINS, dtype=np.int64)
+    # The inverse of the table's index: which octave below the top one a linear bin lies in.
     octave = np.frexp(np.maximum(bins, 1).astype(np.float64))[1].astype(np.int64) - 1
     mantissa = np.left_shift(bins, MANTISSA_BITS - octave) & ((1 << MANTISSA_BITS) - 1)
     keys: npt.NDArray[np.int64] = np.left_shift(octave - MANTISSA_BITS, MANTISSA_BITS) + mantissa
@@ -188,6 +191,7 @@ class HistogramCollector:
         Edge case:
             0 as long as there are no bins, before the first values.
         """
+        # Slots are uint32, half the memory of int64: they are emptied before one could overflow.
         if self._held + count > SLOT_LIMIT:
             self._settle()
         return self._top
@@ -201,6 +205,7 @@ class HistogramCollector:
         if done < bits.size:
             least, most = find_range(bits[done:].view(np.int32))
             if not is_finite(least, most):
+                # Taken back, so that a batch with NaN leaves the table as it was.
                 count_values(bits, self._table, max(self._top, SMALLEST_TOP), done, -1)
                 return False
             low, high = min(low, least), max(high, most)

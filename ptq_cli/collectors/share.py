@@ -89,13 +89,13 @@ def table_to_share(table: Any) -> Share | None:
         raise ValueError("it does not say which shards it holds")
     count, size, pairs = table["count"], table["batch_size"], table["batches"]
     if not (_is_whole_number(count, 1, MOST_SHARDS) and _is_whole_number(size, 1, None)):
-        raise ValueError(f"it is of {str(count)[:40]} shards, of batches of {str(size)[:40]}")
+        raise ValueError(f"it has {str(count)[:40]} shards and batches of {str(size)[:40]}")
     if type(table["finished"]) is not bool or not isinstance(pairs, list) or not pairs:
         raise ValueError("it does not say which shards it holds, or whether it is finished")
     for pair in pairs:
         is_pair = isinstance(pair, list) and len(pair) == 2
         if not is_pair or not _is_whole_number(pair[0], 1, count) or not _is_whole_number(pair[1], 0, None):
-            raise ValueError(f"of {count} shards it holds {str(pair)[:40]}")
+            raise ValueError(f"it holds {str(pair)[:40]} of {count} shards")
     batches: dict[int, int] = dict(pairs)
     if list(batches) != sorted(batches) or len(batches) != len(pairs):
         raise ValueError("its shards are not in order, or one is there twice")

@@ -110,6 +110,7 @@ class TensorStatistics:
             ValueError: the two were not kept in the same way, or have different numbers of channels.
         """
         kept, others = ((item.histogram is None, item.channels is None) for item in (self, other))
+        # Adding them would leave out one part's values without a word.
         if kept != others:
             raise ValueError("statistics that were kept differently do not merge")
         return TensorStatistics(

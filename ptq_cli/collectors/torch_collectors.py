@@ -87,6 +87,7 @@ class TorchHistogramCollector:
         return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 
     def _count(self, tensor: torch.Tensor, top: int) -> None:
+        # Below 2^-115 float32 has not the octaves of the table's bins: such values are sorted instead.
         if max(top, self._top) < LEAST_TOP:
             keys, counts, zeros = count_keys(tensor)
             self._settled = self._settled.merge(thin(keys, counts))
@@ -97,6 +98,7 @@ class TorchHistogramCollector:
             self._settled, self._zeros = self._all()
             self._table, self._top = new_table(tensor.device), max(top, self._top)
         count_values(tensor, self._table, self._top)
+        # ONNX Runtime reuses the tensor's memory for the next run and knows nothing of PyTorch's stream.
         if tensor.is_cuda:
             torch.cuda.current_stream(tensor.device).synchronize()
 

@@ -85,7 +85,7 @@ class QuantParameters:
             TypeError: it is a float format.
         """
         if isinstance(self.format, FloatFormat):
-            raise TypeError(f"{self.format.name} has no steps of one size")
+            raise TypeError(f"{self.format.name} has no evenly spaced steps")
         return self.format
 
 

@@ -250,7 +250,7 @@ class AnalysisError(PtqError):
 
 
 class RecoveryError(PtqError):
-    """There are too few samples to recover accuracy from: some have to be set aside to decide by."""
+    """There are too few samples to recover accuracy from: some have to be held out."""
 
     code = "PTQ-RECOVERY-001"
 
@@ -268,13 +268,13 @@ class StaleMomentsError(PtqError):
 
 
 class TuneError(PtqError):
-    """There is no budget, or too little data is set aside to decide by, or a metric has no interval."""
+    """There is no budget, or too little data is held out, or a metric has no interval."""
 
     code = "PTQ-TUNE-001"
 
 
 class UnreachableBudgetError(TuneError):
-    """The samples set aside are too few to prove the budget, whatever model they are shown."""
+    """The held-out samples are too few to prove the budget, whatever model they are shown."""
 
     code = "PTQ-TUNE-002"
 

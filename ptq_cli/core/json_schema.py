@@ -93,7 +93,7 @@ def file_schema(kind: type) -> str:
     """Return the schema of a file as JSON, with a newline at the end; it allows no other keys.
 
     Example:
-        >>> from ptq_cli.report.document.details import Details
+        >>> from ptq_cli.evaluation.document.details import Details
         >>> json.loads(file_schema(Details))["$id"]
         'urn:ptq:details:1'
     """
@@ -116,7 +116,7 @@ def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict:
         strict: whether keys that are not described are refused.
 
     Example:
-        >>> from ptq_cli.report.document.gate_result import ReportWarning
+        >>> from ptq_cli.evaluation.document.gate_result import ReportWarning
         >>> schema = json.loads(documents_schema("warnings", {"warning": [ReportWarning]}))
         >>> schema["$defs"]["warning"]
         {'$ref': '#/$defs/ReportWarning'}
@@ -130,7 +130,7 @@ def document_schema(title: str, kinds: Sequence[type]) -> str:
     """Return the schema of one document as JSON, with a newline at the end.
 
     Example:
-        >>> from ptq_cli.report.document.gate_result import ReportWarning
+        >>> from ptq_cli.evaluation.document.gate_result import ReportWarning
         >>> json.loads(document_schema("a warning", [ReportWarning]))["$ref"]
         '#/$defs/ReportWarning'
     """

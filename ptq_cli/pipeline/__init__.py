@@ -1,8 +1,6 @@
 """The stages composed: a recipe goes in, a run directory comes out.
 
-``resolve`` resolves the request, and ``run_directory`` knows the files of a run. Then one room for each
-stage: ``preparing``, ``calibration`` (which ``counting`` feeds), ``placing`` and ``exporting``, ``measuring``
-and ``evaluation``; ``views`` look at a run, ``inspection`` asks about a model beside its accuracy.
-``run_quantize`` runs all stages. Every verb has one file, such as ``run_export.py``. Verbs return values and
-print nothing; ``api`` gives them typed arguments.
+Every verb is one file here, such as ``run_export``, which returns a value and prints nothing; ``api`` gives
+them typed arguments. They share ``setup``, then one room for each stage: ``calibration``, ``exporting``,
+``evaluation``, ``tuning``; ``views`` look at a run, ``folders`` runs the verbs for each model of a folder.
 """

@@ -8,27 +8,27 @@ from typing import Annotated, Any, ClassVar
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.evaluation.document.gate_result import Times
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.measure import open_subject
 from ptq_cli.pipeline.calibration.rescaling import rescaled
-from ptq_cli.pipeline.calibration.run_calibrate import Calibrated, CalibrationResult, make_calibration
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.made_reports import Evaluated, EvaluationResult
-from ptq_cli.pipeline.evaluation.run_evaluate import make_evaluations
+from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import Exported, ExportResult, make_export
-from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.measuring.served_latency import QuantizedFile, require_served_batch, served_latency
-from ptq_cli.pipeline.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe, tensor_settings
-from ptq_cli.pipeline.resolve import Request, Resolved, open_data, resolve
-from ptq_cli.pipeline.resumable import discard_checkpoint
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
+from ptq_cli.pipeline.run_evaluate import make_evaluations
+from ptq_cli.pipeline.run_export import Exported, ExportResult, make_export
+from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve
+from ptq_cli.pipeline.setup.resumable import discard_checkpoint
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.report.document.gate_result import Times
-from ptq_cli.report.document.report_document import Report
 from ptq_cli.runtime.cuda import require_device
 
 

@@ -72,7 +72,7 @@ def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
 
 def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
     if not rule.dynamic:
-        yield f"target {target} has no integer {node.op_type} that finds ranges of activations at each run"
+        yield f"target {target} has no integer {node.op_type} with ranges found at each run"
     yield attribute_refusal(node, rule)
     yield angle_refusal(node)
     yield requantized_refusal(node)
@@ -89,7 +89,7 @@ def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
     if node.op_type == "Conv" and (bias := input_at(node, rule.bias)) is not None:
         yield bias_refusal(bias)
     if node.attributes.get_int("transA", 0) != 0:
-        yield "transA is 1: its rows would have to be turned before they become integers"
+        yield "transA is 1: its input would have to be transposed before it is quantized"
 
 
 # Operators whose activations stay float: their weights are stored as integers, and perhaps computed so.
@@ -99,7 +99,7 @@ LEAST_SAVED = 1024
 """Bytes. A file with less saved would be no smaller: names and operators take some hundred bytes, too."""
 SAVED, ADDED = 3, 5
 """Bytes: what an integer saves, and what the scale and the zero point of a channel add."""
-DYNAMIC = "computes in integers, with ranges of its activations that it finds at each run"
+DYNAMIC = "computes in integers, with ranges found at each run"
 
 
 def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:

@@ -64,7 +64,7 @@ def _refusal(node: ir.Node, target: Target) -> str:
     if node.domain or node.op_type not in ("If", *ITERATING):
         return f"{what}, whose tensors cannot be measured"
     if target.runtime != ONNXRUNTIME:
-        return f"{what}: what target {target.name} makes of pairs in a nested graph is not known"
+        return f"{what}: how target {target.name} treats pairs in a nested graph is not known"
     if any(node.attributes.get_ints("scan_output_axes", ())):
         return f"{what}, which stacks its results along another axis than the first: they are not measured"
     return ""

@@ -69,6 +69,7 @@ def _integer_form(node: ir.Node, target: Target) -> str:
 
 def _float_form(node: ir.Node, requests: Requests) -> str:
     target, x = requests.rules.target, silu_input(node)
+    # Only between integers: elsewhere ONNX Runtime makes a QuickGelu by itself.
     if target.runtime_operators and x is not None and (x.name or "") in requests.asked:
         return QUICK_GELU
     rule = target.op.get(node.op_type)
@@ -133,6 +134,7 @@ def make_plan(
     """
     quantizing = quantizing_nodes(model.graph)
     unmeasured = nested_refusals(model.graph, target)
+    # Planned once without the recipe: these are the tensors that a calibration has measured.
     plan, refused = _untrapped(model.graph, Rules(target, unmeasured), {}, {}, ())
     if in_float or excluded or unjoined or dynamic:
         # No new sites may appear: the calibration has not measured other tensors.
@@ -147,12 +149,13 @@ def make_plan(
 
 
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:
+    # Twenty layers name every reason of usual models, and keep the message to a few lines.
     reasons = "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
     in_float32 = "only float32 is quantized: export the model in float32; " if "not float" in reasons else ""
     if is_dynamic and not in_float32:
         known = [name for name, rule in target.op.items() if rule.dynamic and not rule.dynamic_note]
         return NothingToQuantizeError(
-            f"no layer of this model finds the ranges of its activations at each run: {reasons}",
+            f"no layer of this model supports ranges found at each run: {reasons}",
             hint=f"dynamic is for {', '.join(sorted(known))}; pass --set activations.mode=static and --data"
             if known
             else "choose the target ort-cpu, or pass --set activations.mode=static and --data",

@@ -101,7 +101,7 @@ class LayerPlan:
         written_as: an equivalent operator that replaces it in the quantized model if it stays float, which
             may be one of the runtime's own, or the integer form that it gets if it is quantized.
         between_pairs: its inputs and outputs are quantized, but it computes in float.
-        dynamic: it computes in integers, with ranges of its activations that it finds at each run, and reads
+        dynamic: it computes in integers, with ranges found at each run, and reads
             and returns floats.
     """
 

@@ -123,7 +123,7 @@ def _check_methods(amax: AmaxSettings, weights: WeightSettings, activations: Act
         dtype = family.dtype if isinstance(family, ScaledWeights | ScaledActivations) else None
         if method in SEARCHES and dtype in FLOATS:
             raise RecipeValueError(
-                f"'{key}' is '{method}', which searches for steps of one size, and {dtype} has steps of many",
+                f"'{key}' is '{method}', which needs evenly spaced steps, and {dtype} has none",
                 hint="choose max or percentile",
             )
 

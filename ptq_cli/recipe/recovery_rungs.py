@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported fr
 STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
 ROW, TENSOR = "row", "tensor"
 GRANULARITIES = {
-    ROW: "one scale for the values that a result is summed from",
-    TENSOR: "one scale and zero point for all values that are run together",
+    ROW: "one scale per row of summed values",
+    TENSOR: "one scale and zero point per tensor",
 }
 """What shares a scale of activations that become integers at each run."""
 MODES = {
-    STATIC: "integers in the ranges that the calibration measured",
-    DYNAMIC: "integers in ranges that are found at each run: no calibration data are needed",
-    FLOAT: "floats: only weights are integers, and no calibration data are needed",
+    STATIC: "quantize activations with calibrated ranges",
+    DYNAMIC: "quantize activations with ranges found at each run; no calibration data needed",
+    FLOAT: "quantize weights only; no calibration data needed",
 }
 """With what each does."""
 WITHOUT_RANGES = (DYNAMIC, FLOAT)
@@ -107,7 +107,7 @@ def check_mode(settings: "ActivationSettings", where: str = "activations") -> No
         if key not in OF_MODES and value is not None:
             raise RecipeValueError(
                 f"'{where}.{key}' has no effect where '{where}.mode' is '{settings.mode}'",
-                hint=f"leave out one of the two; mode = '{STATIC}' makes integers of activations",
+                hint=f"leave out one of the two; mode = '{STATIC}' quantizes activations",
             )
 
 
@@ -141,11 +141,11 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
 
 EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
 RUNGS = {
-    EQUALIZE: "channels that layers make and read get ranges alike, before the calibration",
-    SMOOTH: "the same for channels that normalizations make, and through attention",
-    RANGES: "the range of each activation is the one that costs its readers least",
-    WEIGHED: "scales, integers and biases are chosen again, each layer by itself, from what it reads",
-    ROUND: "scales, integers and biases are chosen again, layer by layer, behind the ones before",
+    EQUALIZE: "equalize channel ranges of layers before calibration",
+    SMOOTH: "the same for channels of normalizations, and through attention",
+    RANGES: "choose the range of each activation by its effect on the outputs",
+    WEIGHED: "choose scales, integers and biases of each layer by what it reads",
+    ROUND: "the same, and make up for what earlier layers lost",
 }
 """In the order in which they run, with what each does."""
 REWRITING = (EQUALIZE, SMOOTH)
@@ -175,8 +175,8 @@ def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
     if NONE in settings.rungs and len(set(settings.rungs)) > 1:
         raise RecipeValueError(
-            f"'recovery.rungs' is {settings.rungs}: none does not go with others",
-            hint="name the rungs, or none alone",
+            f"'recovery.rungs' is {settings.rungs}: 'none' cannot be combined with other rungs",
+            hint="list rungs, or 'none' alone",
         )
     by_default = BY_DEFAULT if AUTO in settings.rungs else ()
     return tuple(

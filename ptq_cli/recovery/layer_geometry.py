@@ -55,6 +55,7 @@ class Window:
     def _given(self, axis: int, taken: int) -> int:
         stride, reach = self.strides[axis], (self.kernel[axis] - 1) * self.dilations[axis] + 1
         if self.begins is None or self.ends is None:
+            # auto_pad SAME pads until this holds (Conv and ConvTranspose, opset 1 and later).
             return taken * stride if self.transposed else -(-taken // stride)
         padding = self.begins[axis] + self.ends[axis]
         if self.transposed:
@@ -94,6 +95,7 @@ class Window:
         begin, stride = self._begin(axis, taken, given), self.strides[axis]
         outputs, kernel = np.arange(given)[:, None], np.arange(self.kernel[axis]) * self.dilations[axis]
         if self.transposed:
+            # A ConvTranspose reads an input only where the stride meets its grid.
             found, rest = np.divmod(outputs + begin - kernel, stride)
             return found, (rest == 0) & (found >= 0) & (found < taken)
         found = outputs * stride + kernel - begin
@@ -105,6 +107,7 @@ class Window:
         reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
         short, long = (taken, given) if self.transposed else (given, taken)
         total = max((short - 1) * self.strides[axis] + reach - long, 0)
+        # SAME_UPPER puts the odd element at the end, SAME_LOWER at the beginning.
         return total // 2 if self.upper else total - total // 2
 
 
@@ -164,6 +167,7 @@ def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> Lay
     """
     if site.input_index != 1 or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
         return LOOKED_UP if node.op_type == "Gather" else f"this weight of {node.op_type} is not supported"
+    # It changes the padding of ConvTranspose by a rule that differs between runtimes.
     if node.attributes.get_ints("output_shape", []):
         return "a ConvTranspose with output_shape is not supported"
     if node.op_type in ("Conv", "ConvTranspose"):
@@ -243,5 +247,6 @@ def spread(total: int, wanted: int, sample: int) -> Int64s:
     """
     if wanted >= total:
         return np.arange(total)
+    # The golden ratio spreads the offsets of consecutive samples evenly, and depends on no random state.
     first = (sample * 0.6180339887498949) % 1.0
     return ((np.arange(wanted) + first) * total / wanted).astype(np.int64)

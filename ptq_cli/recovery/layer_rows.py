@@ -161,7 +161,7 @@ STEPS = 32767
 """On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
 CHECKED = 4
 """Every fourth sample that is learned from says how far the optimum of the others holds."""
-NO_HELP = "the error on the samples set aside did not fall"
+NO_HELP = "the error on the held-out samples did not fall"
 
 
 @dataclass(frozen=True, kw_only=True)

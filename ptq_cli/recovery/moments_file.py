@@ -100,6 +100,6 @@ def _tensors(entries: Any, arrays: Mapping[str, Sums]) -> Iterator[tuple[str, Te
             sums, products = (arrays[f"{place}.{index}.{part}"] for part in ("sums", "products"))
             groups, size = sums.shape
             if products.shape != (groups, size * (size + 1) // 2) or not 0 <= int(item["rows"]) < 2**63:
-                raise ValueError(f"the moments of '{str(entry['name'])[:40]}' do not fit each other")
+                raise ValueError(f"the moments of '{str(entry['name'])[:40]}' contradict each other")
             readings[str(item["key"])] = InputMoments(rows=int(item["rows"]), sums=sums, products=products)
         yield str(entry["name"]), TensorMoments(grid=str(entry["grid"]), readings=readings)

@@ -91,11 +91,13 @@ def range_costs(
                 done(passed + count, each * len(pieces))
 
             model.measure(number, piece, _undecided(running) if number else running, costs, tell)
+            # After the first piece most tensors prove to be quiet, and cost no further runs.
             if number == 0:
                 loud = loudest({source: costs[source][0] for source in running}, len(running), QUIET)
                 others: Running = {source: list(range(1, len(grids[source]))) for source in loud}
                 model.measure(0, piece, others, costs, lambda count: tell(len(grids) + count))
                 running |= {source: [0, *indices] for source, indices in others.items()}
+            # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
             running = _close(running, costs, 1.0 + FAR / (number + 1))
     for source, indices in running.items():
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
@@ -111,6 +113,7 @@ def _close(running: Running, costs: Mapping[str, Costs], far: float) -> Running:
     """Return the candidates that have not cost so many times what the best of their tensor has."""
     found = {}
     for source, indices in running.items():
+        # A range that makes the outputs NaN is the worst of all, and would otherwise compare as nothing.
         cost = np.nan_to_num(costs[source], nan=np.inf)
         best = min(cost[indices])
         found[source] = [index for index in indices if cost[index] <= far * best]
@@ -148,6 +151,7 @@ class _ModelOnGrids:
             for source, indices in running.items()
             for index in indices
         }
+        # Two exports of one tuning often ask for the same grids, and a run of the model is what costs.
         unknown = [task for task, key in keys.items() if key not in self._known]
         for task, noise in zip(unknown, self._runs(piece, unknown, tell), strict=True):
             self._known[keys[task]] = noise
@@ -189,6 +193,7 @@ def _noise(wanted: Array, found: Array) -> float:
     """
     if not is_array(wanted) or not wanted.size:
         return 0.0
+    # Shapes may depend on values, as behind a NonZero: then nothing can be compared element by element.
     if wanted.shape != found.shape:
         return 1.0
     if wanted.dtype.kind != "f":
@@ -196,6 +201,7 @@ def _noise(wanted: Array, found: Array) -> float:
     values = wanted.astype(np.float64)
     signal = float(np.sum(values * values))
     noise = float(np.sum((values - found.astype(np.float64)) ** 2))
+    # An output of zeros alone has no scale to compare noise with.
     if not signal > 0.0:
         return 0.0
     return noise / signal if np.isfinite(noise) else 1.0

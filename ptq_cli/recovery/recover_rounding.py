@@ -158,6 +158,8 @@ class _Walk:
         """Take all streams through a stage; return what was chosen for its layer, or why nothing was."""
         form, solved = stage.quantized or stage.floating, None
         model = form.model
+        # With the constants of rounding to nearest, before they are changed below: the reference of the
+        # hold-out.
         self._nearest.run(form, model, self._pool)
         if layer is None:
             self._floating.run(stage.floating, stage.floating.model, self._pool)
@@ -166,8 +168,10 @@ class _Walk:
             solved = solve_layer(self._float_model, self._parameters, layer, data, threads=self._threads)
             if isinstance(solved, SolvedLayer):
                 model = _changed(model, replaced_arrays(solved.decided, self._places))
+        # After the layer is solved: what follows reads what the recovered layer gives.
         self._quantized.run(form, model, self._pool)
         for stream in (self._floating, self._quantized, self._nearest):
+            # As soon as nothing reads them any more: the tensors between layers are most of the memory.
             stream.drop(self._dropped[index])
         return solved
 
@@ -181,6 +185,7 @@ class _Walk:
 
     def _data(self, stage: Stage, layer: QuantizedLayer) -> LayerData:
         """Run the float model's stage; collect what its layer should make, and reads in the quantized one."""
+        # A layer of many inputs needs more rows than these, or its moments are singular.
         wanted = max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
         outside = int(layer.parameters.zero_point) if layer.parameters is not None else 0
         data = LayerData(

@@ -133,6 +133,7 @@ def sample_spaces(
     names = list(
         dict.fromkeys([*held, *(reader.activation.tensor for reader in readers.values()), *made.values()])
     )
+    # What the model is fed is there already; a graph cannot return its own input as a tap.
     taps = [name for name in names if name not in fed]
     ranges: dict[str, ChannelRange] = {}
     if taps:
@@ -141,6 +142,7 @@ def sample_spaces(
         for number, piece in enumerate((*samples.decide, *samples.fit)):
             arrays = {**piece, **dict(zip(taps, session.run(piece), strict=True))}
             _update(ranges, held, arrays)
+            # Rows only of some pieces, since they are held in memory; ranges of all of them.
             if number < len(samples.decide):
                 for name, reader in readers.items():
                     reader.rows.add(number, arrays[reader.activation.tensor], arrays[made[name]], first=first)

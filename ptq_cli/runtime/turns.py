@@ -91,7 +91,10 @@ def take_turns(
     progress(Progress(stage, 0, None))
     longest = [_warm_up(session, batches) for session in sessions]
     fitting = runs / RUNS_A_TURN if runs is not None else seconds / (sum(longest) * (RUNS_A_TURN + 1))
+    # Runs in a row keep the caches warm, as in use; for slow models more turns matter more than warm
+    # caches.
     counted = RUNS_A_TURN if fitting >= TURNS else 1
+    # The other model has just taken the caches: one run that is not counted brings a short one's back.
     settles = [len(sessions) > 1 and one < SHORT for one in longest]
     wanted = -(-runs // counted) if runs is not None else None
     enough = float("inf") if most_runs is None else most_runs / counted
@@ -105,6 +108,7 @@ def take_turns(
     ):
         batch = batches[turn % len(batches)]
         for offset in range(len(sessions)):
+            # Each turn begins with another model, so that none is always the first behind a pause.
             index = (turn + offset) % len(sessions)
             if settles[index]:
                 sessions[index].run(batch)
@@ -146,6 +150,7 @@ def _warm_up(session: OpenedModel, batches: Sequence[Batch]) -> float:
     begin, last = time.perf_counter(), 0.0
     for index in range(WARM_UP):
         (last, *_), _ = _timed(session, batches[index % len(batches)], 1)
+        # A large model is warm after one run, and three would take longer than the measurement.
         if time.perf_counter() - begin > LONG_WARM_UP:
             break
     return last
@@ -222,6 +227,8 @@ def take_rounds(
         opening = time.perf_counter() - begin
         if not taken:
             wanted = _fitting(sessions, batches[0], opening, seconds, runs)
+        # Sessions of earlier rounds stay open where that costs little: a freed one would leave its memory
+        # to the next, which would then lie in the same place.
         if KEPT * wanted * opening > seconds:
             kept.clear()
         kept.append(sessions)
@@ -230,6 +237,8 @@ def take_rounds(
         yield take_turns(
             sessions,
             batches,
+            # Opening counts towards the time that the user gave, but never leaves less than half to
+            # measure.
             seconds=seconds if wanted == 1 else max(seconds / wanted - opening, seconds / wanted / 2),
             runs=-(-runs // wanted) if runs is not None else None,
             most_runs=most_runs if wanted > 1 else None,
@@ -254,6 +263,7 @@ def _fitting(
     opened = int(seconds / max(OPENING * opening, 1e-9))
     rounds = min(ROUNDS, fitting, max(opened // 2, min(opened, LEAST_ROUNDS)))
     if rounds - rounds % len(sessions) >= LEAST_ROUNDS:
+        # Each model is opened first equally often: the order changes where they lie in memory.
         rounds -= rounds % len(sessions)
     return rounds if rounds >= LEAST_ROUNDS and len(sessions) > 1 else 1
 

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from PIL import Image
 
-from ptq_cli.pipeline.resolve import Request, resolve
+from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.recipe_layers import PRESETS, preset_names
 from tests.each_case import each_case

@@ -267,7 +267,7 @@ def test_samples_whose_outputs_are_nan_are_counted(folder: Path, refuse: Any) ->
 
 
 def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("ptq_cli.report.evaluation.latency.LIMITED_SECONDS", 0.2)
+    monkeypatch.setattr("ptq_cli.evaluation.latency.LIMITED_SECONDS", 0.2)
     assert ptq("evaluate --max-latency-ratio 1000 --set evaluation.latency=true").status == 0
     report = report_of(folder)
     latency, (gate,) = report["times"]["latency"], report["gates"]

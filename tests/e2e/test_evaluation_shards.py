@@ -101,7 +101,7 @@ def test_shards_from_other_machines_need_no_data(folder: Path, ptq: Any) -> None
 
 
 def test_what_is_not_there_to_merge_is_named(folder: Path, refuse: Any) -> None:
-    nothing = "'ptq-run' holds no shard of an evaluation"
+    nothing = "'ptq-run' is not an evaluation shard"
     refuse("merge", "PTQ-USAGE-001", f"no runs were given, and {nothing}")
     refuse("merge ptq-run", "PTQ-USAGE-001", f"{nothing}, and is the only run to merge")
     refuse("merge fetched/none.safetensors", "PTQ-FILE-001", "'fetched/none.safetensors' does not exist")
@@ -197,7 +197,7 @@ def test_shards_that_do_not_make_a_whole_are_refused(folder: Path, ptq: Any, ref
     refuse(f"merge ptq-run {one}", "PTQ-MERGE-002", f"'{one}' and '{one}' both hold shard 1 of 3")
     refuse("merge ptq-run --partial", "PTQ-USAGE-001", "--partial merges calibrations")
     shutil.copytree(folder / "ptq-run", folder / "plain", ignore=shutil.ignore_patterns("evaluation*"))
-    refuse("merge ptq-run plain", "PTQ-EVAL-002", "'plain' holds no shard of an evaluation")
+    refuse("merge ptq-run plain", "PTQ-EVAL-002", "'plain' is not an evaluation shard")
     shards(ptq, 2, numbers=(2,))
     refuse("merge ptq-run", "PTQ-MERGE-001", "the number of shards is ")
 

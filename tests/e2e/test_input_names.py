@@ -97,7 +97,7 @@ TYPED = {
     "calibrate one.pt --data x.npz --rename nosuch=input": "'x.npz' has no array 'nosuch'",
     "calibrate one.pt --data x.npz --rename input=nosuch": "the model has no input 'nosuch'",
     "calibrate one.pt --data x.npz --rename input=input=input": "the model has no input 'input=input'",
-    "calibrate one.pt --data x.npy --rename nosuch=input": "the one array of 'x.npy' has no name",
+    "calibrate one.pt --data x.npy --rename nosuch=input": "the only array of 'x.npy' has no name",
     "prepare one.pt -o one.onnx --data x.npz --rename nosuch=input": "has no array 'nosuch'",
     "inspect one.pt --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
     "bench --data x.npz --rename nosuch=input": "has no array 'nosuch'",

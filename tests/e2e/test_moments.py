@@ -30,7 +30,7 @@ def test_weights_are_chosen_from_moments_without_the_data(folder: Path, ptq: Any
     outcome = ptq("export --recover weighed --weight-bits 4")
     assert outcome.status == 0, outcome
     assert "recovered 2 layers (weighed): the error of a layer fell by" in outcome.out
-    assert "no samples were set aside" in outcome.out
+    assert "no samples were held out" in outcome.out
     (told,) = json.loads(ptq("export --json").out)["recovery"]["effects"]
     assert (told["rung"], told["samples"], told["decided_by"]) == ("weighed", 12, 0)
     assert told["before"] == "nan"
@@ -61,7 +61,7 @@ def test_what_was_interrupted_continues(
 ) -> None:
     assert ptq(MOMENTS).status == 0
     whole = read()
-    monkeypatch.setattr("ptq_cli.pipeline.moments.IN_MEMORY", limit)
+    monkeypatch.setattr("ptq_cli.pipeline.calibration.moments.IN_MEMORY", limit)
     batches = 0
 
     def stop(step: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.report.evaluation.latency import LatencyTurns
+from ptq_cli.evaluation.latency import LatencyTurns
 from ptq_cli.runtime.engine import CompiledModel, Model, OpenVino
 from ptq_cli.runtime.turns import Turns
 from tests.e2e.conftest import Ptq, Refuse
@@ -91,7 +91,7 @@ def test_a_slower_model_is_told_with_what_can_be_done_about_it(
     folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = tuple(((one,), (one * 1.001,)) for one in (1e-3, 2e-3, 1e-3))
-    measured = "ptq_cli.pipeline.measuring.served_latency.take_latency_turns"
+    measured = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
     monkeypatch.setattr(measured, lambda *given, **words: LatencyTurns([Turns(clock, clock)], threads=1))
     outcome = ptq(f"{QUANTIZE} --set evaluation.latency=true")
     assert "warning: the quantized model is slower than float, 0.50 times as fast" in outcome.err

@@ -76,7 +76,7 @@ def test_a_profile_that_does_not_fit_is_refused(
 
 
 def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
-    refuse("export --prefer latency --target generic", "PTQ-PROFILE-002", "no runtime here runs it")
+    refuse("export --prefer latency --target generic", "PTQ-PROFILE-002", "no installed runtime runs it")
     refuse("export --prefer latency --set export.serve_batch=0", "PTQ-RECIPE-003", "serve_batch")
     refuse("export --prefer latency --set export.profile=missing.json", "PTQ-FILE-001", "missing.json")
     refuse("export --prefer speed", "PTQ-USAGE-001", "latency")
@@ -108,10 +108,10 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
 ) -> None:
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
     slow = read_document(MachineProfile, folder / "slow.json")
-    monkeypatch.setattr("ptq_cli.pipeline.placing.latency_preference.profile_here", lambda *_, **__: slow)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.latency_preference.profile_here", lambda *_, **__: slow)
     before = (folder / "ptq-run/model.int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")
-    assert outcome.status == 0 and f"warning: nothing was chosen by latency: {said}" in outcome.out
+    assert outcome.status == 0 and f"warning: layers were not placed by latency: {said}" in outcome.out
     assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import preset_names
 from tests.e2e.conftest import make_onnx, make_weights
 

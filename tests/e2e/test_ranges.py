@@ -65,6 +65,15 @@ def test_rounding_follows_the_chosen_ranges(quantize):
     assert again.output.read_bytes() == both.output.read_bytes()
 
 
+def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.MOST_TENSORS", 1)
+    ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
+    assert ranges.samples == 4
+    assert ranges.kept
+    assert len(ranges.methods) > 1, "one method for all is better than another one for a single tensor"
+    assert len(ranges.methods) <= ranges.tensors, "tensors that were too many to measure had a choice, too"
+
+
 def test_nothing_is_changed_where_nothing_is_better(quantize):
     plain = quantize(method="max")
     result = quantize("again", method="max", recover=["ranges"])  # Without histograms there is one method.

@@ -8,7 +8,7 @@ import jsonschema
 import onnx
 import pytest
 
-from ptq_cli.pipeline.recipes import names_of, recipe_schema
+from ptq_cli.pipeline.setup.recipes import names_of, recipe_schema
 from ptq_cli.recipe.recipe_layers import CONFIGS
 from ptq_cli.recipe.schema import SETTINGS
 from tests.e2e.conftest import Ptq

@@ -170,7 +170,7 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert weight.dtype == ir.DataType.INT4
     assert (integers.min(), integers.max()) >= (-7, -7)
     assert integers.max() <= 7
-    # The output on the samples set aside is what was told, when the file runs as a whole.
+    # The output on the held-out samples is what was told, when the file runs as a whole.
     from ptq_cli.recovery.recovery_samples import output_sqnr
     from ptq_cli.runtime.session import Session
 
@@ -241,7 +241,7 @@ def test_a_layer_that_does_not_hold_on_the_samples_set_aside_stays_as_it_is(
     result = ptq_cli.quantize("model.onnx", data="calib.npz", run="b", recover=["round"], weight_bits=4)
     assert result.export.recovery is not None
     (found,) = result.export.recovery.effects
-    assert found.refused["up"] == "the error on the samples set aside did not fall"
+    assert found.refused["up"] == "the error on the held-out samples did not fall"
     assert "up" not in found.layers
 
 
@@ -269,7 +269,7 @@ def test_layers_that_cannot_be_recovered_say_why(quantize: Quantize) -> None:
     assert "several layers share" in found.refused["one"]
     (centers,) = quantize(shared, (6,), weight_quantizer="centers", weight_centers=4).recovery.effects
     assert not centers.kept
-    assert set(centers.refused.values()) == {"the quantizer has no evenly spread integers"}
+    assert set(centers.refused.values()) == {"the quantizer has no evenly spaced integers"}
 
 
 def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
@@ -278,13 +278,13 @@ def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, r
     )
     assert outcome.status == 0, outcome
     assert "(fc) had fewer rows of data than inputs: more samples may help" in outcome.out
-    assert "on 1 sample set aside" in outcome.out
+    assert "on 1 held-out sample" in outcome.out
     refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
 
 
 def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
     refuse("export --recover rund", "PTQ-RECIPE-004", "did you mean 'round'?")
-    refuse("export --recover none,round", "PTQ-RECIPE-003", "none does not go with others")
+    refuse("export --recover none,round", "PTQ-RECIPE-003", "'none' cannot be combined with other rungs")
     refuse("export --recover ,", "PTQ-USAGE-001", "not a comma-separated list of names")
     arrays = dict(np.load(folder / "calib.npz"))
     np.savez(folder / "calib.npz", **{**arrays, "x": arrays["x"] + 1})

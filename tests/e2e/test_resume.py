@@ -68,7 +68,7 @@ def test_a_finished_checkpoint_needs_no_batch(folder: Path, ptq: Any, whole: dic
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ptq_cli.pipeline.calibration.run_calibrate.write_together", no_disk)
+        patch.setattr("ptq_cli.pipeline.run_calibrate.write_together", no_disk)
         assert ptq(f"{WORDS} --run run").status == 130
     assert "after 12 samples" in ptq(f"{WORDS} --run run").err
     assert read(folder / "run") == whole

@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.evaluation import proof as file_saturation
+from ptq_cli.evaluation.document.report_document import SaturatingLayer, Saturation
+from ptq_cli.evaluation.proof import saturates_here
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.report import proof as file_saturation
-from ptq_cli.report.document.report_document import SaturatingLayer, Saturation
-from ptq_cli.report.proof import saturates_here
 from tests.e2e.conftest import Ptq
 
 UNSAFE = "2 of 2 layers can saturate on x86 without VNNI (conv: 144 of 144 pairs, 8 of 8 channels)"

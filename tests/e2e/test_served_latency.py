@@ -12,14 +12,14 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.report.evaluation.latency import LatencyTurns
+from ptq_cli.evaluation.latency import LatencyTurns
 from ptq_cli.runtime.engine import Model
 from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --set evaluation.latency=true"
-MEASURED = "ptq_cli.pipeline.measuring.served_latency.take_latency_turns"
+MEASURED = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
 
 
 def turned(*seconds: float) -> LatencyTurns:
@@ -95,7 +95,7 @@ def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
     outcome = ptq(
         "quantize model.onnx --data calib.npz --target tensorrt --run trt --set evaluation.latency=true"
     )
-    why = "no runtime here runs the models of target tensorrt"
+    why = "no installed runtime runs models for target tensorrt"
     assert f"note: the latency was not measured: {why}" in outcome.out
 
 
@@ -141,7 +141,7 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(
 def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(
     folder: Path, refuse: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ptq_cli.pipeline.preparing.run_prepare.own_batch_size", lambda _: 4)
+    monkeypatch.setattr("ptq_cli.pipeline.run_prepare.own_batch_size", lambda _: 4)
     says = "'export.serve_batch' is 3, but the model takes batches of 4"
     refuse(f"{QUANTIZE} --set export.serve_batch=3 --run new", "PTQ-RECIPE-003", says)
     refuse("evaluate --set export.serve_batch=3 --set evaluation.latency=true", "PTQ-RECIPE-003", says)

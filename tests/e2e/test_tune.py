@@ -14,7 +14,7 @@ import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning import candidate_models
 from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, NO_MORE_RUNGS, NO_MORE_TIME
 from ptq_cli.recipe.recovery_rungs import RUNGS
@@ -175,9 +175,13 @@ def test_time_that_is_over_later(tune, monkeypatch):
     [
         ({}, TuneError, "no budget was given"),
         ({"budget": {"top1": 0.1}}, LabelError, "metric 'top1' needs labels"),
-        ({"budget": {"top1_agreement": 0.99}}, UnreachableBudgetError, "cannot be promised to 1 %"),
+        (
+            {"budget": {"top1_agreement": 0.99}},
+            UnreachableBudgetError,
+            "held-out samples cannot prove a budget of 1 %",
+        ),
         ({"budget": {"sqnr_db": 3.0}, "samples": 30}, TuneError, "and at least 20 are needed"),
-        ({"budget": {"sqnr_db": 3.0}, "samples": 1}, EmptyDataError, "too few to set a share of 0.5 aside"),
+        ({"budget": {"sqnr_db": 3.0}, "samples": 1}, EmptyDataError, "too few to hold out a fraction of 0.5"),
     ],
     ids=["no budget", "no labels", "unreachable", "too few", "none left"],
 )

@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.core.documents import encode
-from ptq_cli.report.evaluation.changed_classes import ChangeCollector
-from ptq_cli.report.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
-from ptq_cli.report.evaluation.sample_axes import (
+from ptq_cli.evaluation.changed_classes import ChangeCollector
+from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
+from ptq_cli.evaluation.metrics import base as block_sums
+from ptq_cli.evaluation.metrics.base import BlockSums, Recorded
+from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS
+from ptq_cli.evaluation.metrics.spec import MetricSpec
+from ptq_cli.evaluation.sample_axes import (
     MeasuredBatch,
     PartEvaluator,
     joined_batches,
     pack_states,
     unpack_states,
 )
-from ptq_cli.report.metrics import base as block_sums
-from ptq_cli.report.metrics.base import BlockSums, Recorded
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS
-from ptq_cli.report.metrics.spec import MetricSpec
 
 SCORES = ("top1", "top5", "class_accuracy", "f1", "auroc")
 TORCH = ("torchmetrics.classification:MulticlassAccuracy", "torchmetrics:MeanSquaredError")
@@ -32,13 +32,13 @@ SPECS = [
     MetricSpec(name="iou", metric="mean_iou", output="masks"),
     MetricSpec(name="floats", metric=TORCH[1], output="values"),
     *(MetricSpec(name=name, metric=name, output="values") for name in ("mse", "mae", "r2")),
-    MetricSpec(name="pairs", metric="pair_spearman", output="scores"),
+    MetricSpec(name="pairs", metric="spearman", output="scores"),
 ]
 
 
 def test_every_metric_of_ptq_is_among_them_or_keeps_rows_alone() -> None:
     others = set(LABEL_METRICS) - {spec.metric for spec in SPECS}
-    for name in others - {"spearman_of_pairs"}:  # the same as pair_spearman
+    for name in others:
         metric = type(LABEL_METRICS[name]())
         assert (metric.join, metric.start_at) == (Recorded.join, Recorded.start_at), name
 
@@ -56,7 +56,7 @@ class Case:
             "values": random.standard_normal(shape).astype(np.float32),
             "masks": random.integers(0, 6, (samples, 2, 2)),
         }.get(spec.output or "", random.integers(0, 6, samples))
-        if spec.metric == "pair_spearman":
+        if spec.metric == "spearman":
             self.labels = np.repeat(random.integers(0, 5, -(-samples // 2)).astype(np.float32), 2)[:samples]
 
     def batches(self, selection: Selection):
@@ -117,14 +117,14 @@ class Case:
     st.integers(0, 9),
 )
 def test_parts_make_the_whole(spec, samples, batch_size, count, order, seed) -> None:
-    if spec.metric == "pair_spearman":
+    if spec.metric == "spearman":
         samples, batch_size = 2 * samples, 2 * batch_size
     case = Case(spec, samples, batch_size, seed)
     assert case.in_parts(count, order) == case.whole()
 
 
 def test_parts_make_the_whole_of_more_samples_than_there_are_blocks(monkeypatch) -> None:
-    monkeypatch.setattr("ptq_cli.report.metrics.value_errors.MOST_BLOCKS", 8)
+    monkeypatch.setattr("ptq_cli.evaluation.metrics.value_errors.MOST_BLOCKS", 8)
     case = Case(SPECS[0], 203, 5, seed=1)
     assert case.in_parts(3, [1, 0]) == case.whole()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.resolve import Request, reading_of, resolve
+from ptq_cli.pipeline.setup.resolve import Request, reading_of, resolve
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from tools.processors.emulators import PROCESSORS, UnavailableError, run_pack
 from tools.processors.judge import Verdict, judge

@@ -383,7 +383,7 @@ def rename_arrays(
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
         for name in required:
             raise DataNameError(
-                f"--rename {name}={rename[name]}: the one array of '{dataset.source}' has no name",
+                f"--rename {name}={rename[name]}: the only array of '{dataset.source}' has no name",
                 hint="leave --rename out: it is used for the model's input",
             )
         return dataset

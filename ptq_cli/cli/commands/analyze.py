@@ -123,10 +123,10 @@ def command(
     from ptq_cli.cli.terminal.output import print_json, say, warn_of_result
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.inspection.analysis_subject import Question
-    from ptq_cli.pipeline.inspection.run_analyze import run_analyze
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.analysis_subject import Question
+    from ptq_cli.pipeline.run_analyze import run_analyze
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.report.text.result_warnings import saturation_warnings
 
     if options["metric"] is not None:

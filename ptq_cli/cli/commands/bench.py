@@ -128,9 +128,9 @@ def command(
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
-    from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     if top is not None and not profile:
         raise UsageError("--top lists the slowest nodes of --profile", hint=f"--profile --top {top}")

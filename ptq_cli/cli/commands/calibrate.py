@@ -83,15 +83,15 @@ def command(
     from ptq_cli.cli.shown.calibration_lines import after_calibration, print_calibration
     from ptq_cli.cli.terminal.output import print_json, tell
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_calibrate import run_calibrate
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     restart = restart or once_from(options).restart
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if moments:
         from ptq_cli.cli.shown.calibration_lines import after_moments, print_moments
-        from ptq_cli.pipeline.exporting.run_moments import run_moments
+        from ptq_cli.pipeline.run_moments import run_moments
 
         with shown_progress() as progress:
             found = run_moments(request, RunDirectory(run), progress, shard=shard, restart=restart)

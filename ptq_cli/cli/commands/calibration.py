@@ -18,7 +18,7 @@ SORTS = ("clipped", "range", "name")
 
 @click.group(
     cls=SectionGroup,
-    short_help="Show what a calibration has measured.",
+    short_help="Show what a calibration measured.",
     epilog="""\b
 Examples:
   ptq calibration show
@@ -57,8 +57,8 @@ def show(
     the histogram; ≤ marks a share whose range ends inside a bin. A narrow terminal shows fewer columns.
     """
     from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import view_calibration
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)

@@ -9,8 +9,8 @@ from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
 
 if TYPE_CHECKING:
-    from ptq_cli.report.report_changes import ReportChanges
-    from ptq_cli.report.trade_offs import TradeOffs
+    from ptq_cli.evaluation.report_changes import ReportChanges
+    from ptq_cli.evaluation.trade_offs import TradeOffs
 
 
 @click.command(
@@ -49,7 +49,7 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
     """
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.pipeline.evaluation.run_compare import run_compare_models
+    from ptq_cli.pipeline.run_compare import run_compare_models
 
     result = run_compare_models(reports, metric, page)
     if as_json:

@@ -98,10 +98,10 @@ def command(
     from ptq_cli.cli.shown.report_lines import show_reports, show_shard
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
-    from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluation_shard, run_evaluations
-    from ptq_cli.pipeline.folders.run_quantize_folder import require_sole, run_evaluate_folder
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_evaluate import run_evaluation_shard, run_evaluations
+    from ptq_cli.pipeline.run_quantize_folder import require_sole, run_evaluate_folder
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     named = [*([quantized_model] if quantized_model is not None else []), *models]

@@ -12,8 +12,8 @@ from ptq_cli.cli.options.quantization_options import AMAX
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, settings_from, take
 
 if TYPE_CHECKING:
+    from ptq_cli.evaluation.document.report_document import LayerEntry
     from ptq_cli.pipeline.views.calibration_view import Explanation, TensorView
-    from ptq_cli.report.document.report_document import LayerEntry
 
 
 @click.command(
@@ -42,8 +42,8 @@ def command(
     come from rounding and clipping. They are estimated from the histogram; no model is run.
     """
     from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import explain_tensor
 
     if plot is not None:

@@ -99,9 +99,9 @@ def command(
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result
     from ptq_cli.cli.terminal.phrases import next_step
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.exporting.run_export import run_export
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_export import run_export
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:

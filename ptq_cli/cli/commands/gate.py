@@ -39,9 +39,9 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     """
     from ptq_cli.cli.shown.report_lines import print_gates, report_status
     from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
-    from ptq_cli.pipeline.evaluation.run_compare import run_gate
+    from ptq_cli.evaluation.document.gate_result import Judgement
+    from ptq_cli.pipeline.run_compare import run_gate
     from ptq_cli.recipe.sections import GateSettings
-    from ptq_cli.report.document.gate_result import Judgement
     from ptq_cli.report.text.markdown import gate_to_markdown
 
     decided = run_gate(report, GateSettings(**settings_from(options)))

@@ -56,8 +56,8 @@ def command(
     """
     from ptq_cli.cli.shown.inspection_tree import print_inspection
     from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.inspection.run_inspect import run_inspect
-    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_inspect import run_inspect
+    from ptq_cli.pipeline.setup.resolve import Request
 
     result = run_inspect(
         Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)

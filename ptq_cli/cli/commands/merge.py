@@ -13,7 +13,7 @@ DONE = 0
 
 @click.command(
     cls=SectionCommand,
-    short_help="Combine what several shards have calibrated or evaluated.",
+    short_help="Combine the shards of a calibration or an evaluation.",
     epilog="""\b
 Examples:
   ptq merge run-1 run-2 --run all
@@ -48,7 +48,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     the run directory. Limits are judged here: the command exits with status 3 if one fails.
     """
     from ptq_cli.pipeline.evaluation.joined_shards import evaluated_run, holds_evaluation
-    from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+    from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 
     inputs = runs or (run or DEFAULT_RUN,)
     if holds_evaluation(inputs):
@@ -56,8 +56,8 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     from ptq_cli.cli.shown.calibration_lines import print_merge
     from ptq_cli.cli.terminal.output import print_json, tell
     from ptq_cli.cli.terminal.phrases import next_step
-    from ptq_cli.pipeline.calibration.run_merge import run_merge
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_merge import run_merge
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     merged = [RunDirectory(path) for path in runs]
     result = run_merge(merged, RunDirectory(run or DEFAULT_RUN), partial=partial)
@@ -74,8 +74,8 @@ def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json:
     from ptq_cli.cli.shown.report_lines import show_reports
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
-    from ptq_cli.pipeline.evaluation.run_merge_evaluation import run_merge_evaluation
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_merge_evaluation import run_merge_evaluation
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     if partial:
         raise UsageError(

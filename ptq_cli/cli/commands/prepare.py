@@ -11,7 +11,7 @@ from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READI
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.preparing.run_prepare import PrepareResult
+    from ptq_cli.pipeline.run_prepare import PrepareResult
 
 
 @click.command(
@@ -50,9 +50,9 @@ def command(
     """
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.folders.model_folder import names_folder
-    from ptq_cli.pipeline.folders.run_verify_folder import PreparedFolder, run_prepare_folder
-    from ptq_cli.pipeline.preparing.run_prepare import run_prepare
-    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_prepare import run_prepare
+    from ptq_cli.pipeline.run_verify_folder import PreparedFolder, run_prepare_folder
+    from ptq_cli.pipeline.setup.resolve import Request
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     if names_folder(request):

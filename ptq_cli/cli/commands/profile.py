@@ -64,8 +64,8 @@ def command(
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.exporting.run_profile import run_profile
-    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.run_profile import run_profile
+    from ptq_cli.pipeline.setup.resolve import Request
 
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:

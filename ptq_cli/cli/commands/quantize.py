@@ -29,7 +29,7 @@ from ptq_cli.cli.options.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.recipe.assignments import Once
 
 
@@ -84,9 +84,9 @@ def command(
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.folders.data_of_files import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import run_quantize
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     once = once_from(options)
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
@@ -111,8 +111,8 @@ def _quantize_folder(
 ) -> int:
     from ptq_cli.cli.shown.folder_lines import show_folder
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.folders.run_quantize_folder import run_quantize_folder
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_quantize_folder import run_quantize_folder
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     with shown_progress() as progress:
         result = run_quantize_folder(

@@ -13,7 +13,7 @@ from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, settings_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.recipes import CheckedRecipe, NewRecipe
+    from ptq_cli.pipeline.setup.recipes import CheckedRecipe, NewRecipe
 
 DEFAULT_OUTPUT = "ptq.toml"
 
@@ -49,13 +49,17 @@ Examples:
     OWN, "--output", "-o", type=PATH, default=Path(DEFAULT_OUTPUT), show_default=True, metavar="FILE",
     help="Output file.",
 )  # fmt: skip
-@option(OWN, "--force", is_flag=True, help="Replace the file if it is there.")
+@option(OWN, "--force", is_flag=True, help="Overwrite an existing file.")
 @option(
-    DATA, "--data", shell_complete=completion.complete_files, metavar="PATH", help="Calibration data to name."
+    DATA,
+    "--data",
+    shell_complete=completion.complete_files,
+    metavar="PATH",
+    help="Calibration data to write into the recipe.",
 )
 @option(
     DATA, "--eval-data", shell_complete=completion.complete_files, metavar="PATH",
-    help="Evaluation data to name.",
+    help="Evaluation data to write into the recipe.",
 )  # fmt: skip
 @take(MODEL_ARGUMENT, MODEL_SOURCE, GLOBALS)
 def init(output: Path, force: bool, model: Path | None, as_json: bool, **options: Any) -> None:
@@ -63,8 +67,8 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
     Every command that runs in the folder of ptq.toml reads it.
     """
-    from ptq_cli.pipeline.recipes import run_recipe_init
-    from ptq_cli.pipeline.resolve import Request
+    from ptq_cli.pipeline.setup.recipes import run_recipe_init
+    from ptq_cli.pipeline.setup.resolve import Request
 
     _show_new(
         run_recipe_init(Request(settings=settings_from(options), model=model), output, force=force),
@@ -88,7 +92,7 @@ def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
 @command.command(
     "check",
     cls=SectionCommand,
-    short_help="Tell whether a recipe is correct.",
+    short_help="Check a recipe.",
     epilog="""\b
 Examples:
   ptq recipe check
@@ -104,7 +108,7 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
     and that are not there are listed; they are not errors.
     """
     from ptq_cli.cli.terminal.output import tell
-    from ptq_cli.pipeline.recipes import check_recipe_file
+    from ptq_cli.pipeline.setup.recipes import check_recipe_file
 
     checked = [check_recipe_file(path) for path in file or (None,)]
     _show_checked(checked, as_json=as_json)
@@ -115,7 +119,7 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.pipeline.recipes import CheckedRecipes
+    from ptq_cli.pipeline.setup.recipes import CheckedRecipes
 
     if as_json:
         print_json(CheckedRecipes(tuple(results)))
@@ -181,7 +185,7 @@ def schema(output: Path | None) -> None:
     from ptq_cli.cli.terminal.output import say
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.core.files import write_text
-    from ptq_cli.pipeline.recipes import recipe_schema
+    from ptq_cli.pipeline.setup.recipes import recipe_schema
 
     if output is None:
         click.echo(recipe_schema(), nl=False)

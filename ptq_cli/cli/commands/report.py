@@ -26,8 +26,8 @@ def command(run: Path, as_json: bool) -> None:
     """
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.pipeline.evaluation.run_page import run_page
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.report_page import run_page
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     result = run_page(RunDirectory(run))
     if as_json:

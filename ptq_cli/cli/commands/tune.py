@@ -59,9 +59,9 @@ def command(
 ) -> int:
     """Quantize MODEL so that accuracy provably stays within a budget, at the least cost.
 
-    Half of the calibration data is set aside. Candidates are made from the other half: the default, then
+    Half of the calibration data is held out. Candidates are made from the other half: the default, then
     each rung of --recover, then fewer and fewer integer layers, the cheapest first. The command stops when
-    the samples set aside show with 95 % confidence that the budget is kept.
+    the held-out samples show with 95 % confidence that the budget is kept.
 
     The best candidate so far is always in the run directory, with a recipe from which ptq quantize makes the
     same file: Ctrl-C keeps it, and the same command continues.
@@ -71,10 +71,10 @@ def command(
     """
     from ptq_cli.cli.shown.folder_lines import show_tuning
     from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
-    from ptq_cli.pipeline.tuning.run_tune import run_tune
+    from ptq_cli.pipeline.run_tune import run_tune
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     once = once_from(options)
     request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)

@@ -110,14 +110,14 @@ def command(
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
-    from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
-    from ptq_cli.pipeline.resolve import Request
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
+    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
-        from ptq_cli.pipeline.folders.run_verify_folder import VerifiedFolder, run_verify_folder
+        from ptq_cli.pipeline.run_verify_folder import VerifiedFolder, run_verify_folder
 
         with shown_progress() as progress:
             results = run_verify_folder(request, RunDirectory(run), model, asked, progress)

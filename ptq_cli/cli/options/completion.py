@@ -88,7 +88,7 @@ def amax_methods() -> list[str]:
 def metrics() -> list[str]:
     """Return the metrics that ``--metric`` may name."""
     from ptq_cli.core.plugins import METRICS, plugin_names
-    from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
+    from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 
     return [*LABEL_METRICS, *REQUESTED_COMPARISONS, *PAIR_METRICS, *plugin_names(METRICS)]
 

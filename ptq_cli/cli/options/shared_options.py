@@ -18,7 +18,7 @@ from ptq_cli.cli.options.option_values import (
 )
 from ptq_cli.cli.terminal.output import keep_quiet
 from ptq_cli.core.errors import UsageError
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 
 if TYPE_CHECKING:
     from ptq_cli.recipe.assignments import Once
@@ -128,7 +128,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         RecipeKeyError: ``--set`` names no key.
         RecipeValueError: ``--set`` gives a key a value of the wrong type.
     """
-    from ptq_cli.report.limits import (
+    from ptq_cli.evaluation.limits import (
         BUDGET_FLAG,
         MAX_DROP_FLAG,
         MAX_RATIO_FLAG,

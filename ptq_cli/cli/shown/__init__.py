@@ -1,5 +1,4 @@
-"""What the terminal shows of results: lines and tables for a person, values for ``--json``.
+"""What the terminal shows of results: lines and tables; ``--json`` prints the results as they are.
 
-What may enter: how a value reads, for a person and as JSON; no command. ``terminal`` prints it, ``drawings``
-draws with characters, ``documents`` has the types of the JSON.
+What may enter: how a value reads; no command. ``terminal`` prints it, ``drawings`` draws with characters.
 """

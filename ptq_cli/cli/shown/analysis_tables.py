@@ -7,11 +7,11 @@ from pathlib import Path
 
 from ptq_cli.cli.terminal.output import UNKNOWN, print_table, say
 from ptq_cli.cli.terminal.phrases import as_typed, counted
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN
-from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary
-from ptq_cli.report.analysis.causes import percent
-from ptq_cli.report.analysis.judge import SQNR
-from ptq_cli.report.analysis.tensor_rows import Cause, TensorAnalysis
+from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis, MetricSummary
+from ptq_cli.evaluation.analysis.causes import percent
+from ptq_cli.evaluation.analysis.judge import SQNR
+from ptq_cli.evaluation.analysis.tensor_rows import Cause, TensorAnalysis
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 from ptq_cli.report.text.result_warnings import SATURATING
 from ptq_cli.report.text.summary import Table
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from ptq_cli.cli.terminal.output import print_table, say, warn_of_result
 from ptq_cli.cli.terminal.phrases import as_typed
+from ptq_cli.evaluation.interval import Interval
+from ptq_cli.evaluation.latency import LatencyComparison
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, growth
-from ptq_cli.pipeline.inspection.benched_models import shown_names
-from ptq_cli.pipeline.inspection.run_bench import BenchResult, BenchScenario
-from ptq_cli.report.evaluation.latency import LatencyComparison
-from ptq_cli.report.interval import Interval
+from ptq_cli.pipeline.evaluation.benched_models import shown_names
+from ptq_cli.pipeline.run_bench import BenchResult, BenchScenario
 from ptq_cli.report.text.latency_doubts import described, latency_doubts
 from ptq_cli.report.text.result_warnings import saturation_warnings
 from ptq_cli.report.text.summary import Table

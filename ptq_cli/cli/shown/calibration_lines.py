@@ -9,10 +9,10 @@ from ptq_cli.cli.terminal.phrases import closeness, counted, next_step, shown_pa
 
 if TYPE_CHECKING:
     from ptq_cli.collectors.tensor_statistics import NonFinite
-    from ptq_cli.pipeline.calibration.run_calibrate import CalibrationResult
-    from ptq_cli.pipeline.calibration.run_merge import MergeResult
-    from ptq_cli.pipeline.exporting.run_moments import MomentsResult
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_calibrate import CalibrationResult
+    from ptq_cli.pipeline.run_merge import MergeResult
+    from ptq_cli.pipeline.run_moments import MomentsResult
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
 def print_calibration(result: "CalibrationResult") -> None:

@@ -12,8 +12,8 @@ from ptq_cli.report.text.summary import share_of_float
 from ptq_cli.report.text.tables import format_latency
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.exporting.run_export import ExportResult
-    from ptq_cli.pipeline.placing.latency_preference import LatencyPreference
+    from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
+    from ptq_cli.pipeline.run_export import ExportResult
     from ptq_cli.plan.sites import Plan
     from ptq_cli.runtime.engine import KernelCounts
 
@@ -59,7 +59,7 @@ def _print_preference(latency: "LatencyPreference", plan: "Plan") -> None:
     if not any(layer.quantized for layer in plan.layers):
         say("warning: every layer stays in float, because the whole model is fastest so on that machine")
     if latency.undecided:
-        say(f"warning: nothing was chosen by latency: {latency.undecided}")
+        say(f"warning: layers were not placed by latency: {latency.undecided}")
 
 
 def _print_float_layers(plan: "Plan") -> None:

@@ -19,15 +19,15 @@ from ptq_cli.cli.terminal.output import detail, is_quiet, print_json, print_tabl
 from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
 from ptq_cli.core.process import interrupt_status
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.document.report_document import Reports
+from ptq_cli.evaluation.document.report_document import Reports
 from ptq_cli.report.text.summary import Table, share_of_float
 from ptq_cli.report.text.tables import ladder_table, verdict_of
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
-    from ptq_cli.pipeline.folders.run_quantize_folder import FolderResult, QuantizedFolderFile
     from ptq_cli.pipeline.run_quantize import QuantizationResult
-    from ptq_cli.pipeline.tuning.run_tune import TuneResult
+    from ptq_cli.pipeline.run_quantize_folder import FolderResult, QuantizedFolderFile
+    from ptq_cli.pipeline.run_tune import TuneResult
 
 
 # How a quantization is shown, from calibration to report.
@@ -99,7 +99,7 @@ def _print_file(result: "QuantizationResult") -> None:
     print_calibration(result.calibration)
     print_quantized(result.export)
     if taken := result.export.taken:
-        detail(f"took the integers and scales of {counted(taken, 'weight')} from a model above")
+        detail(f"reused the integers and scales of {counted(taken, 'weight')} from a model above")
     print_judgement(result)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
-    from ptq_cli.pipeline.exporting.run_export import ExportResult
+    from ptq_cli.pipeline.run_export import ExportResult
 
 MOST_NAMES = 3
 
@@ -42,7 +42,7 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
         ... )
         >>> for line in recovery_lines(Recovery((effect,))):
         ...     print(line)
-        recovered 1 layer (round): output SQNR from 17.6 to 29.0 dB on 64 samples set aside
+        recovered 1 layer (round): output SQNR from 17.6 to 29.0 dB on 64 held-out samples
         note: 1 layer was not recovered (head): no data reached this part of the model
     """
     told: set[str] = set()
@@ -94,11 +94,11 @@ def ranges_line(ranges: "RangesByEffect") -> str:
         ...     methods={"x": "max"},
         ... )
         >>> print(ranges_line(found))
-        chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 samples set aside
+        chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 held-out samples
     """
     if not ranges.methods:
         return f"note: no range of {_counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
-    by = f"on {_counted(ranges.decided_by, 'sample')} set aside"
+    by = f"on {_counted(ranges.decided_by, 'held-out sample')}"
     change = f"output SQNR from {_decibels(ranges.before)} to {_decibels(ranges.after)} dB {by}"
     if ranges.kept:
         return f"chose the ranges of {len(ranges.methods)} of {ranges.tensors} tensors (ranges): {change}"
@@ -114,10 +114,8 @@ def _summary(effect: "RungEffect") -> str:
     recovered = f"recovered {_counted(len(effect.layers), 'layer')} ({effect.rung}):"
     if not effect.decided_by:
         typical = median(10.0 * math.log10(item.before / item.after) for item in _measured(effect))
-        return (
-            f"{recovered} the error of a layer fell by {typical:.1f} dB (median); no samples were set aside"
-        )
-    by = f"on {_counted(effect.decided_by, 'sample')} set aside"
+        return f"{recovered} the error of a layer fell by {typical:.1f} dB (median); no samples were held out"
+    by = f"on {_counted(effect.decided_by, 'held-out sample')}"
     change = f"output SQNR from {_decibels(effect.before)} to {_decibels(effect.after)} dB {by}"
     if effect.kept:
         return f"{recovered} {change}"

@@ -15,8 +15,8 @@ from ptq_cli.cli.terminal.output import (
     warn_of_result,
 )
 from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
-from ptq_cli.report.document.gate_result import Times
-from ptq_cli.report.document.report_document import Report, Reports
+from ptq_cli.evaluation.document.gate_result import Times
+from ptq_cli.evaluation.document.report_document import Report, Reports
 from ptq_cli.report.text.markdown import doubt_lines, gate_table, report_to_markdown
 from ptq_cli.report.text.summary import (
     class_table,
@@ -34,8 +34,8 @@ from ptq_cli.report.text.tables import speed_lines
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
-    from ptq_cli.pipeline.evaluation.run_evaluate import EvaluationShardResult
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.run_evaluate import EvaluationShardResult
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
 DONE = 0

@@ -8,9 +8,9 @@ from pathlib import Path
 from ptq_cli.cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.cli.terminal.phrases import as_typed, counted
 from ptq_cli.core.words import format_count
+from ptq_cli.evaluation.proof import KernelComparison, KernelDifference, OutputDifference, Verification
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
-from ptq_cli.report.proof import KernelComparison, KernelDifference, OutputDifference, Verification
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_decibels, format_number, format_share

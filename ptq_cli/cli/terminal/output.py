@@ -19,7 +19,7 @@ from ptq_cli.cli.terminal.table_layout import (
     widths_below_names,
 )
 from ptq_cli.core.documents import to_json
-from ptq_cli.report.document.gate_result import ReportWarning
+from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.report.text.summary import Table
 
 # ``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr.

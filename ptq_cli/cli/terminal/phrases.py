@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
 def counted(number: int, noun: str) -> str:
@@ -41,11 +41,11 @@ def next_step(command: str, run: "RunDirectory", model: Path | None = None) -> s
     """Return the next command; it names the run directory and the model where they are not the default.
 
     Example:
-        >>> from ptq_cli.pipeline.run_directory import RunDirectory
+        >>> from ptq_cli.pipeline.setup.run_directory import RunDirectory
         >>> next_step("ptq evaluate", RunDirectory(Path("b")), Path("w2.onnx"))
         'next: ptq evaluate w2.onnx --run b'
     """
-    from ptq_cli.pipeline.run_directory import DEFAULT_RUN
+    from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 
     words = [command]
     if model is not None and os.path.realpath(model) != os.path.realpath(run.quantized_model):

@@ -7,7 +7,7 @@ from typing import Generic
 
 from ptq_cli.collectors.calibration_file import Counted, Item, Provenance
 from ptq_cli.collectors.share import Share
-from ptq_cli.pipeline.resumable import Checkpoints, Tell, read_checkpoint
+from ptq_cli.pipeline.setup.resumable import Checkpoints, Tell, read_checkpoint
 
 
 class CheckpointWriter(Generic[Item]):
@@ -43,7 +43,7 @@ def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = F
     """
     share = begun.share
     if share is None or len(share.batches) != 1:
-        raise ValueError("only one shard at a time can continue")
+        raise ValueError("only a single shard can be continued")
     seen = {number: before + batches for number, before in share.batches.items()}
     share = replace(share, batches=seen, finished=finished)
     return replace(begun, samples=begun.samples + samples, share=None if share.is_whole else share)

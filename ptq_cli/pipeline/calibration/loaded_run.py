@@ -13,8 +13,8 @@ from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, StaleCalibrationError
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX, READING, RECOVERY, TARGET, settings_of
-from ptq_cli.pipeline.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import (
     RecipeLayer,
     file_layer,

@@ -23,14 +23,14 @@ from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.calibration_checkpoint import advance
+from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints, collect
+from ptq_cli.pipeline.calibration.count_batches import AfterBatch
 from ptq_cli.pipeline.calibration.open_forward import open_forward
+from ptq_cli.pipeline.calibration.pieces_ahead import counting_on
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
-from ptq_cli.pipeline.counting.collect import CalibrationCheckpoints, collect
-from ptq_cli.pipeline.counting.count_batches import AfterBatch
-from ptq_cli.pipeline.counting.pieces_ahead import counting_on
-from ptq_cli.pipeline.preparing.float_model import FloatModel, axes_told, make_float_model, open_source
-from ptq_cli.pipeline.resolve import Request, Resolved, no_data, open_data
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, no_data, open_data
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.pair_grids import require_float_weights
@@ -166,8 +166,8 @@ def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Seq
     part = DividedDataset(dataset, Division(settings.set_aside, fixed_batch_size(inputs) or 1))
     if part.count == 0 or part.other.count == 0:
         raise EmptyDataError(
-            f"'{dataset.source}' has {dataset.count} samples, which are too few to set a share of "
-            f"{settings.set_aside:g} aside",
+            f"'{dataset.source}' has {dataset.count} samples, too few to hold out a fraction of "
+            f"{settings.set_aside:g}",
             hint="pass more data with --data or --samples",
         )
     return part

@@ -10,9 +10,9 @@ from ptq_cli.core.read_files import sha256_file
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.pipeline.output_checks import arch_file
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.output_checks import arch_file
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import map_locations, recipe_to_table, relative_location, resolve_location
 from ptq_cli.recipe.recovery_rungs import rewriting_rungs
 from ptq_cli.recipe.schema import Recipe

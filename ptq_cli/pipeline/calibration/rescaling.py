@@ -17,7 +17,7 @@ from ptq_cli.models.files.stored import check_stored, is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
-from ptq_cli.pipeline.resolve import Resolved
+from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
@@ -41,10 +41,10 @@ class Rescaling:
     kept: Annotated[bool, "Whether the model has the factors."] = False
     groups: Annotated[int, "How many groups of channels got factors, or would have."] = 0
     possible: Annotated[int, "How many could have."] = 0
-    before: Annotated[float, "SQNR of the output without it on the samples set aside, in dB."] = float("nan")
-    after: Annotated[float, "SQNR of the output with it on the samples set aside, in dB."] = float("nan")
+    before: Annotated[float, "SQNR of the output without it on the held-out samples, in dB."] = float("nan")
+    after: Annotated[float, "SQNR of the output with it on the held-out samples, in dB."] = float("nan")
     samples: Annotated[int, "How many samples ranges were taken from."] = 0
-    decided_by: Annotated[int, "How many samples were set aside to decide by."] = 0
+    decided_by: Annotated[int, "How many samples were held out."] = 0
     difference: Annotated[float, "Of the float model's outputs, as a share of their largest value."] = 0.0
     strengths: Annotated[
         Mapping[str, float] | None, "Of each group, by the layer that makes its channels."
@@ -74,11 +74,11 @@ class Rescaling:
         Example:
             >>> gain = {"before": 8.57, "after": 37.06, "decided_by": 32}
             >>> Rescaling(rung="equalize", kept=True, groups=9, **gain).describe()
-            'equalize: 9 groups of channels; output SQNR from 8.6 to 37.1 dB on 32 samples set aside'
+            'equalize: 9 groups of channels; output SQNR from 8.6 to 37.1 dB on 32 held-out samples'
             >>> Rescaling(rung="smooth").describe()
             'note: smooth changed nothing: the model has no channels that it could change'
         """
-        samples = f"{self.decided_by} sample{'' if self.decided_by == 1 else 's'} set aside"
+        samples = f"{self.decided_by} held-out sample{'' if self.decided_by == 1 else 's'}"
         change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
         if self.kept:
             return f"{self.rung}: {self.groups} group{'' if self.groups == 1 else 's'} of channels; {change}"
@@ -189,7 +189,7 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
 
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
     if bits is None:
-        return "the quantizer of the weights has no evenly spread integers"
+        return "the quantizer of the weights has no evenly spaced integers"
     if is_large(subject.model.model):
         return "constants of the model lie outside its file"
     return ""

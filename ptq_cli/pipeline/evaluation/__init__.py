@@ -1,6 +1,6 @@
-"""``evaluate`` and what it writes: the models over the data, the reports, the page and the gate.
+"""What ``evaluate``, ``analyze`` and ``bench`` need: the models over the data, the reports, the page.
 
-What may enter: whatever judges a quantized model on data, or reads such a judgement again. The verbs are
-here; ``evaluation_shard`` and ``joined_shards`` share the work out, ``made_reports`` and ``page_evidence``
-make the files. ``measuring`` runs the models.
+What may enter: whatever measures a quantized model on data, or reads such a measurement again. ``one_pass``
+runs the models, ``evaluation_shard`` and ``joined_shards`` share the work out, ``made_reports`` and
+``page_evidence`` make the files.
 """

@@ -17,9 +17,9 @@ from ptq_cli.core.container import Container
 from ptq_cli.core.documents import decode, encode
 from ptq_cli.core.errors import EvaluationFileError
 from ptq_cli.core.read_files import read_file
-from ptq_cli.report.document.report_document import SampleUnit
-from ptq_cli.report.evaluation.sample_axes import Axis, MeasuredBatch, PackedKey, pack_states, unpack_states
-from ptq_cli.report.metrics.base import State
+from ptq_cli.evaluation.document.report_document import SampleUnit
+from ptq_cli.evaluation.metrics.base import State
+from ptq_cli.evaluation.sample_axes import Axis, MeasuredBatch, PackedKey, pack_states, unpack_states
 
 NUMBERS, SAMPLES = "batch numbers", "batch samples"
 AGAIN = "run ptq evaluate --shard for it again, or copy the file again"

@@ -19,7 +19,11 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.evaluation.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
 from ptq_cli.pipeline.calibration.measure import checked
+from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import (
     AGAIN,
     EvaluationShard,
@@ -28,9 +32,7 @@ from ptq_cli.pipeline.evaluation.evaluation_shard import (
     parse_shard_bytes,
     shard_bytes,
 )
-from ptq_cli.pipeline.measuring.evaluation_checkpoint import WORK
-from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, MeasuredSet
-from ptq_cli.pipeline.measuring.one_pass import (
+from ptq_cli.pipeline.evaluation.one_pass import (
     EvaluatedModels,
     OpenedPass,
     evaluations_of,
@@ -38,11 +40,9 @@ from ptq_cli.pipeline.measuring.one_pass import (
     open_pass,
     teller,
 )
-from ptq_cli.pipeline.resolve import Resolved
-from ptq_cli.pipeline.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.report.evaluation.evaluator import Evaluation, Evaluator, Watch
-from ptq_cli.report.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
+from ptq_cli.pipeline.setup.resolve import Resolved
+from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.distributed import Group
@@ -91,6 +91,7 @@ def joined_shards(
     try:
         return joined_batches(make, batches, watched, shards[0].shard.share.batch_size)
     except (ValueError, KeyError, IndexError, TypeError, ReportError) as error:
+        # Checksums protect against damage, not against a file that was made to look like a shard.
         raise EvaluationFileError(
             f"the shards cannot be joined: one is damaged ({type(error).__name__})", hint=AGAIN
         ) from error
@@ -107,6 +108,7 @@ def require_whole(shards: Sequence[NamedShard]) -> None:
     first, holders = shards[0], dict[int, str]()
     for named in shards:
         share = named.shard.share
+        # Checked first: a checkpoint's other facts may be right, and its batches still incomplete.
         if not share.finished:
             raise IncompleteEvaluationError(
                 f"{named.name} is a checkpoint of {share.describe()}, which is not finished",
@@ -129,6 +131,7 @@ def require_whole(shards: Sequence[NamedShard]) -> None:
             f"not among the shards: {whole.describe_missing()}",
             hint="run ptq evaluate --shard for the missing shards, and name all of them",
         )
+    # Last: only all shards together tell how many batches each of them should have.
     require_dealt(whole)
 
 
@@ -196,7 +199,7 @@ def shard_files(inputs: Sequence[Path]) -> list[Path]:
         found = [path] if _is_file(path) else RunDirectory(path).evaluation_shards()
         if not found:
             raise IncompleteEvaluationError(
-                f"'{path}' holds no shard of an evaluation, and others do",
+                f"'{path}' is not an evaluation shard, but other inputs are",
                 hint="name the runs of ptq evaluate --shard; to merge calibrations or moments, remove the "
                 "evaluation.shard files of earlier evaluations from the other runs",
             )
@@ -288,6 +291,7 @@ def evaluate_part(
         tell(NO_CHECKPOINTS)
         checkpoint = None
     if checkpoint is not None:
+        # Before the schedule starts, so that reading an old checkpoint does not count as work.
         part.resume(checkpoint, tell)
     every = resolved.recipe.evaluation.checkpoint_every
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, WORK, every, tell)
@@ -333,6 +337,7 @@ def evaluate_together(
         PtqError: as ``evaluate_part`` does, also that of another process.
     """
     part = evaluate_part(resolved, models, evaluation_set, group.shard, progress, watches, group=group)
+    # The bytes of the files that shards have: what is proven of these holds for ranks.
     contents = group.exchange(shard_bytes(part), group.next_place())
     names = [f"rank {rank}" for rank in range(len(contents))]
     shards = [
@@ -390,6 +395,7 @@ class _Part:
         changed = [key for key in identity if found.facts.identity.get(key) != identity[key]]
         if changed:
             return f"{changed[0]} changed since"
+        # The number of batches is not compared: an earlier checkpoint has fewer or more of them.
         mine = self.shard(finished=False).share
         is_same = (found.share.count, found.share.batches.keys()) == (mine.count, mine.batches.keys())
         return "" if is_same else f"it is for {found.share.describe()}"

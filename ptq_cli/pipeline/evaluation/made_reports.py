@@ -10,37 +10,12 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.models.files.stored import StoredModel, release
-from ptq_cli.pipeline.evaluation.page_evidence import Material
-from ptq_cli.pipeline.evaluation.run_page import earlier_analysis, make_page
-from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
-from ptq_cli.pipeline.exporting.decided_once import amax_summary, evaluated_layers, model_summary, plan_of
-from ptq_cli.pipeline.exporting.exported_file import (
-    Pair,
-    as_exported,
-    quantized_metadata,
-    quantizer_line,
-    with_ranges_of,
-)
-from ptq_cli.pipeline.measuring.evaluation_data import MeasuredSet, accuracy_levels, other_levels
-from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels
-from ptq_cli.pipeline.measuring.served_latency import QuantizedFile, served_latency
-from ptq_cli.pipeline.output_checks import plugin_versions
-from ptq_cli.pipeline.placing.placement import place
-from ptq_cli.pipeline.placing.tensor_settings import TensorRecipe, tensor_recipe
-from ptq_cli.pipeline.resolve import Resolved
-from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.metadata import QUANTIZERS
-from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ImageSettings
-from ptq_cli.report.decide_gates import decide
-from ptq_cli.report.document.details import Changes, Details
-from ptq_cli.report.document.gate_result import Times
-from ptq_cli.report.document.measurement import AccuracyLevel
-from ptq_cli.report.document.report_document import (
+from ptq_cli.evaluation.changed_classes import ChangeCollector
+from ptq_cli.evaluation.decide_gates import decide
+from ptq_cli.evaluation.document.details import Changes, Details
+from ptq_cli.evaluation.document.gate_result import Times
+from ptq_cli.evaluation.document.measurement import AccuracyLevel
+from ptq_cli.evaluation.document.report_document import (
     NOTHING,
     CalibrationSummary,
     EvaluationSummary,
@@ -49,10 +24,34 @@ from ptq_cli.report.document.report_document import (
     Report,
     Saturation,
 )
-from ptq_cli.report.evaluation.changed_classes import ChangeCollector
-from ptq_cli.report.evaluation.evaluator import Evaluation
-from ptq_cli.report.proof import saturates_here, saturation_of
-from ptq_cli.report.report_changes import require_same_model
+from ptq_cli.evaluation.evaluator import Evaluation
+from ptq_cli.evaluation.proof import saturates_here, saturation_of
+from ptq_cli.evaluation.report_changes import require_same_model
+from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
+from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder
+from ptq_cli.pipeline.evaluation.report_page import earlier_analysis, make_page
+from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, served_latency
+from ptq_cli.pipeline.exporting.decided_once import amax_summary, evaluated_layers, model_summary, plan_of
+from ptq_cli.pipeline.exporting.exported_file import (
+    Pair,
+    as_exported,
+    quantized_metadata,
+    quantizer_line,
+    with_ranges_of,
+)
+from ptq_cli.pipeline.setup.output_checks import plugin_versions
+from ptq_cli.pipeline.setup.resolve import Resolved
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.metadata import QUANTIZERS
+from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import ImageSettings
 from ptq_cli.report.text.markdown import report_to_junit, report_to_markdown
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine

@@ -10,12 +10,17 @@ from ptq_cli.amax.choice import Choice, count_clipped, counts_between, expected_
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.documents import parse_document
+from ptq_cli.core.errors import ReportError
+from ptq_cli.evaluation.document.measurement import Ladder
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.pair_operators import QUANTIZE, integers_of
-from ptq_cli.pipeline.placing.placement import place
-from ptq_cli.pipeline.placing.ranges import statistics_of
-from ptq_cli.pipeline.placing.tensor_settings import TensorRecipe
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
+from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.ranges import statistics_of
+from ptq_cli.placement.tensor_settings import TensorRecipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
@@ -207,3 +212,24 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
 
 def _weight_words(site: WeightSite) -> str:
     return f"{'dynamic uint8, ' if site.dynamic else ''}{site.format.name} weight"
+
+
+# The ladder of the tuning that chose a model, if there was one.
+
+
+def tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
+    """Return what ``ptq tune`` tried before it chose this very model.
+
+    Args:
+        run: whose ``tune.json`` is read.
+        model: the quantized model.
+
+    Edge case:
+        None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model
+        is evaluated all the same.
+    """
+    try:
+        found = parse_document(Ladder, run.tuning.read_bytes())
+    except (OSError, ReportError):
+        return None
+    return found if found.model_sha256 == model.sha256 else None

@@ -16,6 +16,14 @@ from ptq_cli.core.progress import LayerProgress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.opset import opset_of, raise_opset
+from ptq_cli.pipeline.calibration.moments import (
+    MomentSubject,
+    divided,
+    measure_blocks,
+    moments_provenance,
+    require_fit,
+)
+from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -23,19 +31,17 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     recovery_samples,
 )
 from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
-from ptq_cli.pipeline.moments import MomentSubject, divided, measure_blocks, moments_provenance, require_fit
-from ptq_cli.pipeline.placing.latency_preference import LatencyPreference, prefer_latency
-from ptq_cli.pipeline.placing.placement import Placement, place
-from ptq_cli.pipeline.placing.ranges import (
+from ptq_cli.pipeline.setup.resolve import Resolved
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.placed_graph import Placement, place
+from ptq_cli.placement.ranges import (
     decide_activations,
     require_ranges,
     unsearched,
     with_moved_statistics,
     without_noisy_forms,
 )
-from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
-from ptq_cli.pipeline.resolve import Resolved
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.formats import expose_clamps, fit_clamps
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan

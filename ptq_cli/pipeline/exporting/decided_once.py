@@ -14,12 +14,13 @@ from ptq_cli.amax.finish import LARGEST_BIAS
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import decode
 from ptq_cli.core.errors import InputFileError, ReportError, first_line
+from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import DecidedModel, free_scales
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
@@ -33,7 +34,6 @@ from ptq_cli.qdq.write.site_parameters import (
 )
 from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, bias_values, quantized_layers
-from ptq_cli.report.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 
 Floats = npt.NDArray[np.float64]
 CLOSE = 1e-6
@@ -99,6 +99,8 @@ class DecidedWeights:
         graph = float_model.load()
         taken, layers, parameters = [], _layers(graph, made), made.parameters
         for key, layer in layers:
+            # Before anything is replaced: what rounding to nearest gives tells later whether two biases
+            # were equal.
             nearest = _bias(graph, made.parameters, layer)
             self._nearest.setdefault(key, nearest)
             found = self._known.get(key)
@@ -126,6 +128,7 @@ def _layers(graph: ir.Model, made: DecidedModel) -> list[tuple[bytes, QuantizedL
     layers, _ = quantized_layers(graph, made.plan, made.parameters, free_scales(made.placement))
     found = []
     for layer in layers.values():
+        # Names differ between files that hold the same weight; how it is quantized may not.
         digest = hashlib.sha256(f"{replace(layer.site, tensor='', node='')}".encode())
         with mapped(graph.graph.initializers[layer.site.tensor]) as weight:
             digest.update(f"{weight.dtype} {weight.shape}".encode())
@@ -154,6 +157,8 @@ def _changes(
     weights = {layer.site: replace(own, parameters=found, stored=decision.weight.stored)}
     if layer.bias is None or nearest is None:
         return DecidedConstants(decided=weights)
+    # A recovered bias belongs to the layer that it was recovered in: one with another float bias keeps
+    # its own.
     bias = decision.bias if decision.bias is not None and _is_same(decision.nearest, nearest) else nearest
     if isinstance(layer.bias, str):
         return DecidedConstants(decided=weights, floats={layer.bias: bias.values.astype(np.float32)})
@@ -169,6 +174,7 @@ def _is_same(one: _Bias | None, other: _Bias) -> bool:
     """Tell whether two biases are one in floats, each rounded with its own step."""
     if one is None or one.values.shape != other.values.shape:
         return False
+    # Each was rounded to its own step, so two equal float biases may be a step of each apart.
     tolerance = one.step + other.step + CLOSE * np.abs(other.values)
     return bool((np.abs(one.values - other.values) <= tolerance).all())
 

@@ -13,14 +13,15 @@ from ptq_cli.amax.decide import check_amax_settings, resolve_method
 from ptq_cli.collectors.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError, first_line
 from ptq_cli.core.read_files import require_file, require_name
+from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.exporting.decided_model import DecidedModel
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
-from ptq_cli.pipeline.output_checks import library_versions
-from ptq_cli.pipeline.placing.placement import Placement
-from ptq_cli.pipeline.placing.tensor_settings import TensorRecipe
-from ptq_cli.pipeline.resolve import Resolved
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.output_checks import library_versions
+from ptq_cli.pipeline.setup.resolve import Resolved
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.placement.tensor_settings import TensorRecipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets
@@ -45,7 +46,6 @@ from ptq_cli.qdq.metadata import (
 from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16
-from ptq_cli.report.document.report_document import LayerEntry
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from ptq_cli.amax.decide import decide, resolve_method
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import PtqError
-from ptq_cli.pipeline.placing.placement import Placement
-from ptq_cli.pipeline.placing.ranges import statistics_of
+from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.placement.ranges import statistics_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings

@@ -21,9 +21,9 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
 from ptq_cli.pipeline.exporting.range_candidates import PERCENTILES, Candidate, range_candidates
-from ptq_cli.pipeline.placing.placement import Placement
-from ptq_cli.pipeline.resolve import Resolved, no_data, open_data
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
@@ -155,7 +155,7 @@ def recovery_data(
 def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
     """Return the samples in pieces, and how many there are to learn from and to decide by.
 
-    Every eighth sample is set aside, whichever the batch size; of a model with a fixed batch size every
+    Every eighth sample is held out, whichever the batch size; of a model with a fixed batch size every
     eighth batch. Of fewer than eight the last is.
 
     Raises:
@@ -261,12 +261,12 @@ class RangesByEffect:
     """What the rung did."""
 
     kept: Annotated[
-        bool, "Whether the output was better for it on the samples set aside; otherwise nothing was changed."
+        bool, "Whether the output was better for it on the held-out samples; otherwise nothing was changed."
     ]
     before: Annotated[float, "SQNR of the outputs on these, in dB."]
     after: Annotated[float, "SQNR of the outputs on these, in dB."]
-    samples: Annotated[int, "How many samples were measured on, and set aside."]
-    decided_by: Annotated[int, "How many samples were measured on, and set aside."]
+    samples: Annotated[int, "How many samples were measured on, and held out."]
+    decided_by: Annotated[int, "How many samples were measured on, and held out."]
     tensors: Annotated[int, "How many had a choice."]
     methods: Annotated[
         Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
@@ -345,7 +345,8 @@ def choose_ranges(
         after=after if methods else before,
         samples=sum(_size_of_ranges(piece) for piece in measured_on),
         decided_by=decided_by,
-        tensors=len(costs),
+        # Not those of ``costs``: one method for all also changes tensors that were too many to measure.
+        tensors=sum(len(found) > 1 for found in tried.values()),
         methods={source: written_method(item) for source, item in methods.items()},
     )
     return (changed if kept else placement), result

@@ -23,13 +23,13 @@ class RungEffect:
     changed: Annotated[bool, "Whether it found any other integer, scale or bias than there were."]
     kept: Annotated[
         bool,
-        "Whether the output was better for it on the samples set aside; otherwise nothing was changed. "
+        "Whether the output was better for it on the held-out samples; otherwise nothing was changed. "
         "Without data, from moments alone, what was changed is kept.",
     ]
-    before: Annotated[float, "SQNR of the output without it on the samples set aside, in dB."]
-    after: Annotated[float, "SQNR of the output with it on them; NaN if none were set aside."]
+    before: Annotated[float, "SQNR of the output without it on the held-out samples, in dB."]
+    after: Annotated[float, "SQNR of the output with it on them; NaN if none were held out."]
     samples: Annotated[int, "How many samples were learned from."]
-    decided_by: Annotated[int, "How many samples were set aside to decide by."]
+    decided_by: Annotated[int, "How many samples were held out."]
     layers: Annotated[Mapping[str, LayerRecovery], "What changed, by the layer's name."]
     refused: Annotated[Mapping[str, str], "Why the others stayed as they were."]
     damped: Annotated[

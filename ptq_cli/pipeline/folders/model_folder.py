@@ -20,8 +20,8 @@ from ptq_cli.models.files.possible_sizes import external_files, require_external
 from ptq_cli.models.files.stored import StoredModel, share_constants
 from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.pipeline.folders.data_of_files import data_by_file, no_data_for
-from ptq_cli.pipeline.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.recovery_rungs import AUTO, NONE, needs_ranges
 from ptq_cli.recipe.sections import OverrideSettings, RecoverySettings
 

@@ -7,11 +7,9 @@ from statistics import NormalDist
 
 from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import GateSettings, Limit
-from ptq_cli.report.document.measurement import BudgetCheck, Measurement
-from ptq_cli.report.interval import NORMAL_QUANTILE, Flips, largest_drop, smallest_share
-from ptq_cli.report.limits import (
+from ptq_cli.evaluation.document.measurement import BudgetCheck, Measurement
+from ptq_cli.evaluation.interval import NORMAL_QUANTILE, Flips, largest_drop, smallest_share
+from ptq_cli.evaluation.limits import (
     BUDGET_FLAG,
     absolute_limit,
     bounds_of,
@@ -19,8 +17,15 @@ from ptq_cli.report.limits import (
     require_limit,
     require_output,
 )
-from ptq_cli.report.metrics.metric_registry import has_floor, is_comparison, is_label_metric, require_metric
-from ptq_cli.report.metrics.spec import metric_specs, split_output
+from ptq_cli.evaluation.metrics.metric_registry import (
+    has_floor,
+    is_comparison,
+    is_label_metric,
+    require_metric,
+)
+from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import GateSettings, Limit
 
 # The budgets of a recipe become limits on drops, and minima of metrics that compare the models.
 
@@ -72,6 +77,7 @@ def budget_gate(recipe: Recipe) -> GateSettings:
 
 def decision_recipe(recipe: Recipe, gate: GateSettings) -> Recipe:
     """Return the recipe of an evaluation that measures what the budgets are on, and nothing else."""
+    # A budget on a comparison needs no labels, which the calibration data may not have.
     metrics = list(recipe.evaluation.metrics) if gate.max_drop else []
     evaluation = replace(recipe.evaluation, metrics=metrics, with_pytorch=False, samples=None)
     return replace(recipe, evaluation=evaluation, metric=recipe.metric if gate.max_drop else [], gate=gate)
@@ -179,10 +185,13 @@ def require_measured(name: str, measured: Sequence[str]) -> None:
 def _largest_drop(item: Measurement, quantile: float, ratio: float) -> float:
     if item.flips is not None:
         flips = item.flips
+        # Of a count the bound has to be computed again, because it does not shrink with the root of the
+        # number.
         scaled = Flips.counted(*(round(n * ratio) for n in (flips.samples, flips.lost, flips.gained)))
         return largest_drop(scaled, quantile)
     if item.drop is None or item.drop_interval is None:
         raise _no_bound(item)
+    # From two sides at 95 % to one side at the level, and from these samples to those of the hold-out.
     return item.drop + (item.drop_interval.high - item.drop) * quantile / NORMAL_QUANTILE / math.sqrt(ratio)
 
 
@@ -213,7 +222,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
     """Say what it would take for each budget that is not kept.
 
     Args:
-        checks: of the best candidate, on the samples set aside.
+        checks: of the best candidate, on the held-out samples.
         set_aside: how many these are.
 
     Example:
@@ -221,7 +230,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
         ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.004, bound=0.016
         ... )
         >>> print(*advice_for([check], 500))
-        top1 keeps its budget on the 500 samples set aside, which are too few to show it: about 2,000 may do
+        top1 keeps its budget on the 500 held-out samples, which are too few to show it: about 2,000 may do
     """
     lines = []
     for check in checks:
@@ -229,7 +238,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
             continue
         if not check.kept:
             lines.append(
-                f"{check.metric} misses its budget on the samples set aside: allow more, keep further layers "
+                f"{check.metric} misses its budget on the held-out samples: allow more, keep further layers "
                 "in float with --exclude, or train the model with quantization"
             )
             continue
@@ -237,7 +246,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
         about = math.ceil(set_aside * ((check.bound - check.value) / gap) ** 2) if gap > 0 else 0
         more = f"about {about:,} may do" if about else "no number would do"
         lines.append(
-            f"{check.metric} keeps its budget on the {set_aside:,} samples set aside, which are too few to "
+            f"{check.metric} keeps its budget on the {set_aside:,} held-out samples, which are too few to "
             f"show it: {more}"
         )
     return tuple(lines)
@@ -265,18 +274,20 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
         return
     if samples < FEWEST:
         raise TuneError(
-            f"{samples} samples are set aside to decide by, and at least {FEWEST} are needed",
+            f"only {samples} samples are held out, and at least {FEWEST} are needed",
             hint="pass more data with --data or --samples, or a larger --set calibration.set_aside=SHARE",
         )
+    # The score bound of 0 of n: z² / (n + z²).
     square = quantile_of(LEVEL) ** 2
     least = square / (samples + square)
     for name, allowed in _shares(gate).items():
         if allowed < least:
             raise UnreachableBudgetError(
-                f"{samples} samples are set aside, and even a model that changes no answer is only shown to "
-                f"lose less than {100 * least:.2g} %: {name} cannot be promised to {100 * allowed:.2g} %",
-                hint=f"set {needed(allowed):,} labeled samples aside, with --data, --samples or "
-                f"--set calibration.set_aside=SHARE, or allow {100 * least:.2g} % or more"
+                f"{samples} held-out samples cannot prove a budget of {100 * allowed:.2g} % on {name}: "
+                f"without a single changed answer they prove {100 * least:.2g} %",
+                hint=f"hold out {needed(allowed):,} labeled samples with --data, --samples or "
+                f"--set calibration.set_aside=SHARE, "
+                f"or allow {100 * least:.2g} % or more"
                 if allowed > 0
                 else f"allow {100 * least:.2g} % or more",
             )
@@ -324,6 +335,7 @@ def could_be_shown(
     quantile, by_name = quantile_of(level), {item.name: item for item in measurements}
     for name, limit in gate.max_drop.items():
         item = by_name[name]
+        # Even a candidate without a single flip would not be shown to keep the budget.
         least = largest_drop(Flips.counted(samples, 0, 0), quantile)
         if item.flips is not None and least > absolute_limit(limit, item.float_value or 0.0):
             return False

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.evaluation.document.measurement import LadderStep, Measurement
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.report.document.measurement import LadderStep, Measurement
 
 SQNR = "sqnr_db"
 
@@ -62,6 +62,7 @@ class Seen:
             for item in self.measurements
             if item.name == SQNR or item.name.startswith(f"{SQNR}[")
         ]
+        # The mean of the noise, not of the decibels: one lost output must outweigh several good ones.
         noise = sum(shares) / len(shares) if shares else math.nan
         return -10 * math.log10(noise) if noise else math.inf
 
@@ -70,9 +71,9 @@ class Seen:
 
 
 DEFAULT = "default"
-NO_MORE_RUNGS = "no further rung is left"
+NO_MORE_RUNGS = "no rung is left to try"
 NO_MORE_TIME = "the time budget was over"
-NO_MORE_LOOKS = "the samples set aside are too few for another look"
+NO_MORE_LOOKS = "the hold-out is too small for another look"
 INTERRUPTED = "it was interrupted"
 SHARE_OF_RUNGS = 0.5
 """Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
@@ -91,7 +92,7 @@ class Subject(Protocol):
         ...
 
     def prove(self, candidate: Candidate) -> Seen:
-        """Measure a candidate on the samples set aside."""
+        """Measure a candidate on the held-out samples."""
         ...
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
@@ -151,7 +152,7 @@ class Climb:
     def up(self, rungs: Sequence[str], base: Candidate | None = None, late: Sequence[str] = ()) -> None:
         """Try the default, then each rung on top of the best, then what costs speed, at last float layers.
 
-        After each candidate that is better, the samples set aside are looked at if they are expected to show
+        After each candidate that is better, the held-out samples are looked at if they are expected to show
         that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
         all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
         in that the climb goes on, so the candidates are not chosen by these samples.
@@ -177,6 +178,7 @@ class Climb:
         """Look at the best candidate if nobody has; what that takes is not counted as time."""
         self.stop()
         try:
+            # A candidate is looked at once: a second look at the same samples would prove nothing more.
             if not self.met and not self.steps[self.chosen].proof:
                 self._look(last=True)
         except KeyboardInterrupt:
@@ -204,9 +206,11 @@ class Climb:
 
     def _climb_rungs(self, rungs: Sequence[str]) -> bool:
         """Try each rung on top of the best; return whether their share of the time was over before."""
+        # Half of the time is kept for layers in float, which almost always help.
         self.allow(SHARE_OF_RUNGS)
         try:
             for rung in rungs:
+                # The base of the climb may have it already, as the user asked for it.
                 if rung in self._best.rungs:
                     continue
                 if self.is_over():
@@ -281,6 +285,7 @@ class Climb:
         self.steps.append(step)
         if kept:
             self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements
+            # Written at once, so that an interrupt leaves the best so far.
             self.subject.keep(candidate)
             if all_hold(expected):
                 self._look()
@@ -288,11 +293,12 @@ class Climb:
         return self.met
 
     def _look(self, *, last: bool = False) -> bool:
-        """Look at the samples set aside, for the best candidate; return whether it keeps the budget."""
+        """Look at the held-out samples, for the best candidate; return whether it keeps the budget."""
         left = LEVEL - self._spent
         level = left if last else left / 2
         seen = self.subject.prove(self._best)
         proof = budget_checks(self.gate, seen.measurements, seen.samples, level)
+        # Spent even if the look fails: by Bonferroni all looks together may be wrong in 5 % of cases.
         self._spent += level
         self.steps[self.chosen] = replace(self.steps[self.chosen], proof=proof, level=level)
         self.met = all_hold(proof)

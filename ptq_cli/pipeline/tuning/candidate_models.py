@@ -18,32 +18,33 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.read_files import sha256_file
+from ptq_cli.evaluation.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, provenance_of
 from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
-from ptq_cli.pipeline.calibration.run_calibrate import calibrate_together, machine_of_rank, make_calibration
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.joined_shards import evaluate_together
+from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
-from ptq_cli.pipeline.exporting.run_export import Exported, make_export
-from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet
-from ptq_cli.pipeline.measuring.one_pass import EvaluatedModels, evaluate_pass
-from ptq_cli.pipeline.resolve import Request, Resolved
-from ptq_cli.pipeline.resumable import discard_checkpoint
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.run_calibrate import calibrate_together, machine_of_rank, make_calibration
+from ptq_cli.pipeline.run_export import Exported, make_export
+from ptq_cli.pipeline.setup.resolve import Request, Resolved
+from ptq_cli.pipeline.setup.resumable import discard_checkpoint
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
+from ptq_cli.pipeline.tuning.layer_ranking import (
+    LOUDEST,
+    LayerRanking,
+    TuneCheckpoint,
+    layer_costs,
+    layer_noise,
+)
 from ptq_cli.pipeline.tuning.sixteen_bits import (
     BLOCK,
     activations_of,
     dynamic_candidates,
     weight_only_candidates,
     wide_format,
-)
-from ptq_cli.pipeline.tuning.tune_checkpoint import (
-    LOUDEST,
-    LayerRanking,
-    TuneCheckpoint,
-    layer_costs,
-    layer_noise,
 )
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
@@ -52,7 +53,6 @@ from ptq_cli.recipe.recovery_rungs import AUTO, DYNAMIC, FLOAT, NONE, REWRITING
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
 from ptq_cli.recovery.range_effects import KnownCosts
-from ptq_cli.report.evaluation.evaluator import Evaluation
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.calibration.distributed import Group
@@ -251,7 +251,7 @@ class CandidateModels:
         calibrations: what candidates are exported from.
         float_model: without rewrites, that all candidates are compared with.
         compared_on: the samples to choose by.
-        proven_on: the samples set aside.
+        proven_on: the held-out samples.
         run: the run directory.
         output: where the best candidate is written.
         checkpoint: what was measured.
@@ -287,7 +287,7 @@ class CandidateModels:
         return self._measured(candidate, self.compared_on, self.checkpoint.compared)
 
     def prove(self, candidate: Candidate) -> Seen:
-        """Measure a candidate on the samples set aside."""
+        """Measure a candidate on the held-out samples."""
         return self._measured(candidate, self.proven_on, self.checkpoint.proven)
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:

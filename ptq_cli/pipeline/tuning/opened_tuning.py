@@ -7,11 +7,10 @@ from ptq_cli.calibdata.dataset.set_aside import DividedDataset
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
-from ptq_cli.pipeline.measuring.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.output_checks import input_files, library_versions, require_outputs
-from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe, tensor_settings
-from ptq_cli.pipeline.resolve import Request, Resolved, open_data, resolve, with_calibration_data
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.setup.output_checks import input_files, library_versions, require_outputs
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve, with_calibration_data
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budget_reach import (
     budget_gate,
     decision_recipe,
@@ -19,6 +18,7 @@ from ptq_cli.pipeline.tuning.budget_reach import (
     require_reachable,
 )
 from ptq_cli.pipeline.tuning.candidate_models import Party, first_samples
+from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.sections import EvaluationSettings, GateSettings
 from ptq_cli.runtime.cuda import require_device
@@ -37,7 +37,7 @@ class OpenedTuning:
         resolved: what it means.
         gate: the budgets.
         subject: the model and the samples to calibrate on.
-        proven_on: the samples set aside, with the metrics.
+        proven_on: the held-out samples, with the metrics.
         compared_on: samples that are calibrated on, with the metrics.
         evaluation: the evaluation set; None if no evaluation is asked for.
     """

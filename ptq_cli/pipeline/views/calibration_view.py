@@ -30,19 +30,19 @@ from ptq_cli.core.errors import MissingStatisticError, UnknownNameError, UsageEr
 from ptq_cli.core.files import atomic_write
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_value, is_nested, value_spec
 from ptq_cli.pipeline.calibration.loaded_run import load_run
-from ptq_cli.pipeline.placing.placement import place
-from ptq_cli.pipeline.placing.planning import with_formats
-from ptq_cli.pipeline.placing.ranges import decide_activations, statistics_of
-from ptq_cli.pipeline.placing.tensor_settings import tensor_recipe
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView
+from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.planning import with_formats
+from ptq_cli.placement.ranges import decide_activations, statistics_of
+from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.recipe.sections import AmaxSettings
-from ptq_cli.report.document.report_document import LayerEntry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

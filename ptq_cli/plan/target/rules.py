@@ -33,18 +33,16 @@ class ActivationRule:
 
     Attributes:
         format: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``.
-        symmetric: the zero point is 0, or the middle of an unsigned format. An override that asks for
-            another zero point is refused.
-        simulated: further formats that an override may ask for. The target computes them in float, between
-            a QuantizeLinear and a DequantizeLinear.
-        formats: further formats that a recipe may ask for, which the target computes in integers, or in the
-            float type that it names: ``"float8e4m3fn"``.
-        mixed: an operator may read integers of one of these formats and make those of another; otherwise it
-            is computed in float then.
-        clipped: a recipe may ask for 2 to 7 bits: a Clip of the integers, between a QuantizeLinear and a
-            DequantizeLinear, leaves the operators around it with their integer kernels.
-        channel_multiple: the channels that a QuantizeLinear brings to a Conv, as those of an image, are
-            padded to a multiple of this number, which the runtime's kernels are faster with; 1 leaves them.
+        symmetric: the zero point is 0, or the middle of an unsigned format; no override may change it.
+        simulated: formats that an override may ask for, and that are computed in float between a pair.
+        formats: further formats that a recipe may ask for and the target computes in integers, or in the
+            named float type: ``"float8e4m3fn"``.
+        mixed: an operator may read one of these formats and make another; otherwise it is then computed in
+            float.
+        clipped: a recipe may ask for 2 to 7 bits: a Clip of the integers within a pair does not cost the
+            integer kernels around it.
+        channel_multiple: channels that a QuantizeLinear brings to a Conv, as those of an image, are padded to
+            a multiple of this number; 1 leaves them.
     """
 
     format: str = "uint8"
@@ -67,31 +65,28 @@ class WeightRule:
 
     Attributes:
         format: always ``"int8"``.
-        bits: how many bits of the format are used; fewer than 8 keep the sums of a kernel from saturating.
+        bits: bits of the format that are used; fewer than 8 keep the sums of a kernel from saturating.
         narrow_range: the most negative integer is not used.
         per_axis: one scale per output channel; otherwise one scale for the whole weight.
-        packed: the runtime unpacks constants of INT4 and UINT4 (opset 21) when it loads a model, so that two
-            weights of 4 bits or fewer are stored in one byte; otherwise each takes a byte.
-        stored: ``"integers"``, behind a DequantizeLinear; ``"pairs"``: floats with values on the grid,
-            behind a QuantizeLinear and a DequantizeLinear; or ``"products"``: integers behind a Cast and a
-            Mul by the scale, which a runtime that keeps each DequantizeLinear computes when it loads the
-            model. Only operators of kind ``"stored"`` have products.
-        blocks: weights of 4 bits or fewer may have one scale per block of an axis (opset 21); these are
+        packed: the runtime unpacks INT4 and UINT4 (opset 21) at loading, so weights of 4 bits or fewer are
+            stored two per byte.
+        stored: ``"integers"``, behind a DequantizeLinear; ``"pairs"``: floats on the grid, behind a pair; or
+            ``"products"``: integers behind a Cast and a Mul by the scale, for runtimes that keep each
+            DequantizeLinear, with kind ``"stored"`` only.
+        blocks: weights of 4 bits or fewer may have one scale per block of an axis (opset 21), and are
             computed in float.
-        formats: float types that a recipe may ask for instead of integers: ``"float8e4m3fn"``. They are
-            stored as they are, behind a DequantizeLinear.
-        quantizes_floats: the runtime itself quantizes the float weight of an operator between quantized
-            tensors. To keep such an operator in float, ptq leaves its result in float.
-        channel_multiple: the channels between Convs are padded to a multiple of this number, with weights of
-            0, where nothing else sees how many they are; 1 leaves them. It changes no result.
-        pair_sum: how large the magnitudes of two weights of one sign may be together that a kernel multiplies
-            with 8-bit activations and adds in 16 bits: 128, which no sum of two products exceeds. Scales are
-            as much larger as the worst pair of their channel needs; 0 leaves them.
+        formats: float types that a recipe may ask for instead of integers: ``"float8e4m3fn"``, stored behind
+            a DequantizeLinear.
+        quantizes_floats: the runtime quantizes a float operator between quantized tensors itself. To keep one
+            in float, ptq leaves its result in float.
+        channel_multiple: channels between Convs are padded with zero weights to a multiple of this number,
+            which changes no result; 1 leaves them.
+        pair_sum: the largest sum of the magnitudes of two weights of one sign whose products a kernel adds in
+            16 bits: 128 cannot saturate, 0 is no limit.
         pair_orders: which weights are a pair: ``"across"``, if pairs of channels run on from one position of
-            a filter to the next, and ``"restart"``, if they begin anew at each. With both, either kernel is
-            exact.
-        preserve_sums: the weights of a Conv are rounded so that their errors add up to 0 in each filter and
-            in each channel; otherwise each to the nearest integer.
+            a filter to the next; ``"restart"``, if they begin anew at each.
+        preserve_sums: a Conv's weights are rounded so that their errors add up to 0 in each filter and
+            channel; otherwise to nearest.
     """
 
     format: str = "int8"
@@ -134,7 +129,7 @@ class BlockRule:
     Attributes:
         kernel: what the runtime calls it.
         sizes: how many values of the weight may share a scale.
-        bits: that a weight may have; a weight with fewer is stored with the next larger number.
+        bits: bits that a weight may have; fewer are stored with the next larger number.
     """
 
     kernel: str
@@ -148,55 +143,48 @@ class OpRule:
 
     Attributes:
         kind: ``"compute"`` requests quantized inputs; ``"join"`` is integer if all its inputs and its output
-            are quantized; ``"same"`` moves values, so that input and output share parameters; ``"clamp"``
-            disappears into the operator before it; ``"stored"`` keeps its activations in float, and only its
-            weights are integers; ``"apart"`` stays float, and is never put between two quantized tensors,
-            where the runtime would compute it in integers.
+            are; ``"same"`` moves values, so input and output share parameters; ``"clamp"`` disappears into
+            the operator before it; ``"stored"`` has integer weights alone; ``"apart"`` stays float, and is
+            never put between two quantized tensors.
         activations: which inputs are quantized. Default: all for a ``"join"``, the first for a ``"same"``.
         weight: index of the input that is the weight, if it is constant.
-        constants: which inputs of a ``"stored"`` are weights; all of them are integers, or none is.
+        constants: which inputs of a ``"stored"`` are weights: all are integers, or none.
         weight_axis: axis of the weight's output channels.
-        transpose_attribute: name of an attribute that is 1 if the weight is stored transposed.
+        transpose_attribute: an attribute that is 1 if the weight is stored transposed.
         bias: index of the input that is the bias.
-        bias_add: a following Add of a constant vector counts as the bias. With ``output = "always"`` the
-            result behind it is quantized, or that before it where ONNX Runtime does not merge the two.
+        bias_add: a following Add of a constant vector counts as the bias.
         output: ``"always"`` quantizes the output, ``"asked"`` only if another operator asks for it.
-        outputs: ``"first"``, or ``"all"`` if every output of a ``"same"`` shares the parameters, as with
-            Split.
-        ties: the inputs and the output of a ``"join"`` share one scale and zero point, from the statistics of
-            all of them.
-        fused_behind: operators that a ``"join"`` is merged into if it is the only reader of their result. The
-            input from that operator then stays float, and the other inputs are quantized.
+        outputs: ``"first"``, or ``"all"`` if every output of a ``"same"``, such as Split, shares the
+            parameters.
+        ties: inputs and output of a ``"join"`` share one scale and zero point.
+        fused_behind: operators that a ``"join"`` is merged into as the only reader of their result; that
+            input stays float, the others are quantized.
         unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
         equal_attributes: attributes that must have this value for an integer kernel.
-        merged_by: operators that the runtime merges this one into, in float, if they are the only readers of
-            its result; a quantized output keeps the two separate.
-        clamp_asks: if a Relu or Clip follows, there is an integer kernel only if its result is quantized.
+        merged_by: operators that the runtime merges this one into, in float, as the only readers of its
+            result; a quantized output keeps them apart.
+        clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
         integer_kernel: false if the weight is stored as integers but computed in float.
-        formats: the formats that there is a kernel for, if it is not all that the target has.
-        fewest_channels: by format, how many input and output channels a weight must have for a kernel.
-        largest_filter: by format, how many values a filter of a Conv may have for a kernel.
+        formats: the formats that there is a kernel for, if not all of the target's.
+        fewest_channels: by format, input and output channels that a kernel needs at least.
+        largest_filter: by format, values that a Conv's filter may have at most.
         result: a format for the operator's result, in place of the target's.
         weights: a format for the operator's weight, in place of the target's.
-        blocks: the runtime's kernel for a weight with a scale for each block of its inputs, if the
-            activations stay in float.
-        kernel: ``"DynamicQuantizeLSTM"`` if the runtime has this operator, which computes the weights of an
-            LSTM in integers and finds the ranges of its activations at each run.
-        kernel_from: how many weights a direction has at least if ``kernel`` is used. Below that it is not
-            faster.
-        dynamic: the ONNX operator on integers that takes the place of a ``"compute"`` whose activations
-            become integers at each run: ``"MatMulInteger"`` or ``"ConvInteger"``; empty if there is none.
-        dynamic_note: why that is done only for layers that an override asks for; empty if it is done for all.
-        note: the reason to show if ``integer_kernel`` is false or ``kind`` is ``"apart"``, or if the weights
-            of a ``"stored"`` are computed in float.
-        float_form: an equivalent operator that replaces this one if it stays float and one of
-            ``float_form_before`` reads its result. Use it if the runtime merges this operator with them into
-            a slower kernel, but not the equivalent one.
+        blocks: the kernel for a weight with a scale for each block of its inputs, if activations stay float.
+        kernel: ``"DynamicQuantizeLSTM"``, if the runtime has this integer LSTM, which finds ranges at each
+            run.
+        kernel_from: weights in a direction from which ``kernel`` is used, because it is faster.
+        dynamic: the ONNX operator for a ``"compute"`` whose ranges are found at each run: ``"MatMulInteger"``
+            or ``"ConvInteger"``.
+        dynamic_note: why an override has to ask for that; empty if it is always done.
+        note: the reason to show if the operator or the weight is computed in float nevertheless.
+        float_form: an equivalent operator to write in float before one of ``float_form_before``, if the
+            runtime would merge this one with it into a slower kernel.
         float_form_before: the operators that ``float_form`` is for.
-        join_axes: if it stays float and has several axes behind its own, these are joined into one by a
-            Reshape before and behind it. Use it if the runtime transposes tensors of many axes slowly.
-        integer_form: how a ``"join"`` that the target has no integer kernel for is written in operators that
-            it has one for, if it is quantized: ``"clamped_sum"`` for a HardSwish.
+        join_axes: in float, several axes behind its own are joined by a Reshape before and behind it, for a
+            runtime that transposes slowly.
+        integer_form: how a ``"join"`` without a kernel is written in operators that have one:
+            ``"clamped_sum"`` for a HardSwish.
     """
 
     kind: str
@@ -245,17 +233,15 @@ class Target:
         weight: the integer format of weights.
         bias: how a bias is stored.
         op: a rule for each operator type that can be integer; all others stay float.
-        floats: the reason to show for an operator type that has no rule.
-        runtime: ``"onnxruntime"`` or ``"openvino"`` if that executes its models on CPUs: ptq then evaluates
-            and times them there, and checks which kernels they get. Without a runtime only the table says
-            what is integer.
-        float_types: types that what is not quantized may have: ``"float32"``, and ``"float16"`` if the
-            runtime computes in the types that a file has.
-        runtime_operators: a model may hold ONNX Runtime's own operators where they are faster, and no other
-            runtime can read it then: QuickGelu for ``x * sigmoid(x)`` between integers. Recurrent layers have
-            ``kernel`` for that.
-        extends: the name of a target that comes with ptq, whose table this one changes key by key; a list
-            replaces the list there.
+        floats: the reason to show for an operator type without a rule.
+        runtime: ``"onnxruntime"`` or ``"openvino"``, if that executes its models on CPUs: ptq then evaluates
+            and times them there, and checks their kernels.
+        float_types: types of what is not quantized: ``"float32"``, and ``"float16"`` if the runtime computes
+            in the types of the file.
+        runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for
+            ``x * sigmoid(x)``; no other runtime reads the model then.
+        extends: the name of a target of ptq, whose table this one changes key by key; a list replaces the
+            list there.
 
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target

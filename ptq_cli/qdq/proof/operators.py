@@ -111,6 +111,7 @@ def _dynamic_proof(
 def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Kernel | None) -> OperatorProof:
     placement, reason = _by_rules(node, target) if kernel is None else _by_kernel(node, target, kernel)
     name = node.name or ""
+    # What is computed at loading is no work of a run.
     count = 0 if reason == ONCE else work.counts[name]
     touched = any(_is_restored(value) for value in node.inputs if value is not None)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
@@ -131,6 +132,7 @@ Placed = tuple[Literal["integer", "float", "part"], str]
 def _by_rules(node: ir.Node, target: Target) -> Placed:
     if target.runtime == ONNXRUNTIME and _is_integer_form(node, target):
         return "integer", ""
+    # Before the float rules: as an Add of its own it would look as if it were left in float.
     if is_merged_bias(node, target):
         return "part", _before(node)
     if multiplies_four_bits(node):
@@ -159,6 +161,7 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
         return "integer", ""
     reason = _blocks_reason(node, target, kernel) or float_reason(node, target)
     if kernel.placement == "gone":
+        # The runtime folded it: all that it reads is in the file.
         if all(value is None or _is_stored(value) for value in node.inputs):
             return "part", ONCE
         rule = rule_of(node, target)
@@ -185,6 +188,7 @@ def in_blocks(node: ir.Node, target: Target) -> str:
     if rule is None or rule.blocks is None or dequantize is None or stored_integers(dequantize) is None:
         return ""
     grid, bits = grid_of(dequantize), dequantize_bits(dequantize)
+    # MatMulNBits has blocks along K, which is axis 0 of a MatMul's weight.
     if grid.block_size not in rule.blocks.sizes or bits not in rule.blocks.bits or grid.axis != 0:
         return ""
     return f"its weight is {bits} bits in blocks of {grid.block_size}"
@@ -209,6 +213,7 @@ def _is_stored(value: ir.Value) -> bool:
 def _before(node: ir.Node) -> str:
     for value in node.inputs:
         producer = value.producer() if value is not None else None
+        # A pair between the two is merged with them.
         while producer is not None and is_pair_node(producer):
             source = producer.inputs[0]
             producer = source.producer() if source is not None else None
@@ -259,6 +264,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
         name = node.name or ""
         sites = [plan.activations.get(value.name or "") for value in node.inputs if value is not None]
         found = sorted({site.format.name for site in sites if site is not None}) if name in integer else []
+        # A dynamic kernel takes uint8 whatever the target's static format is.
         activations = DYNAMIC_FORMAT if name in in_kernel else ", ".join(found)
         formats[name] = Formats(activations, weights.get(name, ""))
     return formats
@@ -284,6 +290,7 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
             if stored is None:
                 activations.add(grid.format.name if grid.format is not None else dtype.name.lower())
             elif dtype != ir.DataType.INT32:
+                # int32 behind a DequantizeLinear is a bias, and not the weight.
                 weight = (stored.dtype or dtype).name.lower()
         if node.op_type == DYNAMIC_LSTM:
             activations, weight = {DYNAMIC_FORMAT}, _kernel_format(node)

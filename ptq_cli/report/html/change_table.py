@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ptq_cli.evaluation.document.details import ChangedSample, Changes
+from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.report.document.details import ChangedSample, Changes
-from ptq_cli.report.document.report_document import LayerEntry
 from ptq_cli.report.text.tables import format_latency
 
 MOST_SHOWN = 200

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.core.words import format_count
-from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
-from ptq_cli.report.document.report_document import LayerEntry
+from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.document.report_document import LayerEntry
+from ptq_cli.evaluation.report_changes import WORSE_BY_DB
+from ptq_cli.evaluation.trade_offs import LayerDifference
 from ptq_cli.report.html.charts.axis_scale import Scale, largest_in_frame, widened
 from ptq_cli.report.html.charts.depth_chart import (
     BOTTOM,
@@ -22,9 +24,7 @@ from ptq_cli.report.html.charts.depth_chart import (
 )
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
 from ptq_cli.report.html.ranking import Ranking
-from ptq_cli.report.report_changes import WORSE_BY_DB
 from ptq_cli.report.text.tables import format_range, format_share
-from ptq_cli.report.trade_offs import LayerDifference
 
 DTYPE = "Dtype"
 NOT_FINITE = "NaN"

@@ -13,10 +13,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ptq_cli.core.words import format_bytes
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.details import Changes
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.report_changes import ReportChanges
+from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.report.analysis.analysis_document import Analysis
-from ptq_cli.report.document.details import Changes
-from ptq_cli.report.document.report_document import Report
 from ptq_cli.report.html.change_table import ChangeView, TimeTable, change_view, time_table
 from ptq_cli.report.html.charts.axis_scale import TensorCard, tensor_cards
 from ptq_cli.report.html.charts.depth_chart import (
@@ -32,7 +34,6 @@ from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.layer_table import MOST_LAYERS as MOST_CHANGED_LAYERS
 from ptq_cli.report.html.layer_table import ChangedLayer, LayerTable, layer_changes, layer_chart, layer_table
 from ptq_cli.report.html.ranking import Figure, headline, origin_rows, time_rows
-from ptq_cli.report.report_changes import ReportChanges
 from ptq_cli.report.text.summary import (
     Row,
     Table,
@@ -46,7 +47,6 @@ from ptq_cli.report.text.summary import (
     verdict_line,
 )
 from ptq_cli.report.text.tables import ladder_table, trade_off_table
-from ptq_cli.report.trade_offs import LayerDifference, TradeOffs
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
-from ptq_cli.report.document.gate_result import SWITCHED_OFF, Times
-from ptq_cli.report.document.measurement import Unit
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Times
+from ptq_cli.evaluation.document.measurement import Unit
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.text.summary import Row, format_drop, format_value, share_of_float
 from ptq_cli.report.text.tables import format_latency, format_share, served_as, speed_lines

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ptq_cli.core.words import SHORTEST_RUN, too_spread
+from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
-from ptq_cli.report.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.report.text.tables import format_latency
 from ptq_cli.runtime.machine import usable_cores
 

@@ -8,10 +8,10 @@ from functools import partial
 from xml.etree import ElementTree as Xml
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.measurement import Ladder, Unit
-from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.interval import TOLERANCE
+from ptq_cli.evaluation.document.gate_result import GateResult
+from ptq_cli.evaluation.document.measurement import Ladder, Unit
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.interval import TOLERANCE
 from ptq_cli.report.text.summary import (
     INTERVAL,
     MAX_DECIMALS,

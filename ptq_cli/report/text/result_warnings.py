@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptq_cli.core.words import format_bytes
+from ptq_cli.evaluation.document.gate_result import ReportWarning
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
-from ptq_cli.report.document.gate_result import ReportWarning
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.report.text.summary import format_value, share_of_float
 from ptq_cli.runtime.block_levels import has_four_bits
 

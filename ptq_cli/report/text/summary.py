@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.document.measurement import Measurement, Unit
-from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.interval import CONFIDENCE, TOLERANCE, Interval
-from ptq_cli.report.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
+from ptq_cli.evaluation.document.measurement import Measurement, Unit
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.interval import CONFIDENCE, TOLERANCE, Interval
+from ptq_cli.evaluation.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
 
 Row = tuple[str, ...]
 
@@ -225,7 +225,7 @@ def level_lines(report: Report) -> list[str]:
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from ptq_cli.report.document.measurement import AccuracyLevel
+        >>> from ptq_cli.evaluation.document.measurement import AccuracyLevel
         >>> levels = [AccuracyLevel(4, True, {"sqnr_db": 30.0}), AccuracyLevel(0, False, {"sqnr_db": 31.25})]
         >>> level_lines(SimpleNamespace(accuracy_levels=levels, metrics=()))
         ['measured at accuracy level 4 of MatMulNBits; at level 0: sqnr_db 31.25']

@@ -3,7 +3,7 @@
 import math
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.document.gate_result import (
+from ptq_cli.evaluation.document.gate_result import (
     SWITCHED_OFF,
     Latency,
     LatencyCause,
@@ -13,10 +13,10 @@ from ptq_cli.report.document.gate_result import (
     inverse,
     latency_verdict,
 )
-from ptq_cli.report.document.measurement import BudgetCheck, Ladder, LadderStep
-from ptq_cli.report.interval import Interval
+from ptq_cli.evaluation.document.measurement import BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.interval import Interval
+from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
 from ptq_cli.report.text.summary import INTERVAL, Row, Table, format_drop, format_interval, format_value
-from ptq_cli.report.trade_offs import ComparedModel, TradeOffs
 
 
 def format_share(count: int, total: int) -> str:
@@ -88,7 +88,7 @@ def format_latency(seconds: float) -> str:
 
 
 def ladder_table(ladder: Ladder) -> Table:
-    """Return each candidate: its SQNR, each budget's metric, and what the samples set aside have shown."""
+    """Return each candidate: its SQNR, each budget's metric, and what the held-out samples have shown."""
     names = [check.metric for check in ladder.best.checks]
     header = ["rung", "SQNR"]
     for check in ladder.best.checks:
@@ -144,12 +144,12 @@ def verdict_of(ladder: Ladder) -> str:
         ...     model_sha256="0" * 64, samples=256, set_aside=256, steps=(step,), chosen=0, met=True
         ... )
         >>> verdict_of(ladder)
-        'budget kept by default: shown with 95 % confidence on 256 samples set aside'
+        'budget kept by default: shown with 95 % confidence on 256 held-out samples'
     """
     if ladder.met:
         return (
-            f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} samples "
-            "set aside"
+            f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} held-out "
+            "samples"
         )
     return (
         f"BUDGET MISSED: {ladder.best.name} is the best of {len(ladder.steps)} candidates; {ladder.stopped}"
@@ -214,7 +214,7 @@ def speed_lines(times: Times) -> list[str]:
     """Return a line of the quantized model beside the float one, and one of it beside the user's own file.
 
     Example:
-        >>> from ptq_cli.report.interval import Interval
+        >>> from ptq_cli.evaluation.interval import Interval
         >>> measured = Latency(float_ms=3, quantized_ms=2, batch_size=1, threads=2, rounds=30, ratio=0.704,
         ...     ratio_interval=Interval(0.675, 0.74, "student"))
         >>> speed_lines(Times("2026-01-31T12:00:00Z", measured))
@@ -240,7 +240,7 @@ def slower_warning(latency: Latency, hint: str) -> ReportWarning | None:
         hint: what to type next.
 
     Example:
-        >>> from ptq_cli.report.interval import Interval
+        >>> from ptq_cli.evaluation.interval import Interval
         >>> cause = LatencyCause("HardSwish between integer layers", 0.31, 1.21, 0.48)
         >>> slow = Latency(float_ms=2.1, quantized_ms=2.5, batch_size=1, threads=2, rounds=30, ratio=1.18,
         ...     ratio_interval=Interval(1.13, 1.22, "student"), causes=(cause,))

@@ -70,6 +70,7 @@ class DeviceModel:
         """Cut a batch into the pieces that are run."""
         if not self._seen:
             self._seen = True
+            # Asked once, on the first batch: each probe is a run of the model.
             self._whole = not self._samples_are_apart(batch)
         return (batch,) if self._whole else self._cutter.cut(batch, self._sample_bytes)
 
@@ -101,6 +102,7 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
         [tensor([1., 2.], dtype=torch.float64)]
     """
     try:
+        # DLPack shares the memory: a copy to the host and back would cost what the GPU gains.
         return [from_dlpack(value.__dlpack__()) for value in values]
     except (RuntimeError, BufferError) as error:
         raise RuntimeFailedError(
@@ -119,6 +121,7 @@ def as_array(tensor: torch.Tensor) -> Array:
         >>> as_array(torch.tensor([1.5], dtype=torch.bfloat16))
         array([1.5], dtype=float32)
     """
+    # numpy has no bfloat16; float32 holds each of its values.
     host = tensor.to(torch.float32) if tensor.dtype == torch.bfloat16 else tensor
     array: Array = host.cpu().numpy()
     return array

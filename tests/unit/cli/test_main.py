@@ -264,7 +264,7 @@ def test_a_failure_becomes_a_status_and_a_line(
     def fail(*_arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("ptq_cli.pipeline.evaluation.run_compare.run_gate", fail)
+    monkeypatch.setattr("ptq_cli.pipeline.run_compare.run_gate", fail)
     assert run(["gate", "report.json"]) == status
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -8,7 +8,7 @@ import pytest
 
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import InvalidOnnxError, ParityError
-from ptq_cli.pipeline.preparing.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.pipeline.setup.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
 from ptq_cli.runtime.session import require_known_opset
 

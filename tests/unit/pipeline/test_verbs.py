@@ -12,15 +12,15 @@ import pytest
 import ptq_cli
 from ptq_cli.core.errors import InputFileError, MissingStageError, StaleCalibrationError, UsageError
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.evaluation.run_compare import run_gate
-from ptq_cli.pipeline.evaluation.run_evaluate import run_evaluate
-from ptq_cli.pipeline.exporting import run_export as export_module
-from ptq_cli.pipeline.exporting.run_export import run_export
-from ptq_cli.pipeline.inspection.run_inspect import run_inspect
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline import run_export as export_module
+from ptq_cli.pipeline.run_calibrate import run_calibrate
+from ptq_cli.pipeline.run_compare import run_gate
+from ptq_cli.pipeline.run_evaluate import run_evaluate
+from ptq_cli.pipeline.run_export import run_export
+from ptq_cli.pipeline.run_inspect import run_inspect
 from ptq_cli.pipeline.run_quantize import run_quantize
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.qdq.metadata import STATISTICS_SHA256
 from ptq_cli.recipe.sections import GateSettings
 

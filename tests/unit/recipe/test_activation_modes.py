@@ -38,7 +38,7 @@ def test_a_quantizer_leaves_the_mode_of_a_preset_and_is_refused_beside_it() -> N
     assert merged.activations == ActivationSettings(mode="dynamic", quantizer="step")
     with pytest.raises(RecipeValueError, match=r"'activations\.quantizer' has no effect") as caught:
         check_recipe(merged)
-    assert "mode = 'static' makes integers of activations" in (caught.value.hint or "")
+    assert "mode = 'static' quantizes activations" in (caught.value.hint or "")
     static = table_layer({"activations": {"quantizer": "step", "mode": "static"}}, Path(), "flags")
     assert check_recipe(merge_layers([preset_layer("dynamic_int8"), static])).activations.quantizer == "step"
 

@@ -8,8 +8,8 @@ import pytest
 
 from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.report.document.measurement import BudgetCheck, Ladder, LadderStep
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.document.measurement import BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.charts.depth_chart import ladder_chart
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.tables import ladder_table, verdict_of
@@ -66,10 +66,10 @@ def test_the_table_has_a_row_for_each_candidate() -> None:
         ("ranges", "19.00 dB", "2.00 points", "", "no better"),
         ("round", "31.00 dB", "0.10 points", "0.80 points", "budget kept"),
     )
-    missed = replace(LADDER, met=False, chosen=0, steps=LADDER.steps[:2], stopped="no further rung is left")
+    missed = replace(LADDER, met=False, chosen=0, steps=LADDER.steps[:2], stopped="no rung is left to try")
     assert ladder_table(missed).rows[0][-1] == "better, chosen"
     assert verdict_of(missed) == (
-        "BUDGET MISSED: default is the best of 2 candidates; no further rung is left"
+        "BUDGET MISSED: default is the best of 2 candidates; no rung is left to try"
     )
 
 
@@ -104,8 +104,8 @@ def test_the_chart_follows_what_was_kept() -> None:
 
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
     from ptq_cli.models.files.stored import StoredModel
-    from ptq_cli.pipeline.evaluation.tuned_ladder import tuned_ladder
-    from ptq_cli.pipeline.run_directory import RunDirectory
+    from ptq_cli.pipeline.evaluation.page_evidence import tuned_ladder
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     run, model = RunDirectory(tmp_path), StoredModel(content=b"model")
     assert tuned_ladder(run, model) is None

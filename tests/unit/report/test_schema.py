@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from ptq_cli.core.documents import to_json
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.report_document import Report
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

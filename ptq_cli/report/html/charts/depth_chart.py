@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ptq_cli.core.words import format_bytes, format_count
-from ptq_cli.report.analysis.analysis_document import Analysis, LayerAnalysis
-from ptq_cli.report.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.report.document.measurement import Ladder, LadderStep
+from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
+from ptq_cli.evaluation.document.measurement import Ladder, LadderStep
+from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
 from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, nice_values, widened
 from ptq_cli.report.html.ranking import Ranking
 from ptq_cli.report.text.summary import format_value
 from ptq_cli.report.text.tables import result_of, verdict_of
-from ptq_cli.report.trade_offs import ComparedModel, TradeOffs
 
 WIDTH, HEIGHT = 560.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 12.0, 14.0, 40.0

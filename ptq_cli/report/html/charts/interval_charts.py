@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.document.gate_result import GateResult
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.interval import Flips, Interval
 from ptq_cli.report.html.charts.axis_scale import Scale, widened
-from ptq_cli.report.interval import Flips, Interval
 from ptq_cli.report.text.markdown import doubt_text, row_of
 from ptq_cli.report.text.summary import format_drop, format_interval, format_value, metric_labels
 

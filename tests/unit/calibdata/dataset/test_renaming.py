@@ -55,7 +55,7 @@ def test_a_name_that_is_required_is_in_the_data(pair, tmp_path):
         rename_arrays(pair, {"x": "a", "target": "label"}, required=["x", "target"])
     assert error.value.hint == "its arrays: 'a', 'b', 'target'"
     np.save(tmp_path / "x.npy", A)
-    with pytest.raises(DataNameError, match=r"--rename image=x: the one array of '.*x\.npy' has no name"):
+    with pytest.raises(DataNameError, match=r"--rename image=x: the only array of '.*x\.npy' has no name"):
         rename_arrays(NpyDataset(str(tmp_path / "x.npy")), {"image": "x"}, required=["image"])
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.cli.main import COMMANDS, run
+from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from ptq_cli.recipe.recipe_layers import preset_names
-from ptq_cli.report.metrics.metric_registry import LABEL_METRICS, PAIR_METRICS, REQUESTED_COMPARISONS
 
 Complete = Callable[..., list[str]]
 HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "onnxscript", "numba", "rich", "tqdm"}

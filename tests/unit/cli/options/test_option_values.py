@@ -8,7 +8,7 @@ from ptq_cli.cli.options.option_values import parse_shapes
 from ptq_cli.cli.options.shared_options import settings_from
 from ptq_cli.cli.terminal.phrases import next_step, shown_path
 from ptq_cli.core.errors import GateError, UsageError
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.flags import FLAG_KEYS
 from tests.each_case import each_case
 

@@ -153,8 +153,8 @@ def changed(index, **values):
 
 X = next(index for index, entry in enumerate(ENTRIES) if entry["name"] == "x")
 WRONG_HEADERS = {
-    "no provenance": ({**HEADER, "provenance": None}, "it does not say what it was made from"),
-    "unknown provenance": ({**HEADER, "provenance": {"x": 1}}, "it does not say what it was made from"),
+    "no provenance": ({**HEADER, "provenance": None}, "it does not name its sources"),
+    "unknown provenance": ({**HEADER, "provenance": {"x": 1}}, "it does not name its sources"),
     "provenance of a wrong type": (
         {**HEADER, "provenance": {**vars(PROVENANCE), "samples": True}},
         "its 'samples' is True",

@@ -36,7 +36,7 @@ def test_threads_may_make_the_first_call_together():
 
 
 def test_what_decides_from_saved_statistics_loads_no_compiler():
-    code = "import sys, ptq_cli.pipeline.exporting.run_export; "
+    code = "import sys, ptq_cli.pipeline.run_export; "
     code += "print({'networkx', 'numba', 'torch'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "set()\n"

@@ -16,7 +16,7 @@ from ptq_cli.pipeline.calibration.calibration_checkpoint import (
     advance,
     load_checkpoint,
 )
-from ptq_cli.pipeline.resumable import Checkpoints, discard_checkpoint
+from ptq_cli.pipeline.setup.resumable import Checkpoints, discard_checkpoint
 
 BEGUN = Provenance(
     model="a" * 64,
@@ -147,7 +147,7 @@ def test_advance():
 
 @pytest.mark.parametrize("share", [None, Share(3, {1: 1, 2: 1}, 4)])
 def test_only_one_shard_goes_on(share):
-    with pytest.raises(ValueError, match="one shard at a time"):
+    with pytest.raises(ValueError, match="only a single shard"):
         advance(replace(BEGUN, share=share), 1, 1)
 
 

@@ -22,8 +22,8 @@ from ptq_cli.pipeline.calibration.provenance import (
     settings_of,
     source_hashes,
 )
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ModelSettings
 

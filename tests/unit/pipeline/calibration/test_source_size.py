@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 from ptq_cli.models.loading.detect import detect_kind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.calibration.provenance import opened_bytes, source_bytes, source_hashes
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
 def with_external_data(path: Path) -> Path:

@@ -14,9 +14,9 @@ from ptq_cli.core.errors import (
     RecipeValueError,
     RuntimeFailedError,
 )
-from ptq_cli.pipeline.inspection.run_bench import BenchOptions, run_bench
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 FEW = BenchOptions(runs=5)
 

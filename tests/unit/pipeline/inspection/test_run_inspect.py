@@ -4,10 +4,10 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.run_export import run_export
-from ptq_cli.pipeline.inspection.run_inspect import run_inspect
-from ptq_cli.pipeline.resolve import Request
+from ptq_cli.pipeline.run_calibrate import run_calibrate
+from ptq_cli.pipeline.run_export import run_export
+from ptq_cli.pipeline.run_inspect import run_inspect
+from ptq_cli.pipeline.setup.resolve import Request
 
 
 def test_a_float_model_shows_what_would_be_quantized(folder, request_with):

@@ -17,13 +17,13 @@ from ptq_cli.core.errors import (
     UnknownNameError,
     UsageError,
 )
-from ptq_cli.pipeline.calibration.run_calibrate import run_calibrate
-from ptq_cli.pipeline.exporting.run_export import run_export
-from ptq_cli.pipeline.inspection.run_inspect import run_inspect
-from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
-from ptq_cli.report.proof import Verification
+from ptq_cli.evaluation.proof import Verification
+from ptq_cli.pipeline.run_calibrate import run_calibrate
+from ptq_cli.pipeline.run_export import run_export
+from ptq_cli.pipeline.run_inspect import run_inspect
+from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
 def verify(

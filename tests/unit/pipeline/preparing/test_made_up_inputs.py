@@ -2,7 +2,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import ModelInputError
-from ptq_cli.pipeline.preparing.example_inputs import made_up_batches
+from ptq_cli.pipeline.setup.example_inputs import made_up_batches
 from tests.unit.plan.graphs import build
 
 

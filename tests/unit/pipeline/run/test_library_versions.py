@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, version
 import pytest
 
 import ptq_cli
-from ptq_cli.pipeline import output_checks as versions
-from ptq_cli.pipeline.output_checks import DISTRIBUTIONS, library_versions
+from ptq_cli.pipeline.setup import output_checks as versions
+from ptq_cli.pipeline.setup.output_checks import DISTRIBUTIONS, library_versions
 
 
 def without(*missing):

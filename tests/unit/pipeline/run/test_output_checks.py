@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core.errors import OutputFileError, UsageError
-from ptq_cli.pipeline.output_checks import arch_file, input_files, require_output, require_outputs
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.output_checks import arch_file, input_files, require_output, require_outputs
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import CalibrationSettings, EvaluationSettings, ModelSettings
 from tests.each_case import each_case

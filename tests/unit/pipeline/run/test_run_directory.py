@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.sections import WeightSettings
 from tests.each_case import each_case
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import GateError, TuneError, UnknownNameError, UnreachableBudgetError
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import Flips, Interval, largest_drop
 from ptq_cli.pipeline.tuning.budget_reach import budget_checks, budget_gate, needed, require_reachable
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings, Limit, TuneSettings
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.interval import Flips, Interval, largest_drop
 from tests.each_case import each_case
 
 
@@ -62,7 +62,7 @@ def test_a_budget_that_makes_no_sense(budget, error, says):
 def test_too_few_samples():
     with pytest.raises(TuneError) as caught:
         require_reachable(gate_of(sqnr_db=30.0), 19)
-    assert caught.value.message == "19 samples are set aside to decide by, and at least 20 are needed"
+    assert caught.value.message == "only 19 samples are held out, and at least 20 are needed"
     require_reachable(gate_of(sqnr_db=30.0), 20)
     require_reachable(gate_of(top1=0.001), None)
 
@@ -71,11 +71,8 @@ def test_too_few_samples():
 def test_a_budget_that_so_few_samples_cannot_show(budget):
     with pytest.raises(UnreachableBudgetError) as caught:
         require_reachable(gate_of(**budget), 256)
-    assert (
-        "256 samples are set aside, and even a model that changes no answer is only shown to lose less than"
-        in (caught.value.message)
-    )
-    assert f"set {needed(0.005):,} labeled samples aside" in str(caught.value.hint)
+    assert caught.value.message.startswith("256 held-out samples cannot prove a budget of ")
+    assert f"hold out {needed(0.005):,} labeled samples" in str(caught.value.hint)
     require_reachable(gate_of(**budget), 540)
 
 

@@ -1,4 +1,4 @@
-"""The climb: which candidate comes next, when the samples set aside are looked at, and what ends it."""
+"""The climb: which candidate comes next, when the held-out samples are looked at, and what ends it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import Flips
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL
 from ptq_cli.pipeline.tuning.candidate import (
     INTERRUPTED,
@@ -19,8 +21,6 @@ from ptq_cli.pipeline.tuning.candidate import (
     TimeIsOverError,
 )
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.interval import Flips
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]
@@ -149,7 +149,7 @@ def test_nobody_looks_who_could_see_nothing():
     assert climb.stopped == NO_MORE_LOOKS
     assert [step.name for step in climb.steps] == ["default"]
     assert climb.advice()[0].startswith(
-        "top1 keeps its budget on the 600 samples set aside, which are too few"
+        "top1 keeps its budget on the 600 held-out samples, which are too few"
     )
 
 

@@ -6,8 +6,8 @@ import pytest
 from ptq_cli.calibdata.npz_file import NpzDataset
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.tuning import tune_checkpoint as ranking
-from ptq_cli.pipeline.tuning.tune_checkpoint import QUIET, LayerRanking, layer_noise, layers_by_level
+from ptq_cli.pipeline.tuning import layer_ranking as ranking
+from ptq_cli.pipeline.tuning.layer_ranking import QUIET, LayerRanking, layer_noise, layers_by_level
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel

@@ -18,7 +18,7 @@ SCAN = """(float[3,4] x) => (float[4] f, float[4,3] y) <float[4,4] w, float[4] z
         body = b (float[4] s, float[4] e) => (float[4] t, float[4] o) {
             [cell] t = MatMul(s, w)
             [sum] o = Add(t, e) }>(z, h) }"""
-UNKNOWN = "what target tensorrt makes of pairs in a nested graph is not known"
+UNKNOWN = "how target tensorrt treats pairs in a nested graph is not known"
 
 
 @pytest.mark.parametrize(

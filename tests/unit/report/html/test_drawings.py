@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.measurement import Measurement
+from ptq_cli.evaluation.document.gate_result import GateResult
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.html import page_view
 from ptq_cli.report.html.charts.axis_scale import HEIGHT as BARS_HEIGHT
 from ptq_cli.report.html.charts.axis_scale import Scale, nice_values, tensor_cards
@@ -24,7 +25,6 @@ from ptq_cli.report.html.charts.depth_chart import (
 )
 from ptq_cli.report.html.charts.interval_charts import STRIP_WIDTH, gate_rows, metric_rows
 from ptq_cli.report.html.evidence import MethodRange
-from ptq_cli.report.interval import Interval
 from tests.each_case import each_case
 from tests.pages import Network
 

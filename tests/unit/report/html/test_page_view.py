@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from ptq_cli.report.document.gate_result import Times
+from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.report.html.evidence import Evidence, Origin
 from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
 from tests.pages import Network

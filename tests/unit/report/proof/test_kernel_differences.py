@@ -7,11 +7,11 @@ import pytest
 
 from ptq_cli.cli.shown.verification_tables import print_verification
 from ptq_cli.core.documents import encode
-from ptq_cli.pipeline.inspection.run_verify import VerifyOptions, run_verify
-from ptq_cli.pipeline.resolve import Request
-from ptq_cli.pipeline.run_directory import RunDirectory
+from ptq_cli.evaluation.proof import Verification, compare_kernels
+from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
-from ptq_cli.report.proof import Verification, compare_kernels
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 SOFTMAX = f"""{HEAD} g (float[n, 4] x) => (float[n, 4] y)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.report_document import Report
-from ptq_cli.report.interval import ANYWHERE, Interval
+from ptq_cli.evaluation.document.gate_result import GateResult
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.interval import ANYWHERE, Interval
 from ptq_cli.report.text.markdown import doubt_lines, gate_table
 from ptq_cli.report.text.summary import verdict_line
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.document.gate_result import GateResult
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.markdown import report_to_junit
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "junit.xml"

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ptq_cli.report.evaluation.latency import LatencyComparison, ModelLatency
+from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.report.text import latency_doubts as doubts
 from tests.each_case import each_case
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import EvaluationSummary, LayerEntry, Report
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.report_document import EvaluationSummary, LayerEntry, Report
 from ptq_cli.report.text.markdown import escape, report_to_markdown
 from tests.each_case import each_case
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ptq_cli.report.document.measurement import Measurement
-from ptq_cli.report.document.report_document import LayerEntry, SaturatingLayer, Saturation
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.report_document import LayerEntry, SaturatingLayer, Saturation
 from ptq_cli.report.text.result_warnings import result_warnings
 
 LAYERS = [

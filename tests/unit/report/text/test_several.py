@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from ptq_cli.report.document.measurement import ClassValue, Measurement
-from ptq_cli.report.document.report_document import ModelEntry, Report
-from ptq_cli.report.interval import Flips
+from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
+from ptq_cli.evaluation.document.report_document import ModelEntry, Report
+from ptq_cli.evaluation.interval import Flips
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.summary import class_table, label_table, no_interval_lines, several_tables
 

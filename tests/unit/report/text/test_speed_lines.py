@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.report.document.gate_result import SWITCHED_OFF, Latency, OwnFileLatency, Times
-from ptq_cli.report.interval import Interval
+from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Latency, OwnFileLatency, Times
+from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.text.tables import slower_warning, speed_lines
 from tests.each_case import each_case
 

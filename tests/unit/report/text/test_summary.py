@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.report.document.gate_result import GateResult
-from ptq_cli.report.document.measurement import Unit
-from ptq_cli.report.document.report_document import Report
+from ptq_cli.evaluation.document.gate_result import GateResult
+from ptq_cli.evaluation.document.measurement import Unit
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.charts.interval_charts import metric_rows
 from ptq_cli.report.text.markdown import gate_table, report_to_markdown
 from ptq_cli.report.text.summary import (

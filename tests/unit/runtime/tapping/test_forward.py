@@ -9,7 +9,7 @@ import pytest
 
 from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.pipeline.counting.pieces_ahead import pieces, work_ahead
+from ptq_cli.pipeline.calibration.pieces_ahead import pieces, work_ahead
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 
 

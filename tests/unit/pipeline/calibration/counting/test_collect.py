@@ -13,7 +13,7 @@ from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibra
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.counting.collect import collect
+from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from ptq_cli.runtime.tapping.tapped import TappedModel

@@ -8,7 +8,7 @@ from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibra
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
-from ptq_cli.pipeline.counting.collect import collect
+from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from tests.each_case import each_case
 

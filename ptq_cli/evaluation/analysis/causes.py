@@ -1,0 +1,264 @@
+"""Why a tensor or a layer loses more than others, from its numbers, and which options to try."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ptq_cli.evaluation.analysis.tensor_rows import Cause
+from ptq_cli.evaluation.document.report_document import SaturatingLayer
+
+GOOD_DB = 30.0
+"""A tensor above this SQNR, about 5 bits of a well used range, gets no finding."""
+MOST = 0.5
+"""Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
+IMBALANCED = 4.0
+"""Ratio of a channel's range to the median's at which a shared scale costs two bits."""
+FEW = 128
+"""Number of integer values below which the format itself is the cause: 7 bits have 128."""
+GAIN_DB = 1.0
+"""Least gain of the output's SQNR for which leaving a layer in float is proposed."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause, its description and what to try; all empty if there is no cause."""
+
+    cause: Cause = ""
+    finding: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """How an activation or a weight uses its integers.
+
+    Attributes:
+        sqnr_db: SQNR of its own quantization.
+        clip_share: share of its noise that comes from values outside the range.
+        clipped: share of such values.
+        used: share of the range that the middle 99.9 % of the values occupy; None if that is not known.
+        imbalance: largest magnitude of a channel divided by the median channel's, if all share a scale;
+            otherwise None.
+        levels: how many values an integer can have; 0 for a codebook.
+        readers: the layers that read it.
+        better: the amax method whose range is expected to be better; empty if none is.
+    """
+
+    sqnr_db: float
+    clip_share: float
+    clipped: float
+    used: float | None
+    imbalance: float | None
+    levels: int
+    readers: Sequence[str]
+    better: str = ""
+
+
+def activation_finding(use: Use, *, histograms: bool) -> Finding:
+    """Return why an activation loses a lot, if it does.
+
+    Args:
+        use: how it uses its integers.
+        histograms: whether the calibration kept them, so that other methods can be compared.
+
+    Example:
+        >>> use = Use(
+        ...     sqnr_db=22.0,
+        ...     clip_share=0.0,
+        ...     clipped=0.0,
+        ...     used=0.05,
+        ...     imbalance=1.5,
+        ...     levels=256,
+        ...     readers=["fc"],
+        ...     better="mse",
+        ... )
+        >>> activation_finding(use, histograms=True).remedy
+        '--amax mse'
+        >>> use = Use(
+        ...     sqnr_db=22.0,
+        ...     clip_share=0.0,
+        ...     clipped=0.0,
+        ...     used=0.05,
+        ...     imbalance=1.5,
+        ...     levels=256,
+        ...     readers=["fc"],
+        ... )
+        >>> activation_finding(use, histograms=False).remedy
+        '--method histogram --amax mse'
+        >>> activation_finding(use, histograms=True).remedy
+        '--exclude fc'
+    """
+    if use.sqnr_db >= GOOD_DB:
+        return Finding()
+    if use.clip_share > MOST:
+        text = f"{percent(use.clipped)} of the values are outside the range and cause most of the noise"
+        return Finding("clipping", text, _range_remedy(use, histograms=histograms))
+    if use.used is not None and use.used < MOST:
+        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
+        return Finding("outliers", text, _range_remedy(use, histograms=histograms))
+    return _common(use)
+
+
+def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
+    """Return why a weight loses a lot, if it does.
+
+    Args:
+        use: how it uses its integers.
+        widened: share of the channels whose scale was widened for a large bias.
+        quantizer: the quantizer of a weight whose values are looked up.
+
+    Example:
+        >>> use = Use(
+        ...     sqnr_db=18.0, clip_share=0.0, clipped=0.0, used=1.0, imbalance=None, levels=15, readers=["fc"]
+        ... )
+        >>> weight_finding(use, widened=0.0).remedy
+        '--weight-bits 8'
+    """
+    if use.sqnr_db >= GOOD_DB:
+        return Finding()
+    if widened:  # Checked before the number of steps, which it makes small.
+        text = f"the scale of {percent(widened)} of the channels was widened so that the bias fits into int32"
+        return Finding("bias overflow", text, exclude(use.readers))
+    few = _few_steps(use, quantizer)
+    if few is not None:
+        return few
+    if use.clip_share > MOST:
+        text = f"{percent(use.clipped)} of the values are outside the range"
+        return Finding("clipping", text, _weight_remedy(use))
+    if use.used is not None and use.used < MOST:
+        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
+        return Finding("outliers", text, _weight_remedy(use))
+    return _common(use)
+
+
+def tensor_not_finite(model: str, sample: str) -> Finding:
+    """Return what is found of a tensor that holds NaN or Inf.
+
+    Args:
+        model: which of the two models holds it.
+        sample: the first sample for which it does.
+
+    Example:
+        >>> tensor_not_finite("quantized model", "sample 3 (x.npz[3])").finding
+        'it holds NaN or Inf in the quantized model, first at sample 3 (x.npz[3])'
+    """
+    return Finding("not finite", f"it holds NaN or Inf in the {model}, first at {sample}")
+
+
+def layer_not_finite(name: str, *, only_quantized: str, left_float: str, whole: str) -> Finding:
+    """Return what is found of a layer whose quantization makes the output NaN or Inf, or whose floats do.
+
+    Args:
+        name: the layer's name.
+        only_quantized: the first sample for which the output is not finite with only this layer quantized;
+            empty if there is none.
+        left_float: the same with only this layer left in float.
+        whole: the same with all layers quantized.
+
+    Example:
+        >>> layer_not_finite("log", only_quantized="sample 0 (a.png)", left_float="", whole="").remedy
+        '--exclude log'
+        >>> layer_not_finite("fc", only_quantized="", left_float="", whole="")
+        Finding(cause='', finding='', remedy='')
+    """
+    if only_quantized:
+        text = f"with only this layer quantized, the output holds NaN or Inf, first at {only_quantized}"
+        return Finding("not finite", text, exclude([name]))
+    if whole and not left_float:
+        return Finding(
+            "not finite", "with this layer in float, the output holds no NaN and no Inf", exclude([name])
+        )
+    if left_float and not whole:
+        text = f"with only this layer in float, the output holds NaN or Inf, first at {left_float}"
+        return Finding("not finite", text)
+    return Finding()
+
+
+def layer_finding(
+    name: str,
+    tensors: Sequence[tuple[float, str, Finding]],
+    *,
+    not_fused: str,
+    gain_db: float | None,
+    saturating: SaturatingLayer | None = None,
+) -> Finding:
+    """Return why a layer loses a lot, from the tensors that it reads and computes.
+
+    Args:
+        name: the layer's name.
+        tensors: SQNR of its own quantization, name and finding of each tensor.
+        not_fused: why it computes in floats although its weight is quantized; empty if it does not.
+        gain_db: how much higher the output's SQNR is if only this layer stays float; None if not known.
+        saturating: what of its weight can saturate on this processor; None if nothing can. No option helps.
+
+    Example:
+        >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
+        >>> found.finding, found.remedy
+        ("with this layer in float, the output's SQNR is 3.0 dB higher", '--exclude fc')
+    """
+    if saturating is not None:
+        pairs = f"{saturating.pairs:,} of {saturating.of_pairs:,} pairs"
+        text = f"{pairs} of its weights can saturate on this processor, which has no VNNI"
+        return Finding("saturation", text)
+    if not_fused:
+        return Finding(
+            "not fused", f"its weight is quantized, but it computes in floats: {not_fused}", exclude([name])
+        )
+    # A tensor that is not finite has no ratio; what it reads or another layer may be the reason.
+    for _, tensor, found in sorted(tensors, key=lambda item: (math.isnan(item[0]), item[0])):
+        if found.cause:
+            return Finding(found.cause, f"'{tensor}': {found.finding}", found.remedy)
+    if gain_db is not None and gain_db >= GAIN_DB:
+        return Finding(
+            "", f"with this layer in float, the output's SQNR is {gain_db:.1f} dB higher", exclude([name])
+        )
+    return Finding()
+
+
+def exclude(layers: Sequence[str]) -> str:
+    """Return the options that leave layers in float, quoted for a shell.
+
+    Example:
+        >>> exclude(["fc", "/conv 1"])
+        "--exclude fc --exclude '/conv 1'"
+    """
+    return " ".join(f"--exclude {shlex.quote(name)}" for name in layers)
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage, with two significant digits.
+
+    Example:
+        >>> percent(0.0423), percent(0.00001234), percent(1.0)
+        ('4.2 %', '0.0012 %', '100 %')
+    """
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
+
+
+def _range_remedy(use: Use, *, histograms: bool) -> str:
+    """Return the option for a better method, for histograms if none were kept, or for leaving it in float."""
+    if use.better:
+        return f"--amax {use.better}"
+    # Without a histogram no method can be compared.
+    return exclude(use.readers) if histograms else "--method histogram --amax mse"
+
+
+def _weight_remedy(use: Use) -> str:
+    return f"--set amax.weight_method={use.better}" if use.better else exclude(use.readers)
+
+
+def _few_steps(use: Use, quantizer: str) -> Finding | None:
+    if use.levels == 0:
+        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
+    if use.levels < FEW:
+        return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
+    return None
+
+
+def _common(use: Use) -> Finding:
+    if use.imbalance is not None and use.imbalance >= IMBALANCED:
+        text = f"the widest channel's values are {use.imbalance:.1f} times as large as the median channel's"
+        return Finding("channel imbalance", text, exclude(use.readers))
+    return Finding()

@@ -1,0 +1,131 @@
+"""Which samples change their class: collected while both models run, a few numbers a sample."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.labels import is_class_index
+from ptq_cli.core.documents import decode, encode
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.document.details import ChangedSample, Changes
+from ptq_cli.evaluation.metrics.base import State
+from ptq_cli.evaluation.model_outputs import Place
+
+MOST_SAMPLES = 1000
+MOST_PICTURES = 60
+
+Paint = Callable[[Array], bytes | None]
+"""One sample of the first input to a small JPEG; None if it is not a picture."""
+
+
+class ChangeCollector:
+    """Notes every sample that the two models put into different classes.
+
+    Args:
+        paint: makes pictures of the first sixty; None for none.
+
+    Example:
+        >>> from ptq_cli.calibdata.dataset.dataset import Batch
+        >>> collector = ChangeCollector()
+        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=np.array([1, 0]), names=("a", "b")), first=0)
+        >>> collector.update(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), place)
+        >>> [(sample.name, sample.effect) for sample in collector.changes(()).samples]
+        [('a', 'gained')]
+    """
+
+    def __init__(self, paint: Paint | None = None) -> None:
+        self._paint = paint
+        self._pictures = 0
+        self._total = 0
+        self._samples: list[ChangedSample] = []
+        self._applies = True
+
+    @property
+    def identity(self) -> str:
+        """Whether it makes pictures: one that does not cannot go on for one that does."""
+        return "with pictures" if self._paint is not None else "without pictures"
+
+    def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
+        """Compare a batch's first outputs.
+
+        Shapes:
+            float_output, quantized_output: [N, classes]; of other outputs nothing is noted, ever.
+        """
+        self._applies &= float_output.ndim == 2 and float_output.shape[0] == place.batch.size
+        self._applies &= float_output.shape[-1:] > (1,)
+        if not self._applies:
+            return
+        before, after = np.argmax(float_output, axis=1), np.argmax(quantized_output, axis=1)
+        for row in np.flatnonzero(before != after):
+            self._total += 1
+            if len(self._samples) < MOST_SAMPLES:
+                self._samples.append(self._sample(int(row), int(before[row]), int(after[row]), place))
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        noted = [self._applies, self._pictures, Changes(self._total, (), tuple(self._samples))]
+        text = json.dumps([encode(part) for part in noted])
+        return {"noted": np.frombuffer(text.encode(), np.uint8)}
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held.
+
+        Raises:
+            ValueError: it is not JSON.
+            ReportError: it does not hold changes.
+        """
+        applies, pictures, noted = json.loads(state["noted"].tobytes())
+        found: Changes = decode(Changes, noted, "changes")
+        self._applies, self._pictures = bool(applies), int(pictures)
+        self._total, self._samples = found.total, list(found.samples)
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was noted of all parts of a set, whichever samples a part had.
+
+        Raises:
+            ValueError: a state is not JSON.
+            ReportError: a state does not hold changes.
+        """
+        parts = []
+        for state in states:
+            self.load_state(state)
+            parts.append((self._applies, self._total, self._samples))
+        self._applies = all(applies for applies, _, _ in parts)
+        self._total = sum(total for _, total, _ in parts)
+        ordered = sorted((sample for _, _, own in parts for sample in own), key=lambda sample: sample.index)
+        self._samples, self._pictures = [], 0
+        for sample in ordered[:MOST_SAMPLES]:
+            shown = bool(sample.picture) and self._pictures < MOST_PICTURES
+            self._pictures += shown
+            self._samples.append(sample if shown else replace(sample, picture=""))
+
+    def changes(self, class_names: Sequence[str]) -> Changes | None:
+        """Return what was noted; None if the output is not one of classes."""
+        return Changes(self._total, tuple(class_names), tuple(self._samples)) if self._applies else None
+
+    def _sample(self, row: int, before: int, after: int, place: Place) -> ChangedSample:
+        labels = place.batch.labels
+        # What is no class, such as a target or a mask, is no label here.
+        is_class = labels is not None and is_class_index(labels) and labels[row] >= 0
+        label = int(labels[row]) if labels is not None and is_class else None
+        return ChangedSample(
+            index=place.first + row,
+            name=place.batch.names[row],
+            label=label,
+            float_class=before,
+            quantized_class=after,
+            picture=self._picture(row, place),
+        )
+
+    def _picture(self, row: int, place: Place) -> str:
+        if self._paint is None or self._pictures >= MOST_PICTURES:
+            return ""
+        first = next(iter(place.batch.inputs.values()))
+        content = self._paint(first[row])
+        if content is None:
+            return ""
+        self._pictures += 1
+        return b64encode(content).decode()

@@ -1,0 +1,288 @@
+"""One limit with what was measured, and the verdict on it."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from ptq_cli.core.documents import AtLeast, Matches
+from ptq_cli.core.words import SHORTEST_RUN
+from ptq_cli.evaluation.interval import TOLERANCE, Interval
+
+Kind = Literal[
+    "max_drop", "min", "max_size", "max_regression", "max_latency_ratio", "max_ratio", "require_portable"
+]
+GateVerdict = Literal["pass", "fail", "undecided"]
+Verdict = Literal["pass", "fail", "no gate"]
+
+SIZE = "size"
+"""Stands where a metric's name does, for the kind ``max_size``."""
+
+LATENCY = "latency"
+"""Likewise, for the kind ``max_latency_ratio``."""
+
+SATURATION = "saturation"
+"""Likewise, for the kind ``require_portable``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """One limit, and whether it was held.
+
+    Example:
+        >>> GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.83 - 0.82).passed
+        True
+        >>> GateResult(
+        ...     metric="top1",
+        ...     kind="max_drop",
+        ...     limit=0.01,
+        ...     value=0.009,
+        ...     interval=Interval(-0.002, 0.02, "score"),
+        ... ).verdict
+        'undecided'
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "passed")
+
+    metric: Annotated[
+        str,
+        'The metric\'s name; "size" for max_size, "latency" for max_latency_ratio, "saturation" for '
+        "require_portable.",
+    ]
+    kind: Annotated[
+        Kind,
+        '"max_drop" limits the drop from above, "min" the quantized model\'s value from below, "max_size" '
+        'its file, "max_regression" how much worse it is than the baseline\'s, "max_latency_ratio" its '
+        'time over the float model\'s, "max_ratio" its value over the float model\'s, "require_portable" '
+        "how many layers can saturate on x86 without VNNI.",
+    ]
+    limit: Annotated[float, "The limit, in the metric's unit, bytes, layers, or a ratio."]
+    value: Annotated[
+        float, "The drop, the value, the size, the regression, the number of layers or the ratio."
+    ]
+    interval: Annotated[
+        Interval | None,
+        "Where the value lies for the population: ANYWHERE if nothing tells; None if it is certain.",
+    ] = None
+    samples_needed: Annotated[
+        Annotated[int, AtLeast(1)] | None,
+        "About how many samples it takes until the interval ends at the limit.",
+    ] = None
+    percent: Annotated[float | None, "The limit as it was written, if that was a percentage."] = None
+    strict: Annotated[bool, "Whether doubt is a failure."] = False
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing tells where the value lies for the population."""
+        return self.interval is not None and math.isinf(self.interval.high - self.interval.low)
+
+    @property
+    def verdict(self) -> GateVerdict:
+        """``"undecided"`` if the interval lies on both sides of the limit; without one, the value decides."""
+        if self.interval is None:
+            return "pass" if self._holds(self.value) else "fail"
+        ends = {self._holds(self.interval.low), self._holds(self.interval.high)}
+        if len(ends) > 1:
+            return "undecided"
+        return "pass" if ends == {True} else "fail"
+
+    @property
+    def passed(self) -> bool:
+        """What the gate does: in doubt the value decides, or strictness; NaN never passes."""
+        if self.verdict == "undecided":
+            return not self.strict and self._holds(self.value)
+        return self.verdict == "pass"
+
+    def _holds(self, value: float) -> bool:
+        if self.kind == "min":
+            return value >= self.limit - TOLERANCE
+        return value <= self.limit + TOLERANCE
+
+
+def verdict(results: Sequence[GateResult]) -> Verdict:
+    """Return ``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits.
+
+    Example:
+        >>> verdict([]), verdict([GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02)])
+        ('no gate', 'fail')
+    """
+    if not results:
+        return "no gate"
+    return "pass" if all(result.passed for result in results) else "fail"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What ``ptq gate`` prints."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("verdict",)
+
+    gates: Annotated[tuple[GateResult, ...], "Each limit, with its result."]
+
+    @property
+    def verdict(self) -> Verdict:
+        """``pass`` if every gate passed, ``fail`` if one did not, ``no gate`` without gates."""
+        return verdict(self.gates)
+
+
+# What a user should know of a result although nothing failed.
+
+
+WarningCode = Literal[
+    "larger_than_float", "few_integers", "low_sqnr", "slower_than_float", "other_operators", "saturating_sums"
+]
+
+
+@dataclass(frozen=True)
+class ReportWarning:
+    """What a user should know although nothing failed."""
+
+    code: Annotated[
+        WarningCode,
+        "Which of the warnings: larger_than_float, few_integers, low_sqnr, slower_than_float, "
+        "other_operators or saturating_sums.",
+    ]
+    message: Annotated[str, "What was found, with the reasons."]
+    hints: Annotated[tuple[str, ...], "What to try, most promising first."] = ()
+
+
+# What differs between two reports of the same input: when they were made, and how long the models took.
+
+
+Timestamp = Annotated[
+    str,
+    Matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a time such as 2026-01-31T12:00:00Z"),
+]
+Positive = Annotated[int, AtLeast(1)]
+LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
+
+EQUAL = 1.02
+"""Two sessions of one model may differ by half a percent, and a user does not notice two."""
+SWITCHED_OFF = "evaluation.latency is false"
+"""Why there is no latency, where nobody wants one."""
+UNDECIDED = 1.1
+"""An interval that reaches from equal times to more than this says too little."""
+
+
+@dataclass(frozen=True)
+class OwnFileLatency:
+    """How long the file that the user named takes, which ptq has not changed."""
+
+    name: Annotated[str, "The file's name."]
+    own_ms: Annotated[float, "Median. Milliseconds."]
+    ratio: Annotated[
+        float, "The quantized model's time over this file's: below 1 the quantized model is faster."
+    ]
+    ratio_interval: Annotated[Interval | None, "Of ratio; None if nothing tells."] = None
+
+
+@dataclass(frozen=True)
+class LatencyCause:
+    """Operators that take longer in the quantized model than in the float model."""
+
+    what: Annotated[str, "The operators, and how they are computed, in words."]
+    float_ms: Annotated[float, "What they take in the float model. Milliseconds."]
+    quantized_ms: Annotated[
+        float, "What they take in the quantized model, with the conversions around them. Milliseconds."
+    ]
+    share: Annotated[float, "Quantized_ms over the time of the whole quantized model."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency:
+    """How long both models take for a batch, measured by turns on the machine that evaluated."""
+
+    float_ms: Annotated[float, "Median of the float model. Milliseconds."]
+    quantized_ms: Annotated[float, "Median of the quantized model. Milliseconds."]
+    batch_size: Annotated[Positive, "Samples a batch."]
+    threads: Annotated[Positive, "That computed."]
+    rounds: Annotated[Positive, "How many turns each model had."]
+    ratio: Annotated[
+        float,
+        "The quantized model's time over the float model's, the geometric mean of the rounds: below 1 it "
+        "is faster.",
+    ]
+    ratio_interval: Annotated[Interval | None, "Of ratio; None if nothing tells."] = None
+    own: Annotated[
+        OwnFileLatency | None, "The same for the file that the user named; None if it is not an ONNX file."
+    ] = None
+    own_fault: Annotated[str, "Why that file was not measured; empty otherwise."] = ""
+    causes: Annotated[
+        tuple[LatencyCause, ...],
+        "Where the quantized model loses time if it is slower, the largest loss first.",
+    ] = ()
+    warnings: Annotated[tuple[ReportWarning, ...], "That it is slower, with the causes."] = ()
+
+    @property
+    def speed_up(self) -> float:
+        """How many times as fast as the float model the quantized one is."""
+        return inverse(self.ratio)
+
+    @property
+    def verdict(self) -> LatencyVerdict:
+        """What the measurement says.
+
+        ``"too fast"``: a run is hardly longer than its call. ``"busy"``: the interval reaches from a
+        difference of less than 2 % to one of more than 10 %. ``"equal"``: it reaches into less than 2 %, and
+        not as far as 10 %.
+
+        Example:
+            >>> times = {"float_ms": 3.0, "quantized_ms": 2.0, "batch_size": 1, "threads": 2, "rounds": 20}
+            >>> Latency(**times, ratio=0.667, ratio_interval=Interval(0.65, 0.68, "student")).verdict
+            'faster'
+            >>> Latency(**times, ratio=0.8, ratio_interval=Interval(0.5, 1.28, "student")).verdict
+            'busy'
+        """
+        if min(self.float_ms, self.quantized_ms) < SHORTEST_RUN * 1e3:
+            return "too fast"
+        return latency_verdict(self.ratio_interval)
+
+
+def inverse(ratio: float) -> float:
+    """Return one over a ratio of times; infinity of 0, which no clock measured.
+
+    Example:
+        >>> inverse(0.5), inverse(0.0)
+        (2.0, inf)
+    """
+    return 1 / ratio if ratio > 0 else math.inf
+
+
+def latency_verdict(interval: Interval | None) -> LatencyVerdict:
+    """Return what the ratio of a model's time to another one's says; see ``Latency.verdict``.
+
+    Example:
+        >>> [latency_verdict(Interval(low, 1.05, "student")) for low in (0.5, 1.01, 1.03)]
+        ['busy', 'equal', 'slower']
+    """
+    low, high = (interval.low, interval.high) if interval is not None else (0.0, math.inf)
+    if low > EQUAL:
+        return "slower"
+    if high < 1 / EQUAL:
+        return "faster"
+    return "busy" if high > UNDECIDED or low < 1 / UNDECIDED else "equal"
+
+
+@dataclass(frozen=True)
+class Times:
+    """The only part of a report that differs between two runs on the same input."""
+
+    created: Annotated[Timestamp, "When the report was made, in UTC."]
+    latency: Annotated[Latency | None, "Of the two models; None if it was not measured."] = None
+    not_measured: Annotated[str, "Why there is no latency; empty otherwise."] = ""
+
+    @property
+    def warnings(self) -> tuple[ReportWarning, ...]:
+        """What a user should know of the times."""
+        return self.latency.warnings if self.latency is not None else ()
+
+
+def current_time() -> str:
+    """Return the time as a report's ``created`` wants it: UTC, to the second.
+
+    Example:
+        >>> len(current_time())
+        20
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

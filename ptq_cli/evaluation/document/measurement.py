@@ -1,0 +1,417 @@
+"""One measured number, with what a reader must know to judge it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from ptq_cli.core.documents import AtLeast, FileFormat, Matches
+from ptq_cli.core.errors import ReportError
+from ptq_cli.evaluation.interval import TOLERANCE, Flips, Interval
+
+Unit = Literal["share", "decibel", "number"]
+Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
+"""Which samples are right, see ``ptq_cli.evaluation.document.measurement``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassValue:
+    """How many of one class's samples are right.
+
+    Example:
+        >>> ClassValue(
+        ...     label=3,
+        ...     name="cat",
+        ...     float_value=0.75,
+        ...     quantized_value=0.5,
+        ...     flips=Flips.counted(4, lost=1, gained=0),
+        ... ).drop
+        0.25
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("drop",)
+
+    label: Annotated[int, "The class."]
+    name: Annotated[str, "What the data call it; empty if they do not say."]
+    float_value: Annotated[float, "The float model's share of the class's samples, 0 to 1."]
+    quantized_value: Annotated[float, "The quantized model's."]
+    flips: Annotated[Flips, "Which of the class's samples make the drop."]
+    drop_interval: Annotated[Interval | None, "Of drop."] = None
+
+    @property
+    def drop(self) -> float:
+        """How much worse the quantized model is on this class."""
+        return self.float_value - self.quantized_value
+
+
+@dataclass(frozen=True)
+class Channel:
+    """One index along an axis of an output.
+
+    Example:
+        >>> str(Channel(1, 3))
+        'channel 3 of axis 1'
+    """
+
+    axis: Annotated[int, "Of the output, as the model has it."]
+    index: Annotated[int, "Counted from 0."]
+
+    def __str__(self) -> str:
+        return f"channel {self.index} of axis {self.axis}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one metric measured.
+
+    A metric with labels is measured on both models and so has a drop. A comparison, such as ``sqnr_db``,
+    has one value: how near the quantized model's outputs are to the float model's.
+
+    Example:
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.75,
+        ...     float_value=0.8125,
+        ... )
+        >>> top1.drop
+        0.0625
+        >>> print(
+        ...     Measurement(
+        ...         name="cosine",
+        ...         unit="number",
+        ...         needs_labels=False,
+        ...         higher_is_better=True,
+        ...         quantized_value=0.99,
+        ...     ).drop
+        ... )
+        None
+    """
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("drop", "ratio")
+
+    name: Annotated[str, "The metric; sqnr_db[logits] where it is not about the first output."]
+    unit: Annotated[Unit, '"share" of samples from 0 to 1, "decibel", or a bare "number".']
+    needs_labels: Annotated[bool, "Whether labels were needed."]
+    higher_is_better: Annotated[bool, "False for errors."]
+    quantized_value: Annotated[float, "The quantized model's value; a comparison has only this one."]
+    float_value: Annotated[float | None, "The float model's value, None for a comparison."] = None
+    quantized_interval: Annotated[
+        Interval | None, "Of quantized_value; None if samples cannot tell, as for a largest error."
+    ] = None
+    drop_interval: Annotated[Interval | None, "Of drop, from the paired samples; None for a comparison."] = (
+        None
+    )
+    flips: Annotated[Flips | None, "Which samples make the drop, where each sample is right or wrong."] = None
+    quantized_hits: Annotated[
+        Hits | None, "The samples that the quantized model has right, or agrees on; they pair two reports."
+    ] = None
+    float_hits: Annotated[
+        Hits | None, "The samples that the float model has right; None for a comparison."
+    ] = None
+    output: Annotated[
+        str | None, "The output that was judged; None in a report of an earlier format version."
+    ] = None
+    pytorch_value: Annotated[float | None, "The PyTorch model's value; None if it did not run."] = None
+    computed_by: Annotated[
+        str | None, "The class or function of the user or of a plug-in; None for a metric of ptq."
+    ] = None
+    arguments: Annotated[dict[str, str], "What it was given, each as JSON."] = field(default_factory=dict)
+    no_interval: Annotated[
+        str, "Why there is no drop_interval though there is a drop; empty if there is one."
+    ] = ""
+    by_class: Annotated[
+        tuple[ClassValue, ...], "Each class of a metric that is a mean over classes of shares of samples."
+    ] = ()
+    channel: Annotated[
+        Channel | None, "The channel that a comparison is about; None if it is about all of the output."
+    ] = None
+    ratio_interval: Annotated[
+        Interval | None, "Of ratio, from the paired samples; None for a metric that is better when higher."
+    ] = None
+
+    @property
+    def drop(self) -> float | None:
+        """How much worse the quantized model is, in the metric's unit; None for a comparison."""
+        if self.float_value is None:
+            return None
+        change = self.float_value - self.quantized_value
+        return change if self.higher_is_better else 0.0 - change  # not -0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """The quantized model's value over the float model's, of a metric that is better when lower.
+
+        None for other metrics, and where the float model's value is not above 0.
+        """
+        if self.float_value is None or self.higher_is_better or not self.float_value > 0:
+            return None
+        return self.quantized_value / self.float_value
+
+
+# Which samples a model has right, as text: small enough for a report, and two of them can be paired.
+
+
+SAMPLES_A_DIGIT = 4
+
+
+def hits_to_text(hits: Sequence[bool]) -> str:
+    """Return hits in hexadecimal: four samples a digit, the first in the highest bit, zeros at the end.
+
+    Shapes:
+        hits [N], N at least 1; the text has N / 4 digits, rounded up.
+
+    Edge case:
+        50,000 samples take 12.5 kB.
+
+    Example:
+        >>> hits_to_text([True, False, False, True, True])
+        '98'
+    """
+    digits = -(-len(hits) // SAMPLES_A_DIGIT)
+    bits = "".join("1" if hit else "0" for hit in hits).ljust(digits * SAMPLES_A_DIGIT, "0")
+    return f"{int(bits, 2):0{digits}x}"
+
+
+def require_hits(text: str, samples: int, share: float, where: str) -> None:
+    """Refuse hits that are not those of so many samples, or that make another share.
+
+    Raises:
+        ReportError: they are not; ``where`` is their place in the report.
+
+    Example:
+        >>> require_hits("98", samples=5, share=0.6, where="metrics[0].quantized_hits")
+    """
+    digits = -(-samples // SAMPLES_A_DIGIT)
+    spare = digits * SAMPLES_A_DIGIT - samples
+    bits = int(text, 16)
+    if len(text) != digits or bits % 2**spare or abs(bits.bit_count() / samples - share) > 1e-9:
+        raise ReportError(
+            f"'{where}' does not fit the report's samples and value",
+            hint="run ptq evaluate again",
+        )
+
+
+def flips_between(before: str, after: str, samples: int) -> Flips:
+    """Return the flips from one model's hits to another's on the same samples.
+
+    Shapes:
+        both texts are of ``samples`` hits.
+
+    Units:
+        samples.
+
+    Edge case:
+        Equal texts have no flips.
+
+    Source:
+        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
+        percentages".
+
+    Example:
+        >>> flips = flips_between("98", "f0", samples=5)
+        >>> flips.lost, flips.gained
+        (1, 2)
+    """
+    old, new = int(before, 16), int(after, 16)
+    return Flips.counted(samples, (old & ~new).bit_count(), (new & ~old).bit_count())
+
+
+# What a report says about one metric in several ways must agree.
+
+
+def require_consistent(metrics: Sequence[Measurement], samples: int) -> None:
+    """Refuse measurements whose intervals, flips and hits contradict their values.
+
+    Raises:
+        ReportError: they do; the message says where.
+
+    Example:
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.75,
+        ...     float_value=0.75,
+        ... )
+        >>> require_consistent([top1], samples=4)
+    """
+    for index, measurement in enumerate(metrics):
+        where = f"metrics[{index}]"
+        _require_intervals(measurement, where)
+        _require_flips(measurement, samples, where)
+        _require_classes(measurement, where)
+        if measurement.quantized_hits is not None:
+            require_hits(
+                measurement.quantized_hits, samples, measurement.quantized_value, f"{where}.quantized_hits"
+            )
+        if measurement.float_hits is not None and measurement.float_value is not None:
+            require_hits(measurement.float_hits, samples, measurement.float_value, f"{where}.float_hits")
+
+
+def _require_intervals(measurement: Measurement, where: str) -> None:
+    intervals = {
+        "quantized_interval": measurement.quantized_interval,
+        "drop_interval": measurement.drop_interval,
+        "ratio_interval": measurement.ratio_interval,
+    }
+    for name, interval in intervals.items():
+        # Not `high < low`, which NaN would pass.
+        if interval is not None and not interval.low <= interval.high:
+            raise _contradiction(f"{where}.{name}", f"ends at {interval.high}, below its {interval.low}")
+
+
+def _require_flips(measurement: Measurement, samples: int, where: str) -> None:
+    flips = measurement.flips
+    if flips is None:
+        return
+    if flips.samples != samples:
+        raise _contradiction(f"{where}.flips.samples", f"is {flips.samples}, the report's are {samples}")
+    if flips.lost + flips.gained > samples:
+        raise _contradiction(f"{where}.flips", f"counts more than the {samples} samples")
+    if measurement.drop is None or abs(measurement.drop - flips.drop) > TOLERANCE:
+        raise _contradiction(
+            f"{where}.flips", f"makes a drop of {flips.drop}, the report's is {measurement.drop}"
+        )
+
+
+def _require_classes(measurement: Measurement, where: str) -> None:
+    for index, found in enumerate(measurement.by_class):
+        if abs(found.drop - found.flips.drop) > TOLERANCE:
+            raise _contradiction(
+                f"{where}.by_class[{index}].flips",
+                f"makes a drop of {found.flips.drop}, its own is {found.drop}",
+            )
+
+
+def _contradiction(where: str, what: str) -> ReportError:
+    return ReportError(f"'{where}' {what}", hint="run ptq evaluate again")
+
+
+# What a quantized model gives at each accuracy level of the kernel that reads weights in blocks.
+
+
+@dataclass(frozen=True)
+class AccuracyLevel:
+    """A level of ONNX Runtime's MatMulNBits: 0 computes in float, 4 rounds activations to 8 bits by block."""
+
+    level: Annotated[Annotated[int, AtLeast(0)], "0 to 4."]
+    reported: Annotated[bool, "The metrics of the report were measured at this level."]
+    values: Annotated[dict[str, float], "Of the quantized model, by metric."]
+
+
+# What ``ptq tune`` tried, rung by rung, and what it chose.
+
+
+Count = Annotated[int, AtLeast(0)]
+BudgetKind = Literal["max_drop", "min"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetCheck:
+    """One budget, and what was seen of it.
+
+    Example:
+        >>> BudgetCheck(
+        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.002, bound=0.008
+        ... ).holds
+        True
+    """
+
+    metric: Annotated[str, "The metric's name."]
+    unit: Annotated[Unit, "The metric's."]
+    kind: Annotated[BudgetKind, '"max_drop" limits the drop from above, "min" the value from below.']
+    limit: Annotated[float, "The budget, in the metric's unit."]
+    value: Annotated[float, "The drop, or the value."]
+    bound: Annotated[
+        float, "How large the drop, or how small the value, may be for samples that were not seen."
+    ]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound is within the budget; NaN never is."""
+        return self._within(self.bound)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the measured value is within the budget, whatever may be of others."""
+        return self._within(self.value)
+
+    def _within(self, value: float) -> bool:
+        if self.kind == "min":
+            return value >= self.limit - TOLERANCE
+        return value <= self.limit + TOLERANCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderStep:
+    """One candidate."""
+
+    name: Annotated[
+        str, "What is new about it: default, a rung of recovery, or which layers are computed otherwise."
+    ]
+    rungs: Annotated[tuple[str, ...], "Of recovery that it has."]
+    in_float: Annotated[tuple[str, ...], "Layers that were left in float for accuracy."]
+    sqnr_db: Annotated[float, "Of all outputs, on the samples to choose by."]
+    kept: Annotated[bool, "It was better than the best before it."]
+    checks: Annotated[
+        tuple[BudgetCheck, ...],
+        "Each budget on the samples to choose by, as the held-out samples are expected to show it.",
+    ]
+    proof: Annotated[
+        tuple[BudgetCheck, ...], "Each budget on the held-out samples; empty if they were not looked at."
+    ] = ()
+    level: Annotated[float | None, "How likely the proof may be wrong; None without one."] = None
+    in_16_bits: Annotated[tuple[str, ...], "Activations that have 16 bits for accuracy."] = ()
+    dynamic: Annotated[
+        tuple[str, ...],
+        "Layers whose activations become integers in ranges that are found at each run, for accuracy.",
+    ] = ()
+    weights_alone: Annotated[
+        tuple[str, ...], "Layers of which only the weights are integers, for accuracy."
+    ] = ()
+
+    @property
+    def met(self) -> bool:
+        """Whether the held-out samples have shown that every budget is kept."""
+        return bool(self.proof) and all(check.holds for check in self.proof)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """All candidates, in the order in which they were tried."""
+
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.tune", version=1, noun="ladder", hint="run ptq tune again"
+    )
+
+    model_sha256: Annotated[
+        Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")],
+        "Of the quantized model that was chosen.",
+    ]
+    samples: Annotated[Count, "How many the candidates were compared on."]
+    set_aside: Annotated[Count, "How many samples the budget was proven on."]
+    steps: Annotated[tuple[LadderStep, ...], "The candidates."]
+    chosen: Annotated[Count, "Index of the one that was written."]
+    met: Annotated[bool, "The budget is kept, with 95 % confidence."]
+    stopped: Annotated[str, "Why no further candidate was tried; empty if the budget was met."] = ""
+    advice: Annotated[tuple[str, ...], "What it would take, if the budget was not met."] = ()
+    untried: Annotated[
+        str, "Why no activations of 16 bits were tried; empty if they were, or if it did not come to that."
+    ] = ""
+
+    @property
+    def best(self) -> LadderStep:
+        """The candidate that was written."""
+        return self.steps[self.chosen]
+
+    def require_consistent(self) -> None:
+        """Refuse a choice that is not there.
+
+        Raises:
+            ReportError: it is not.
+        """
+        if self.chosen >= len(self.steps):
+            raise ReportError("'chosen' names no step", hint=self.FORMAT.hint)

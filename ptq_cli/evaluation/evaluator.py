@@ -1,0 +1,382 @@
+"""Every metric of every model, fed batch by batch; what a checkpoint holds of an evaluation."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, cast
+
+from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.core.errors import EmptyDataError, MetricError
+from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
+from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
+from ptq_cli.evaluation.metrics.named_code import Make, metric_maker
+from ptq_cli.evaluation.metrics.spec import MetricSpec
+from ptq_cli.evaluation.model_outputs import (
+    NonfiniteSamples,
+    Place,
+    fitting_targets,
+    require_outputs,
+    require_same_shapes,
+)
+from ptq_cli.evaluation.uncertainty import Comparisons, with_interval, with_paired_intervals
+from ptq_cli.recipe.recipe_layers import relative_location
+
+# The metrics that judge each model, made sure to exist before any model runs.
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A metric, and the output that it judges: an index and a name."""
+
+    spec: MetricSpec
+    output: int
+    output_name: str
+    make: Make
+
+
+def judged_metrics(
+    specs: Iterable[MetricSpec], outputs: Sequence[str], classes: Mapping[str, int] | None = None
+) -> tuple[Judged, ...]:
+    """Return the metrics with what makes them, once it is known that they can be made.
+
+    Args:
+        specs: which ones.
+        outputs: names of the models' outputs.
+        classes: sizes of the outputs' second axes, if they are known.
+
+    Raises:
+        MetricError: an output does not exist, or a metric refuses its arguments.
+        EntryPointError: code that the user named cannot be imported.
+
+    Example:
+        >>> judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0].output_name
+        'scores'
+    """
+    found = []
+    for spec in specs:
+        name = spec.output if spec.output is not None else outputs[0]
+        if name not in outputs:
+            raise MetricError(
+                f"{spec.name}: the model has no output '{name}'{did_you_mean(name, list(outputs))}",
+                hint=f"its outputs: {', '.join(outputs)}",
+            )
+        make = metric_maker(spec, (classes or {}).get(name))
+        found.append(Judged(spec, outputs.index(name), name, make))
+    return tuple(found)
+
+
+# What the metrics that judge models have measured, with intervals, as a report holds it.
+
+
+FLOAT, PYTORCH = "float model", "PyTorch model"
+CLASS_ACCURACY = "class_accuracy"
+
+
+def judged_measurement(
+    judged: Judged, metrics: Mapping[str, LabelMetric], model: str, class_names: Sequence[str]
+) -> Measurement:
+    """Return what a metric measured of a quantized model and of the float one, with their intervals.
+
+    Args:
+        judged: the metric, and the output that it is computed on.
+        metrics: what each model was measured with.
+        model: which of them is the quantized one.
+        class_names: of the data, by label.
+    """
+    spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
+    code = spec.code
+    plain = Measurement(
+        name=spec.name,
+        unit=of_quantized.unit,
+        needs_labels=spec.needs_labels,
+        higher_is_better=of_quantized.higher_is_better,
+        quantized_value=of_quantized.compute(),
+        float_value=of_float.compute(),
+        output=judged.output_name,
+        pytorch_value=metrics[PYTORCH].compute() if PYTORCH in metrics else None,
+        computed_by=relative_location(code, Path.cwd()) if code is not None else None,
+        arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
+    )
+    measured = with_paired_intervals(plain, of_float.resampling(), of_quantized.resampling())
+    if spec.metric != CLASS_ACCURACY:
+        return measured
+    pair = cast(ClassAccuracy, of_float), cast(ClassAccuracy, of_quantized)
+    return replace(measured, by_class=ClassAccuracy.by_class(*pair, class_names))
+
+
+def compared_measurement(judged: Judged, metric: LabelMetric, samples: int) -> Measurement:
+    """Return what a metric measured of which the float model gives the labels: it has one value."""
+    plain = Measurement(
+        name=judged.spec.name,
+        unit=metric.unit,
+        needs_labels=False,
+        higher_is_better=metric.higher_is_better,
+        quantized_value=metric.compute(),
+        output=judged.output_name,
+    )
+    return with_interval(plain, metric.resampling(), samples)
+
+
+SEPARATOR = "/"
+"""Between the parts of a key of the state; metrics' own keys hold none."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the evaluation measured of one quantized model.
+
+    Attributes:
+        samples: how many samples both models saw.
+        measurements: the metrics as they were asked for, then the comparisons output by output.
+    """
+
+    samples: int
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True)
+class ModelOutputs:
+    """Each model's outputs of one batch; ``pytorch`` is None if that model does not run."""
+
+    of_float: Sequence[Array]
+    quantized: Sequence[Sequence[Array]]
+    pytorch: Sequence[Array] | None = None
+
+
+class Watch(Protocol):
+    """Sees the first outputs of the float and of a quantized model, after they were found finite."""
+
+    @property
+    def identity(self) -> str:
+        """What its notes depend on besides models and data; a checkpoint of another is ignored."""
+        ...
+
+    def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
+        """Look at one batch."""
+        ...
+
+    def state(self) -> State:
+        """What a checkpoint holds."""
+        ...
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        ...
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was noted of all parts of a set."""
+        ...
+
+
+class Evaluator:
+    """Holds the metrics of a float model and of quantized ones.
+
+    Args:
+        outputs: names of the outputs, the same for all models.
+        metrics: what is measured on each model.
+        quantized: what messages call each quantized model.
+        with_pytorch: whether the PyTorch model is measured too.
+        class_names: of the data, by label.
+        watches: one for each quantized model, which sees what its metrics see; or none.
+    """
+
+    def __init__(
+        self,
+        outputs: Sequence[str],
+        metrics: Sequence[Judged],
+        quantized: Sequence[str] = ("quantized model",),
+        *,
+        with_pytorch: bool = False,
+        class_names: Sequence[str] = (),
+        watches: Sequence[Watch] = (),
+    ) -> None:
+        self.samples = 0
+        self.batches = 0
+        self._outputs = outputs
+        self._metrics = metrics
+        self._quantized = quantized
+        self._class_names = class_names
+        self._watches = watches
+        self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
+        self._labeled = [self._made(judged) for judged in metrics]
+        self._comparisons = [Comparisons(outputs) for _ in quantized]
+        self._nonfinite = NonfiniteSamples()
+
+    def _made(self, judged: Judged) -> dict[str, LabelMetric]:
+        """Return a metric for each model; one that compares has none for the float model."""
+        metrics = {model: judged.make() for model in self._models}
+        return {
+            model: metric
+            for model, metric in metrics.items()
+            if model in self._quantized or not _compares(metric)
+        }
+
+    @property
+    def not_resumable(self) -> list[str]:
+        """Names of the metrics that cannot continue from a checkpoint."""
+        pairs = zip(self._metrics, self._labeled, strict=True)
+        return [
+            judged.spec.name
+            for judged, by_model in pairs
+            if not all(getattr(metric, "is_resumable", True) for metric in by_model.values())
+        ]
+
+    @property
+    def indivisible(self) -> dict[str, str]:
+        """Metrics whose parts cannot be measured apart, with the reason."""
+        pairs = zip(self._metrics, self._labeled, strict=True)
+        reasons = {
+            judged.spec.name: str(getattr(next(iter(by_model.values())), "indivisible", ""))
+            for judged, by_model in pairs
+        }
+        return {name: reason for name, reason in reasons.items() if reason}
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether an output held NaN or Inf, so that there will be no result."""
+        return bool(self._nonfinite)
+
+    def refusal(self, seen: int) -> MetricError:
+        """Return the error that names the first sample with NaN or Inf, of so many that were seen."""
+        return self._nonfinite.refusal(seen)
+
+    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
+        """Count one batch; after the first NaN only those that hold some.
+
+        Raises:
+            LabelError: a metric needs labels and there are none, or they do not fit.
+            MetricError: outputs do not fit one another or a metric.
+        """
+        place = Place(batch, self.samples)
+        by_model = self._by_model(outputs, place)
+        for model, found in by_model.items():
+            self._nonfinite.look(model, found, self._outputs, place)
+        if not self._nonfinite:
+            for judged, metrics in zip(self._metrics, self._labeled, strict=True):
+                for model, metric in metrics.items():
+                    _feed(metric, judged, by_model[model], outputs.of_float, place)
+            for comparison, found in zip(self._comparisons, outputs.quantized, strict=True):
+                comparison.update(outputs.of_float, found, place)
+            for watch, found in zip(self._watches, outputs.quantized, strict=False):
+                watch.update(outputs.of_float[0], found[0], place)
+        self.samples += batch.size
+        self.batches += 1
+
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Return what was measured, of each quantized model.
+
+        Raises:
+            EmptyDataError: there was no sample.
+            MetricError: an output held NaN or Inf, or a metric has no value.
+        """
+        if not self.samples:
+            raise EmptyDataError(
+                "the evaluation data has no sample",
+                hint="set data under [evaluation] in the recipe to a data set that has samples",
+            )
+        if self.is_refused:
+            raise self.refusal(self.samples)
+        return tuple(
+            Evaluation(self.samples, (*self._judged(model), *compared.measurements(self.samples)))
+            for model, compared in zip(self._quantized, self._comparisons, strict=True)
+        )
+
+    def state(self) -> State:
+        """Return what a checkpoint holds of all metrics."""
+        return self.metrics_state() | self.watches_state()
+
+    def metrics_state(self) -> State:
+        """Return what a checkpoint holds, without what the watches have seen."""
+        state: State = {}
+        for prefix, holder in self._holders():
+            state |= {prefix + key: array for key, array in holder.state().items()}
+        return state
+
+    def watches_state(self) -> State:
+        """Return what a checkpoint holds of the watches."""
+        state: State = {}
+        for prefix, watch in self._watched():
+            state |= {prefix + key: array for key, array in watch.state().items()}
+        return state
+
+    def load_state(self, state: State, *, batches: int, samples: int) -> None:
+        """Go on from what a checkpoint held after so many batches."""
+        self.batches, self.samples = batches, samples
+        for prefix, holder in (*self._holders(), *self._watched()):
+            holder.load_state(below(state, prefix))
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set: others have those before.
+
+        Raises:
+            MetricError: a metric cannot be measured in parts there.
+        """
+        self.samples = sample
+        for _, holder in self._holders():
+            holder.start_at(sample)
+
+    def join(self, parts: Sequence[State], watched: Sequence[State], *, samples: int) -> None:
+        """Go on from what was measured of all parts of a set.
+
+        Args:
+            parts: what ``metrics_state`` gave of each, in the order of the set.
+            watched: what ``watches_state`` gave, in any order.
+            samples: of the whole set.
+
+        Raises:
+            MetricError: the parts contradict each other.
+            ValueError, ReportError: a state is damaged.
+        """
+        self.batches, self.samples = len(parts), samples
+        for prefix, holder in self._holders() if parts else ():
+            holder.join([below(state, prefix) for state in parts])
+        for prefix, watch in self._watched():
+            watch.join([below(state, prefix) for state in watched])
+
+    def _holders(self) -> Iterator[tuple[str, LabelMetric | Comparisons]]:
+        """Yield what holds numbers, with the beginning of the keys of its state."""
+        for index, by_model in enumerate(self._labeled):
+            for model, metric in by_model.items():
+                yield SEPARATOR.join(("metric", str(index), str(self._models.index(model)), "")), metric
+        for index, comparison in enumerate(self._comparisons):
+            yield SEPARATOR.join(("pair", str(index), "")), comparison
+
+    def _watched(self) -> Iterator[tuple[str, Watch]]:
+        for index, watch in enumerate(self._watches):
+            yield SEPARATOR.join(("watch", str(index), "")), watch
+
+    def _by_model(self, outputs: ModelOutputs, place: Place) -> dict[str, Sequence[Array]]:
+        found = {FLOAT: outputs.of_float} | dict(zip(self._quantized, outputs.quantized, strict=True))
+        if outputs.pytorch is not None:
+            found[PYTORCH] = outputs.pytorch
+        for model, arrays in found.items():
+            require_outputs(model, arrays, self._outputs)
+        for model, arrays in found.items():
+            require_same_shapes(outputs.of_float, arrays, self._outputs, model, place)
+        return found
+
+    def _judged(self, model: str) -> Iterator[Measurement]:
+        for judged, metrics in zip(self._metrics, self._labeled, strict=True):
+            if FLOAT in metrics:
+                yield judged_measurement(judged, metrics, model, self._class_names)
+            else:
+                yield compared_measurement(judged, metrics[model], self.samples)
+
+
+def _compares(metric: LabelMetric) -> bool:
+    return metric.targets in COMPARED
+
+
+def _feed(
+    metric: LabelMetric, judged: Judged, outputs: Sequence[Array], of_float: Sequence[Array], place: Place
+) -> None:
+    output, reference = outputs[judged.output], of_float[judged.output]
+    try:
+        metric.update(*fitting_targets(metric, judged.spec.name, output, place, reference))
+    except MetricError as error:
+        at = f", at {place.whole()}"
+        raise MetricError(error.message + ("" if at in error.message else at), hint=error.hint) from error

@@ -1,0 +1,433 @@
+"""Limits as they are written: numbers, percentages and sizes."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from ptq_cli.core.errors import GateError
+from ptq_cli.core.process import parse_size
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.interval import samples_for_width, samples_to_resolve, samples_to_resolve_share
+from ptq_cli.recipe.sections import GateSettings, Limit
+
+MAX_DROP_FLAG = "--max-drop"
+MIN_FLAG = "--min"
+MAX_RATIO_FLAG = "--max-ratio"
+MAX_SIZE_FLAG = "--max-size"
+MAX_REGRESSION_FLAG = "--max-regression"
+MAX_LATENCY_RATIO_FLAG = "--max-latency-ratio"
+BUDGET_FLAG = "--budget"
+EXAMPLES = {
+    MAX_DROP_FLAG: "top1=0.01",
+    MIN_FLAG: "sqnr_db=25",
+    MAX_RATIO_FLAG: "perplexity=1.02",
+    MAX_REGRESSION_FLAG: "top1=0.002",
+    MAX_SIZE_FLAG: "1MB",
+    BUDGET_FLAG: "top1=0.5%",
+}
+
+Bounds = tuple[float, float]
+SHARE: Bounds = (0.0, 1.0)
+BOUNDS: dict[str, Bounds] = {
+    **dict.fromkeys(("class_accuracy", "f1", "auroc", "mean_iou", "masked_top1"), SHARE),
+    **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement"), SHARE),
+    **dict.fromkeys(("cosine", "cosine_of_embeddings", "spearman"), (-1.0, 1.0)),
+}
+"""Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the
+metrics would tell, but it imports numpy, and a gate alone is decided at once."""
+
+
+def bounds_of(metric: str) -> Bounds | None:
+    """Return between which values a metric of ptq lies, or None if it is open at one end, or not known.
+
+    Example:
+        >>> bounds_of("top5[aux]"), bounds_of("cosine"), bounds_of("mse")
+        ((0.0, 1.0), (-1.0, 1.0), None)
+    """
+    name = metric.partition("[")[0]
+    return SHARE if re.fullmatch("top[1-9][0-9]*", name) else BOUNDS.get(name)
+
+
+def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
+    """Read ``top1=0.01`` texts, as the flags take them; a percentage stays a text.
+
+    Units:
+        that of the metric; 0.01 of a share is one point. ``1%`` is of the value that the drop is from.
+
+    Edge case:
+        The last ``=`` divides, since an output's name in ``sqnr_db[a=b]=25`` may hold one.
+
+    Raises:
+        GateError: a text is not ``METRIC=NUMBER``, a number is not finite, a drop is negative, or a metric is
+            named twice. Whether a limit can fail is for ``check_limits``: a recipe may give its name to
+            another metric.
+
+    Example:
+        >>> parse_limits(["top1=0.01", "top5=0.5%"], "--max-drop")
+        {'top1': 0.01, 'top5': '0.5%'}
+    """
+    limits: dict[str, Limit] = {}
+    for text in texts:
+        # From the right: names of metrics may hold an equals sign, as in file.py:callable.
+        metric, equals, number = (part.strip() for part in text.rpartition("="))
+        if not equals or not metric:
+            raise GateError(f"{flag} '{text}' is not of the form METRIC=NUMBER", hint=_example(flag))
+        if metric in limits:
+            raise GateError(f"{flag} names '{metric}' twice", hint="keep one of the two limits")
+        limits[metric] = number if number.endswith("%") else _number(number, f"{flag} '{text}'", flag)
+        require_limit(metric, limits[metric], flag)
+    return limits
+
+
+def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = MappingProxyType({})) -> None:
+    """Refuse limits that no model could be judged by; limits from a recipe never passed ``parse_limits``.
+
+    Args:
+        gate: the limits.
+        bounds: the metrics that were named, or measured, with the values between which each lies.
+
+    Raises:
+        GateError: a limit is neither a finite number nor, where that has a meaning, a percentage; a drop is
+            negative; no value of the metric could fail, or none could pass; the metric was named for another
+            output; a size cannot be read; or a regression has no baseline, or the other way round.
+
+    Example:
+        >>> check_limits(GateSettings(max_drop={"top1": "1%"}, max_size="1MB"))
+    """
+    by_flag: dict[str, Mapping[str, Limit]] = {
+        MAX_DROP_FLAG: gate.max_drop,
+        MAX_RATIO_FLAG: gate.max_ratio,
+        MIN_FLAG: gate.min,
+        MAX_REGRESSION_FLAG: gate.max_regression,
+    }
+    for flag, limits in by_flag.items():
+        for metric, limit in limits.items():
+            require_limit(metric, limit, flag)
+            require_output(metric, limit, flag, bounds)
+            known = bounds[metric] if metric in bounds else bounds_of(metric)
+            require_decisive(metric, limit, flag, known, is_minimum=flag == MIN_FLAG)
+    if gate.max_size:
+        size_limit(gate.max_size)
+    ratio = gate.max_latency_ratio
+    if ratio is not None and not 0 < ratio < math.inf:
+        raise GateError(
+            f"{MAX_LATENCY_RATIO_FLAG} {ratio:g} is not a valid ratio",
+            hint=f"{MAX_LATENCY_RATIO_FLAG} 0.8 allows at most 0.8 times the float model's latency",
+        )
+    if gate.max_regression and gate.baseline is None:
+        raise GateError(
+            f"{MAX_REGRESSION_FLAG} needs an earlier report to compare with",
+            hint="--baseline old-report.json",
+        )
+    if gate.baseline is not None and not gate.max_regression:
+        raise GateError(
+            "a baseline has no effect without a limit",
+            hint=f"{MAX_REGRESSION_FLAG} top1=0.002, or leave --baseline out; ptq compare shows what changed",
+        )
+
+
+def size_limit(text: str) -> int:
+    """Return how many bytes ``--max-size`` says.
+
+    Units:
+        ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
+
+    Raises:
+        GateError: it is not a size, or 0.
+
+    Example:
+        >>> size_limit("1.5MB")
+        1500000
+    """
+    size = parse_size(text)
+    if not size:
+        raise GateError(
+            f"{MAX_SIZE_FLAG} '{text}' is not a valid size", hint="for example: --max-size 1MB, or 900KiB"
+        )
+    return size
+
+
+def percentage(limit: Limit) -> float | None:
+    """Return the number before the ``%`` of a limit that was checked, or None for a plain number.
+
+    Example:
+        >>> percentage("1.5 %"), percentage(0.01)
+        (1.5, None)
+    """
+    return float(limit.removesuffix("%")) if isinstance(limit, str) else None
+
+
+def absolute_limit(limit: Limit, reference: float) -> float:
+    """Return a limit that was checked as a number in the metric's unit.
+
+    Args:
+        limit: a number, or a percentage.
+        reference: what a percentage is of: the value that the drop is from; 1 for a minimum of a share and
+            for a ratio.
+
+    Edge case:
+        A percentage of a negative value, such as an R² below 0, is of its magnitude.
+
+    Example:
+        >>> absolute_limit("1%", 0.8), absolute_limit(0.01, 0.8)
+        (0.008, 0.01)
+    """
+    return abs(reference) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
+
+
+def _number(text: str, what: str, flag: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise GateError(f"{what}: '{text}' is not a number", hint=_example(flag)) from None
+
+
+def require_limit(metric: str, limit: Limit, flag: str) -> None:
+    """Refuse a limit that is not a finite number or percentage, or that is negative.
+
+    Args:
+        metric: its name.
+        limit: on it.
+        flag: the option that sets it, for the message; a minimum may be negative.
+
+    Raises:
+        GateError: the message says what is wrong.
+
+    Example:
+        >>> require_limit("top1", "0.5%", BUDGET_FLAG)
+    """
+    number = _percents(metric, limit, flag) if isinstance(limit, str) else limit
+    if not math.isfinite(number):
+        raise GateError(f"{flag} {metric}={limit} is not finite", hint=_example(flag))
+    if flag == MAX_RATIO_FLAG and number <= 0:
+        raise GateError(
+            f"{flag} {metric}={limit} is not a valid ratio",
+            hint=f"{MAX_RATIO_FLAG} {metric}=1.02 allows the quantized model 2 % more than the float model",
+        )
+    # A model better than its float one is a surprise, not a requirement: the sign is a slip.
+    if flag != MIN_FLAG and number < 0:
+        raise GateError(
+            f"{flag} {metric}={limit} is negative: only a model that got better would pass",
+            hint=f"write the limit without a sign: {flag} {metric}={str(limit).lstrip('-')}",
+        )
+
+
+def require_output(metric: str, limit: Limit, flag: str, named: Iterable[str]) -> None:
+    """Refuse a limit on a metric of the first output, if that metric was only named for other outputs.
+
+    Raises:
+        GateError: the message names the limit that was probably meant.
+
+    Example:
+        >>> require_output("top1", 0.02, MAX_DROP_FLAG, ["top1[aux]"])
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=0.02 is about the first \
+output, but the metric was named as top1[aux]
+        hint: write --max-drop 'top1[aux]=0.02'
+    """
+    known = list(named)
+    others = [name for name in known if name.startswith(f"{metric}[")]
+    if others and metric not in known:
+        value = _written(limit)
+        raise GateError(
+            f"{flag} {metric}={value} is about the first output, but the metric was named as {others[0]}",
+            hint=f"write {flag} '{others[0]}={value}'",
+        )
+
+
+def require_decisive(
+    metric: str, limit: Limit, flag: str, bounds: Bounds | None, *, is_minimum: bool
+) -> None:
+    """Refuse a limit that every value of a metric keeps, or that none does: percent written as a fraction.
+
+    Args:
+        metric: its name.
+        limit: on it, which ``require_limit`` let pass.
+        flag: the option that sets it, for the message.
+        bounds: between which values the metric lies; None if that is not known.
+        is_minimum: whether it limits the value and not its drop.
+
+    Edge case:
+        A percentage of a drop is of a value that only the measurement tells; that of a minimum is of 1.
+
+    Raises:
+        GateError: the message says what can never fail, and what was probably meant.
+
+    Example:
+        >>> require_decisive("top1", 5.0, MAX_DROP_FLAG, SHARE, is_minimum=False)
+        Traceback (most recent call last):
+        ...
+        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=5: a drop of 500 points \
+can never fail, because top1 lies between 0 and 1
+        hint: did you mean --max-drop top1=0.05?
+    """
+    said = f"{flag} {metric}={_written(limit)}"
+    if is_minimum and isinstance(limit, str) and bounds != SHARE:
+        hint = f"write it in the metric's own unit: {flag} sqnr_db=25; only shares may be percentages"
+        raise GateError(f"{said} is not a plain number", hint=hint)
+    # A ratio has no upper bound, whatever the bounds of the metric.
+    if bounds is None or flag == MAX_RATIO_FLAG:
+        return
+    (low, high), number = bounds, absolute_limit(limit, 1.0)
+    lies = f"{metric} lies between {low:g} and {high:g}"
+    if is_minimum:
+        if number <= low:
+            raise GateError(f"{said} can never fail: {lies}", hint=f"for example: {flag} {metric}=0.8")
+        if number > high:
+            # 80 is most likely meant as 80 %.
+            least = number / 100 if number <= 100 * high else 0.8
+            raise GateError(f"{said} can never pass: {lies}", hint=f"did you mean {flag} {metric}={least:g}?")
+    elif number >= high - low and not (isinstance(limit, str) and low < 0):
+        # A percentage of a value that may be negative is not known until the value is measured.
+        meant = number / 100 if number < 100 * (high - low) else 0.01
+        if isinstance(limit, str):
+            drop, written = limit, f"{100 * meant:g}%"
+        else:
+            drop, written = f"{100 * number:g} points" if bounds == SHARE else f"{number:g}", f"{meant:g}"
+        raise GateError(
+            f"{said}: a drop of {drop} can never fail, because {lies}",
+            hint=f"did you mean {flag} {metric}={written}?",
+        )
+
+
+def _percents(metric: str, limit: str, flag: str) -> float:
+    if not limit.endswith("%"):
+        raise GateError(
+            f"{flag} {metric}='{limit}' is a string, expected a number or a percentage", hint=_example(flag)
+        )
+    number = _number(limit.removesuffix("%").strip(), f"{flag} '{metric}={limit}'", flag)
+    if flag == MAX_RATIO_FLAG and number < 100:
+        raise GateError(
+            f"{flag} {metric}={limit} allows less than the float model's own value",
+            hint=f"{flag} {metric}=102% or {metric}=1.02 allows the quantized model 2 % more",
+        )
+    return number
+
+
+def _written(limit: Limit) -> str:
+    return limit if isinstance(limit, str) else f"{limit:g}"
+
+
+def _example(flag: str) -> str:
+    return f"for example: {flag} {EXAMPLES[flag]}"
+
+
+# How many samples it would take to tell on which side of a limit the true value lies.
+
+
+def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the drop ends at ``limit``.
+
+    Args:
+        measurement: what was measured.
+        limit: the largest drop allowed.
+        samples: on how many it was measured.
+
+    Units:
+        samples in all, not on top; the limit in the metric's unit.
+
+    Edge case:
+        None if the drop has no interval, or is the limit.
+
+    Source:
+        Tango 1998 for shares, see ``score_interval``; otherwise Cochran 1977, "Sampling techniques",
+        chapter 4.
+
+    Example:
+        >>> from ptq_cli.evaluation.interval import Flips
+        >>> flips = Flips.counted(100, lost=0, gained=0)
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.8,
+        ...     float_value=0.8,
+        ...     flips=flips,
+        ... )
+        >>> samples_for_drop(top1, limit=0.01, samples=100)
+        381
+    """
+    if measurement.flips is not None:
+        return samples_to_resolve(measurement.flips, limit)
+    if measurement.drop_interval is None or measurement.drop is None:
+        return None
+    return samples_for_width(samples, measurement.drop, measurement.drop_interval, limit)
+
+
+def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
+
+    Args:
+        measurement: what was measured.
+        limit: the largest ratio allowed.
+        samples: on how many it was measured.
+
+    Units:
+        samples in all, not on top.
+
+    Edge case:
+        None if the ratio has no interval, or is the limit.
+
+    Source:
+        Cochran 1977, "Sampling techniques", chapter 4.
+
+    Example:
+        >>> from ptq_cli.evaluation.interval import Interval
+        >>> perplexity = Measurement(
+        ...     name="perplexity",
+        ...     unit="number",
+        ...     needs_labels=False,
+        ...     higher_is_better=False,
+        ...     quantized_value=20.2,
+        ...     float_value=20.0,
+        ...     ratio_interval=Interval(0.99, 1.03, "bootstrap"),
+        ... )
+        >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
+        400
+    """
+    if measurement.ratio is None or measurement.ratio_interval is None:
+        return None
+    return samples_for_width(samples, measurement.ratio, measurement.ratio_interval, limit)
+
+
+def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the value ends at ``limit``.
+
+    Args:
+        measurement: what was measured.
+        limit: the smallest value allowed.
+        samples: on how many it was measured.
+
+    Units:
+        samples in all, not on top; the limit in the metric's unit.
+
+    Edge case:
+        None if the value has no interval, or is the limit.
+
+    Source:
+        Wilson 1927 for shares, see ``share``; otherwise Cochran 1977, "Sampling techniques", chapter 4.
+
+    Example:
+        >>> from ptq_cli.evaluation.interval import share_interval
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.82,
+        ...     float_value=0.83,
+        ...     quantized_interval=share_interval(0.82, 100),
+        ... )
+        >>> samples_for_minimum(top1, limit=0.8, samples=100)
+        1537
+    """
+    interval = measurement.quantized_interval
+    if interval is None:
+        return None
+    # A share needs no scaling of its interval: its own score statistic tells the number directly.
+    if interval.method == "wilson":
+        return samples_to_resolve_share(measurement.quantized_value, limit)
+    return samples_for_width(samples, measurement.quantized_value, interval, limit)

@@ -1,0 +1,231 @@
+"""Area under the ROC curve, one class against the rest."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.document.measurement import Unit
+from ptq_cli.evaluation.metrics.base import (
+    Float64Array,
+    Labels,
+    Recorded,
+    Recorder,
+    Resampling,
+    Reweighed,
+    Rows,
+    SampleSums,
+    State,
+    Targets,
+    require_rows,
+)
+
+
+class Auroc:
+    """Share of pairs of a sample of a class and one of another, in which the first has the higher score.
+
+    Of several classes it is the mean over them, each against the rest; of two, or of an output of one score,
+    it is that of class 1. It needs every score: 4 bytes for each class and sample are kept.
+
+    Shapes:
+        update: output [N, classes], [N, 1] or [N]; labels [N] within the classes, or 0 and 1.
+
+    Units:
+        none, 0 to 1; 0.5 is chance.
+
+    Edge case:
+        Equal scores count half. Scores that are not all from 0 to 1 are logits, and a softmax makes them
+        comparable between samples. A class without a sample, or with all, is left out of the mean.
+
+    Raises:
+        MetricError: no sample was counted, or all are of one class.
+
+    Source:
+        Hanley and McNeil 1982, "The meaning and use of the area under a receiver operating characteristic
+        (ROC) curve"; Fawcett 2006, "An introduction to ROC analysis", section 9, for several classes.
+
+    Example:
+        >>> auroc = Auroc()
+        >>> auroc.update(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
+        >>> auroc.compute()
+        0.75
+    """
+
+    unit: ClassVar[Unit] = "number"
+    higher_is_better: ClassVar[bool] = True
+    targets: ClassVar[Targets] = "classes"
+
+    def __init__(self) -> None:
+        self._scores = Recorder()
+        self._labels = Recorder()
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Keep one batch."""
+        if output.ndim > 2:
+            raise MetricError(
+                f"auroc needs an output of shape [samples, classes] or [samples], got rank {output.ndim}",
+                hint="leave the metric out, or give another output: auroc[OUTPUT]",
+            )
+        self._scores.add(output.reshape(len(output), -1).astype(np.float32))
+        self._labels.add(labels)
+
+    def compute(self) -> float:
+        """The mean over classes so far."""
+        require_rows(self._scores, "auroc")
+        value = _mean_area(self._curves(), np.ones(len(self._labels)))
+        if np.isnan(value):
+            raise MetricError(
+                "auroc needs samples of two classes, but all are of one",
+                hint="evaluate on samples of several classes",
+            )
+        return value
+
+    def resampling(self) -> Resampling:
+        """The value, had some samples been drawn several times and others never."""
+        curves = self._curves()
+        count = len(self._labels)
+        return Reweighed(count, lambda weights: _mean_area(curves, weights), 4 * count * len(curves))
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        return {"scores": self._scores.rows, "labels": self._labels.rows}
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        self.join([state])
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set, which changes no score."""
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from the scores and labels of all parts of a set, in their order."""
+        self._scores.join([{"rows": state["scores"]} for state in states])
+        self._labels.join([{"rows": state["labels"]} for state in states])
+
+    def _curves(self) -> "list[_Curve]":
+        scores, labels = _comparable(self._scores.rows), self._labels.rows
+        classes = range(scores.shape[1]) if scores.shape[1] > 2 else [scores.shape[1] - 1]
+        positives = [labels == (index if scores.shape[1] > 1 else 1) for index in classes]
+        found = zip(classes, positives, strict=True)
+        return [_Curve(scores[:, index], own) for index, own in found if 0 < own.sum() < len(own)]
+
+
+class _Curve:
+    """Samples in the order of one class's score, in groups of equal ones."""
+
+    def __init__(self, scores: Rows, positive: Rows) -> None:
+        self._order = np.argsort(scores, kind="stable")
+        ordered = scores[self._order]
+        self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        self._has_ties = len(self._starts) < len(ordered)
+        self._positive = positive[self._order].astype(np.float64)
+
+    def area(self, weights: Float64Array) -> float:
+        """Return the area where each sample counts so often; NaN where one side has none."""
+        ordered = weights[self._order]
+        positive = ordered * self._positive
+        negative = ordered - positive
+        if self._has_ties:
+            positive, negative = (np.add.reduceat(side, self._starts) for side in (positive, negative))
+        pairs = positive.sum() * negative.sum()
+        below = np.cumsum(negative) - negative / 2
+        return float(positive @ below / pairs) if pairs > 0 else np.nan
+
+
+def _mean_area(curves: list[_Curve], weights: Float64Array) -> float:
+    areas = np.array([curve.area(weights) for curve in curves])
+    known = areas[~np.isnan(areas)]
+    return float(known.mean()) if known.size else np.nan
+
+
+def _comparable(scores: Rows) -> Rows:
+    """Return scores that can be compared between samples: logits of several classes become probabilities."""
+    if scores.shape[1] < 2 or (scores.min() >= 0 and scores.max() <= 1):
+        return scores
+    exponents = np.exp(scores.astype(np.float64) - scores.max(axis=1, keepdims=True))
+    found: Rows = exponents / exponents.sum(axis=1, keepdims=True)
+    return found
+
+
+# Mean intersection over union of segmentation masks.
+
+
+class MeanIou(Recorded):
+    """Mean over classes of ``intersection / union`` of the predicted and the labeled pixels of all samples.
+
+    Args:
+        ignore_index: the label of pixels that do not count, such as 255; None counts all.
+
+    Shapes:
+        update: output [N, classes, ...], labels [N, ...] within the classes.
+
+    Units:
+        none, 0 to 1.
+
+    Edge case:
+        A class that is neither labeled nor predicted is left out of the mean.
+
+    Raises:
+        MetricError: no sample was counted, or no pixel counts.
+
+    Source:
+        Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The Pascal
+        visual object classes challenge: a retrospective", section 3.4.
+
+    Example:
+        >>> iou = MeanIou()
+        >>> iou.update(np.array([[[0.9, 0.8, 0.1], [0.1, 0.2, 0.9]]]), np.array([[0, 1, 1]]))
+        >>> iou.compute()
+        0.5
+    """
+
+    unit: ClassVar[Unit] = "number"
+    higher_is_better: ClassVar[bool] = True
+    targets: ClassVar[Targets] = "masks"
+
+    def __init__(self, ignore_index: int | None = None) -> None:
+        super().__init__()
+        self.ignore_index = ignore_index
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Count one batch."""
+        classes = output.shape[1]
+        predicted = np.argmax(output, axis=1).reshape(len(output), -1)
+        rows = [
+            _counts(one, other, classes, self.ignore_index)
+            for one, other in zip(labels.reshape(len(output), -1), predicted, strict=True)
+        ]
+        self._recorder.add(np.array(rows, np.float64).reshape(-1, 2 * classes))
+
+    def compute(self) -> float:
+        """The mean over classes so far."""
+        value = float(_mean_iou(require_rows(self._recorder, "mean_iou").sum(axis=0)))
+        if np.isnan(value):
+            raise MetricError("mean_iou has no pixel to count", hint="every label is ignore_index")
+        return value
+
+    def resampling(self) -> SampleSums:
+        """Each sample's intersections and unions, of whose sums the value is made."""
+        return SampleSums(self._recorder.rows, _mean_iou)
+
+
+def _counts(labels: Labels, predicted: Labels, classes: int, ignored: int | None) -> list[int]:
+    """Return pixels in the intersection of each class, and in its union."""
+    if ignored is not None:
+        kept = labels != ignored
+        labels, predicted = labels[kept], predicted[kept]
+    both = np.bincount(labels[labels == predicted], minlength=classes)
+    either = np.bincount(labels, minlength=classes) + np.bincount(predicted, minlength=classes) - both
+    return [*both.tolist(), *either.tolist()]
+
+
+def _mean_iou(sums: Float64Array) -> Float64Array:
+    classes = sums.shape[-1] // 2
+    both, either = sums[..., :classes], sums[..., classes:]
+    present = either > 0
+    shares = np.divide(both, either, out=np.zeros_like(both), where=present)
+    with np.errstate(invalid="ignore"):
+        found: Float64Array = shares.sum(axis=-1) / present.sum(axis=-1)
+    return found

@@ -1,0 +1,318 @@
+"""Share of tokens, or of whole sequences, that a model chooses as it should."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.evaluation.document.measurement import Unit
+from ptq_cli.evaluation.metrics.base import Float64Array, Labels, Recorded, SampleSums, Targets, require_rows
+from ptq_cli.evaluation.metrics.similarities import cosines
+
+# Scores of tokens, walked a few positions at a time: those of a batch would not fit in memory as float64.
+
+
+IGNORED = -100
+"""The label of a position that does not count, as PyTorch's cross entropy has it."""
+
+BLOCK = 2**20
+"""Scores that are converted to float64 at a time: 8 MiB."""
+
+
+def require_token_scores(output: Array, name: str) -> None:
+    """Refuse an output that is not scores of tokens.
+
+    Args:
+        output: of a batch.
+        name: the metric's.
+
+    Raises:
+        MetricError: it is not [samples, positions, tokens] of floats.
+
+    Example:
+        >>> require_token_scores(np.zeros((4, 128, 50)), "perplexity")
+    """
+    if output.ndim != 3 or output.dtype.kind != "f" or output.shape[2] < 2:
+        raise MetricError(
+            f"{name} needs an output of shape [samples, positions, tokens], got "
+            f"{format_shape(output.shape)} of {output.dtype}",
+            hint=f"leave the metric out, or give the output that has the tokens' scores: {name}[OUTPUT]",
+        )
+
+
+def require_counted(rows: Float64Array, name: str) -> None:
+    """Refuse rows, [samples, 2], of which no position counts.
+
+    Raises:
+        MetricError: the second column adds up to 0.
+
+    Example:
+        >>> require_counted(np.array([[0.0, 3.0]]), "perplexity")
+    """
+    if not rows[:, 1].any():
+        raise MetricError(
+            f"{name} has no position to count in {len(rows)} samples",
+            hint="pass samples of two tokens or more, whose attention mask is not 0",
+        )
+
+
+def negative_log_likelihood(scores: Array, tokens: Labels) -> Float64Array:
+    """Return ``-log softmax(scores)`` of each position's token.
+
+    Shapes:
+        scores [positions, tokens], tokens [positions]; the result is [positions].
+
+    Units:
+        nats.
+
+    Edge case:
+        Computed in float64, from as many positions at a time as fit into 8 MiB: no value depends on how many.
+
+    Source:
+        Bridle 1990, "Probabilistic interpretation of feedforward classification network outputs" (softmax).
+
+    Example:
+        >>> negative_log_likelihood(np.zeros((2, 4), np.float32), np.array([0, 3])).round(4).tolist()
+        [1.3863, 1.3863]
+    """
+    parts = [_of_block(*block) for block in _blocks(scores, tokens)]
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
+def _blocks(scores: Array, tokens: Labels) -> Iterator[tuple[Array, Labels]]:
+    together = max(1, BLOCK // max(1, scores.shape[1]))
+    for start in range(0, len(scores), together):
+        yield scores[start : start + together], tokens[start : start + together]
+
+
+def _of_block(scores: Array, tokens: Labels) -> Float64Array:
+    shifted = scores.astype(np.float64)
+    shifted -= shifted.max(axis=1, keepdims=True)
+    chosen = shifted[np.arange(len(shifted)), tokens]
+    np.exp(shifted, out=shifted)
+    found: Float64Array = np.log(shifted.sum(axis=1)) - chosen
+    return found
+
+
+class TokenAccuracy(Recorded):
+    """Share of positions at which the token with the highest score is the wanted one.
+
+    Args:
+        name: what the report calls it.
+        targets: which tokens are wanted.
+
+    Shapes:
+        update: output [N, T, tokens]; labels [N, T], the wanted token of each position, or -100.
+
+    Units:
+        a share, 0 to 1.
+
+    Edge case:
+        A position whose label is -100 does not count; of equal scores the lowest token is chosen.
+
+    Raises:
+        MetricError: the output is not scores of tokens, no sample was counted, or no position counts.
+
+    Source:
+        Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for masked
+        tokens; Stanton et al. 2021, "Does knowledge distillation really work?", for the agreement of models.
+
+    Example:
+        >>> accuracy = TokenAccuracy("masked_top1", "marked tokens")
+        >>> accuracy.update(np.eye(3, dtype=np.float32)[None], np.array([[0, 2, -100]]))
+        >>> accuracy.compute()
+        0.5
+    """
+
+    unit: ClassVar[Unit] = "share"
+    higher_is_better: ClassVar[bool] = True
+
+    def __init__(self, name: str, targets: Targets) -> None:
+        super().__init__()
+        self._name = name
+        self.targets: Targets = targets
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Count one batch."""
+        require_token_scores(output, self._name)
+        counted = labels != IGNORED
+        right = (np.argmax(output, axis=2) == labels) & counted
+        self._recorder.add(np.stack([right.sum(axis=1), counted.sum(axis=1)], axis=1).astype(np.float64))
+
+    def compute(self) -> float:
+        """The share over all positions so far."""
+        rows = require_rows(self._recorder, self._name)
+        require_counted(rows, self._name)
+        right, counted = rows.sum(axis=0)
+        return float(right / counted)
+
+    def resampling(self) -> SampleSums:
+        """Each sequence's right positions, and how many count."""
+        return SampleSums(self._recorder.rows, lambda sums: sums[..., 0] / sums[..., 1])
+
+
+class ExactMatch(Recorded):
+    """Share of sequences of which every position has the wanted token.
+
+    Args:
+        against: whose tokens are wanted: ``"float"`` for the float model's, ``"labels"`` for the data's.
+
+    Shapes:
+        update: output [N, T, tokens]; labels [N, T], the wanted token of each position, or -100.
+
+    Units:
+        a share, 0 to 1.
+
+    Edge case:
+        A position whose label is -100 does not count; a sequence without any other is right.
+
+    Raises:
+        MetricError: the output is not scores of tokens, or no sample was counted.
+        ValueError: ``against`` is something else.
+
+    Source:
+        Rajpurkar et al. 2016, "SQuAD: 100,000+ questions for machine comprehension of text", section 6.1.
+
+    Example:
+        >>> match = ExactMatch()
+        >>> scores = np.eye(3, dtype=np.float32)[[[0, 1, 2], [0, 1, 1]]]
+        >>> match.update(scores, np.array([[0, 1, -100], [0, 2, 1]]))
+        >>> match.compute()
+        0.5
+    """
+
+    unit: ClassVar[Unit] = "share"
+    higher_is_better: ClassVar[bool] = True
+
+    def __init__(self, against: str = "float") -> None:
+        super().__init__()
+        if against not in ("float", "labels"):
+            raise ValueError(f"against is '{against}', expected 'float' or 'labels'")
+        self.targets: Targets = "float tokens" if against == "float" else "marked tokens"
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Count one batch."""
+        require_token_scores(output, "exact_match")
+        right = (np.argmax(output, axis=2) == labels) | (labels == IGNORED)
+        self._recorder.add(right.all(axis=1).astype(np.uint8)[:, None])
+
+    def compute(self) -> float:
+        """The share over all sequences so far."""
+        rows = require_rows(self._recorder, "exact_match")
+        return int(rows.sum()) / len(rows)
+
+    def resampling(self) -> SampleSums:
+        """Each sequence's 0 or 1, of which the value is the mean."""
+        rows = self._recorder.rows.astype(np.float64)
+        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+
+
+# Perplexity of a language model.
+
+
+class Perplexity(Recorded):
+    """``exp`` of the mean over tokens of ``-log p(token | tokens before it)``.
+
+    Shapes:
+        update: output [N, T, tokens]; labels [N, T], the token that follows each position, or -100.
+
+    Units:
+        none, 1 or more; the number of equally likely tokens that would be as hard to guess.
+
+    Edge case:
+        A position whose label is -100 does not count. The mean is over tokens, so that long sequences count
+        more than short ones. An overflow is inf.
+
+    Raises:
+        MetricError: the output is not scores of tokens, no sample was counted, or no position counts.
+
+    Source:
+        Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".
+
+    Example:
+        >>> perplexity = Perplexity()
+        >>> perplexity.update(np.zeros((1, 3, 4), np.float32), np.array([[1, 2, -100]]))
+        >>> round(perplexity.compute(), 6)
+        4.0
+    """
+
+    unit: ClassVar[Unit] = "number"
+    higher_is_better: ClassVar[bool] = False
+    targets: ClassVar[Targets] = "tokens"
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Add one batch, a sequence at a time."""
+        require_token_scores(output, "perplexity")
+        rows = np.empty((len(output), 2))
+        for row, scores, tokens in zip(rows, output, labels, strict=True):
+            counted = tokens != IGNORED
+            row[:] = negative_log_likelihood(scores[counted], tokens[counted]).sum(), counted.sum()
+        self._recorder.add(rows)
+
+    def compute(self) -> float:
+        """The value over all tokens so far."""
+        rows = require_rows(self._recorder, "perplexity")
+        require_counted(rows, "perplexity")
+        return float(_of_sums(rows.sum(axis=0)))
+
+    def resampling(self) -> SampleSums:
+        """Each sequence's surprise and number of tokens."""
+        return SampleSums(self._recorder.rows, _of_sums)
+
+
+def _of_sums(sums: Float64Array) -> Float64Array:
+    with np.errstate(over="ignore"):
+        found: Float64Array = np.exp(sums[..., 0] / sums[..., 1])
+    return found
+
+
+# Mean over samples of the cosine between the two models' embeddings.
+
+
+class EmbeddingCosine(Recorded):
+    """Mean over samples of the cosine between the embeddings of the quantized and of the float model.
+
+    An output [N, T, features] is averaged over the positions that the attention mask names, before.
+
+    Shapes:
+        update: output and labels [N, features], where the labels are the float model's embeddings.
+
+    Units:
+        none, -1 to 1.
+
+    Edge case:
+        As ``Cosine``: two zero vectors have 1, one zero vector has 0.
+
+    Raises:
+        MetricError: no sample was counted.
+
+    Source:
+        Reimers and Gurevych 2019, "Sentence-BERT", section 3 (mean of the tokens, compared by cosine).
+
+    Example:
+        >>> cosine = EmbeddingCosine()
+        >>> cosine.update(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[3.0, 0.0], [2.0, 0.0]]))
+        >>> cosine.compute()
+        0.5
+    """
+
+    unit: ClassVar[Unit] = "number"
+    higher_is_better: ClassVar[bool] = True
+    targets: ClassVar[Targets] = "float embeddings"
+
+    def update(self, output: Array, labels: Labels) -> None:
+        """Add one batch's cosines."""
+        found = cosines(output.astype(np.float64), labels.astype(np.float64))
+        self._recorder.add(found[:, None])
+
+    def compute(self) -> float:
+        """The mean over all samples so far."""
+        rows = require_rows(self._recorder, "cosine_of_embeddings")
+        return float(rows.sum() / len(rows))
+
+    def resampling(self) -> SampleSums:
+        """Each sample's cosine, of which the value is the mean."""
+        rows = self._recorder.rows
+        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))

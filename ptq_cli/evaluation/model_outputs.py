@@ -1,0 +1,463 @@
+"""What models' outputs must look like before a metric may see them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.labels import is_class_index
+from ptq_cli.core.errors import LabelError, MetricError
+from ptq_cli.core.tensors import Array, format_shape, is_array
+from ptq_cli.evaluation.metrics.base import Float64Array, LabelMetric, Labels
+from ptq_cli.evaluation.metrics.token_metrics import IGNORED, require_token_scores
+
+OWN_MODEL = "compare a float model with the model quantized from it"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the evaluation set a batch lies, to name a sample in a message.
+
+    Attributes:
+        batch: the batch.
+        first: index of its first sample in the whole set.
+    """
+
+    batch: Batch
+    first: int
+
+    def sample(self, index: int) -> str:
+        """Name the batch's sample ``index``: ``sample 33 (cat.png)``."""
+        return f"sample {self.first + index} ({self.batch.names[index]})"
+
+    def whole(self) -> str:
+        """Name all samples of the batch: ``samples 32 to 63``."""
+        return f"samples {self.first} to {self.first + self.batch.size - 1}"
+
+
+def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) -> None:
+    """Refuse another number of outputs than there are names, and outputs of texts.
+
+    Raises:
+        MetricError: the message names the model and the output.
+
+    Example:
+        >>> require_outputs("float model", [np.ones((1, 2))], ["y"])
+    """
+    if len(outputs) != len(names):
+        raise MetricError(
+            f"the {model} returned {len(outputs)} outputs, expected {len(names)}: {', '.join(names)}",
+            hint=OWN_MODEL,
+        )
+    for name, output in zip(names, outputs, strict=True):
+        found = f"has dtype {output.dtype}" if is_array(output) else "is a sequence"
+        if not is_array(output) or output.dtype.kind not in "biuf":
+            raise MetricError(
+                f"the {model}'s output '{name}' {found}, expected numbers",
+                hint="export the model so that its output is the scores",
+            )
+
+
+def require_same_shapes(
+    float_outputs: Sequence[Array], outputs: Sequence[Array], names: Sequence[str], model: str, place: Place
+) -> None:
+    """Refuse outputs of another shape than the float model's.
+
+    Raises:
+        MetricError: the message names the output and both shapes.
+
+    Example:
+        >>> batch = Batch({"x": np.ones((1, 2))}, labels=None, names=("cat.png",))
+        >>> y = np.ones((1, 2))
+        >>> require_same_shapes([y], [y], ["y"], "quantized model", Place(batch, first=7))
+    """
+    for name, expected, found in zip(names, float_outputs, outputs, strict=True):
+        if expected.shape != found.shape:
+            raise MetricError(
+                f"output '{name}' has shape {format_shape(expected.shape)} from the float model and "
+                f"{format_shape(found.shape)} from the {model}, at {place.whole()}",
+                hint=OWN_MODEL,
+            )
+
+
+def first_nonfinite(values: Array, place: Place) -> str:
+    """Name the first sample of a batch for which a tensor holds NaN or Inf; empty if all of it is finite.
+
+    Edge case:
+        All samples of the batch are named if the tensor's first axis is not the samples.
+
+    Example:
+        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
+        >>> first_nonfinite(np.array([[1.0], [np.nan]]), place), first_nonfinite(np.ones((2, 1)), place)
+        ('sample 7 (cat.png)', '')
+    """
+    finite = np.isfinite(values)
+    if finite.all():
+        return ""
+    on_samples = values.ndim > 0 and values.shape[0] == place.batch.size
+    return place.sample(int(np.argwhere(~finite)[0][0])) if on_samples else place.whole()
+
+
+class NonfiniteSamples:
+    """Counts samples for which a model's output holds NaN or Inf, and remembers the first.
+
+    Example:
+        >>> found = NonfiniteSamples()
+        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
+        >>> found.look("quantized model", [np.array([[1.0], [np.nan]])], ["y"], place)
+        >>> found.refusal(seen=8).message
+        "the quantized model's output 'y' holds NaN at sample 7 (cat.png); 1 of 8 samples has NaN or Inf"
+    """
+
+    def __init__(self) -> None:
+        self._first = ""
+        self._kind = ""
+        self._bad = 0
+        self._last: set[int] = set()
+        self._at = -1
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def look(self, model: str, outputs: Sequence[Array], names: Sequence[str], place: Place) -> None:
+        """Look at one model's outputs of a batch; several models may look at the same batch in turn."""
+        for name, output in zip(names, outputs, strict=True):
+            finite = np.isfinite(output)
+            if finite.all():
+                continue
+            on_samples = output.ndim >= 1 and output.shape[0] == place.batch.size
+            bad = (
+                ~finite.reshape(len(output), -1).all(axis=1)
+                if on_samples
+                else np.ones(place.batch.size, bool)
+            )
+            if not self._first:
+                is_nan = np.isnan(output)
+                self._kind = "NaN" if is_nan.any() else "Inf"
+                wanted = is_nan if self._kind == "NaN" else ~finite
+                where = place.sample(int(np.argwhere(wanted)[0][0])) if on_samples else place.whole()
+                self._first = f"the {model}'s output '{name}' holds {self._kind} at {where}"
+            self._count(np.flatnonzero(bad).tolist(), place.first)
+
+    def refusal(self, seen: int) -> MetricError:
+        """Return the error that names the first sample, and says how many there are."""
+        have = "has" if self._bad == 1 else "have"
+        return MetricError(
+            f"{self._first}; {self._bad:,} of {seen:,} samples {have} NaN or Inf",
+            hint="check the model's arithmetic and that sample; a metric of "
+            f"{self._kind} would be meaningless",
+        )
+
+    def _count(self, samples: list[int], first: int) -> None:
+        # A sample of which two outputs or models are bad is one sample.
+        if first != self._at:
+            self._at, self._last = first, set()
+        self._bad += len(set(samples) - self._last)
+        self._last |= set(samples)
+
+
+# What metrics of tokens are held against: the shifted inputs, labels, or the float model's choice.
+
+
+Mask = npt.NDArray[np.bool_]
+
+_NOT_TOKENS = ("mask", "position", "type", "segment", "cache", "past")
+"""Parts of the names of inputs that hold whole numbers for each position, but no tokens."""
+
+
+def next_tokens(name: str, output: Array, place: Place) -> Labels:
+    """Return the token that follows each position, [N, T]; -100 where there is none, or the mask is 0.
+
+    Args:
+        name: the metric's.
+        output: of the model, [N, T, tokens].
+        place: the batch: labels [N, T] are taken as they are, otherwise its input tokens are shifted by one.
+
+    Raises:
+        LabelError: there are neither labels [N, T] nor input tokens, or a token is outside the output's.
+        MetricError: the output is not scores of tokens.
+    """
+    require_token_scores(output, name)
+    labels = _given(place, output)
+    if labels is None:
+        tokens = _input_tokens(place, output)
+        if tokens is None:
+            raise LabelError(
+                f"{name} needs the tokens that the model reads, but no input has whole numbers of shape "
+                f"{format_shape(output.shape[:2])} at {place.whole()}",
+                hint="the output must have one row of scores per input token; or add an array 'label' with "
+                "the token that follows each position, and -100 where none counts",
+            )
+        kept = kept_positions(place, output)
+        labels = np.full(tokens.shape, IGNORED, np.int64)
+        labels[:, :-1] = np.where(kept[:, 1:] & kept[:, :-1], tokens[:, 1:], IGNORED)
+    return _within(labels, output, place)
+
+
+def marked_tokens(name: str, output: Array, place: Place) -> Labels:
+    """Return the labels [N, T] of the data: the right token of each position that counts, otherwise -100.
+
+    Raises:
+        LabelError: the labels have another shape, or there are none; or a token is outside the output's.
+        MetricError: the output is not scores of tokens.
+    """
+    require_token_scores(output, name)
+    labels = _given(place, output)
+    if labels is None:
+        raise LabelError(
+            f"{name} needs a label per position, of shape {format_shape(output.shape[:2])}, "
+            f"at {place.whole()}",
+            hint="--set text.mask_share=0.15 masks tokens of text data; or add an array 'label' with the "
+            "right token of each masked position, and -100 at all others",
+        )
+    return _within(labels, output, place)
+
+
+def chosen_tokens(name: str, of_float: Array, place: Place) -> Labels:
+    """Return the tokens that the float model chooses, [N, T]; -100 where the mask is 0.
+
+    Raises:
+        MetricError: the output is not scores of tokens.
+    """
+    require_token_scores(of_float, name)
+    chosen = np.argmax(of_float, axis=2).astype(np.int64)
+    return np.where(kept_positions(place, of_float), chosen, IGNORED)
+
+
+def pooled(name: str, output: Array, place: Place) -> Array:
+    """Return embeddings [N, features]: of [N, T, features] the mean over the positions that count.
+
+    Edge case:
+        An output [N, features] is returned as it is. Where no position counts, the embedding is zero.
+
+    Raises:
+        MetricError: the output has another rank.
+    """
+    if output.ndim == 2:
+        return output
+    if output.ndim != 3:
+        raise MetricError(
+            f"{name} needs embeddings [samples, features] or [samples, positions, features], got "
+            f"{format_shape(output.shape)} at {place.whole()}",
+            hint=f"give the output that has the embeddings: {name}[OUTPUT]",
+        )
+    found: Float64Array = np.zeros((output.shape[0], output.shape[2]))
+    for row, values, kept in zip(found, output, kept_positions(place, output), strict=True):
+        if kept.any():
+            row[:] = values[kept].astype(np.float64).mean(axis=0)
+    return found
+
+
+def kept_positions(place: Place, output: Array) -> Mask:
+    """Return which positions of an output [N, T, …] count, [N, T] of booleans.
+
+    Edge case:
+        Without an input that is a mask, those whose label is not -100; without such labels all.
+    """
+    shape = output.shape[:2]
+    for key, array in _of_rank_two(place.batch.inputs).items():
+        # A cache of earlier positions lengthens the mask at its start.
+        if "mask" in key and array.shape[0] == shape[0] and array.shape[1] >= shape[1]:
+            kept: Mask = array[:, array.shape[1] - shape[1] :] != 0
+            return kept
+    labels = _given(place, output)
+    return np.ones(shape, np.bool_) if labels is None else np.asarray(labels != IGNORED)
+
+
+def _given(place: Place, output: Array) -> Labels | None:
+    """Return labels that say something of each position; None if the data has others, or none."""
+    labels = place.batch.labels
+    is_given = labels is not None and labels.dtype.kind in "iu" and labels.shape == output.shape[:2]
+    return labels if is_given else None
+
+
+def _input_tokens(place: Place, output: Array) -> Array | None:
+    """Return the input that holds the tokens; of an encoder and a decoder those of the decoder."""
+    found = {
+        key: array
+        for key, array in _of_rank_two(place.batch.inputs).items()
+        if array.shape == output.shape[:2] and not any(part in key for part in _NOT_TOKENS)
+    }
+    named = [array for key, array in found.items() if "decoder" in key] or list(found.values())
+    return named[0] if len(named) == 1 else found.get("input_ids")
+
+
+def _of_rank_two(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the inputs of whole numbers or booleans by name in small letters, those of a decoder first."""
+    names = sorted(inputs, key=lambda name: "decoder" not in name.lower())
+    return {name.lower(): inputs[name] for name in names if inputs[name].ndim == 2 and _whole(inputs[name])}
+
+
+def _whole(array: Array) -> bool:
+    return array.dtype.kind in "iub"
+
+
+def _within(labels: Labels, output: Array, place: Place) -> Labels:
+    """Return the labels, after checking that each is ignored or one of the output's tokens."""
+    outside = (labels != IGNORED) & ((labels < 0) | (labels >= output.shape[2]))
+    if outside.any():
+        index = np.argwhere(outside)[0]
+        raise LabelError(
+            f"the token {labels[tuple(index)]} at position {index[1]} of {place.sample(int(index[0]))} is "
+            f"outside the {output.shape[2]:,} tokens of the output",
+            hint="use the tokenizer that the model was trained with; -100 marks positions that do not count",
+        )
+    return labels
+
+
+# Labels must fit the output that a metric judges; what does not is named with its sample.
+
+
+def fitting_targets(
+    metric: LabelMetric, name: str, output: Array, place: Place, of_float: Array | None = None
+) -> tuple[Array, Array]:
+    """Return an output and the labels of its batch as the metric takes them.
+
+    Args:
+        metric: which one.
+        name: what the report calls it.
+        output: of the model.
+        place: the batch, with its labels.
+        of_float: the same output of the float model, which some metrics take as labels; None if it is
+            ``output``.
+
+    Shapes:
+        both results are [N, ...], see ``Targets``.
+
+    Edge case:
+        Of numbers, axes of size 1 do not count: an output [N, 1] fits labels [N]. A metric of the user's gets
+        what there is, also None for labels.
+
+    Raises:
+        LabelError: there are no labels, they have another shape or dtype, or one is outside the classes.
+        MetricError: the output has another shape than the metric takes.
+
+    Example:
+        >>> from ptq_cli.calibdata.dataset.dataset import Batch
+        >>> from ptq_cli.evaluation.metrics.value_errors import MeanSquaredError
+        >>> place = Place(Batch({}, labels=np.array([0.5, 1.0]), names=("a", "b")), first=0)
+        >>> fitting_targets(MeanSquaredError(), "mse", np.ones((2, 1)), place)[0].shape
+        (2,)
+    """
+    if metric.targets in _OF_TOKENS:
+        _require_rows(name, output, place)
+        return _OF_TOKENS[metric.targets](name, output, output if of_float is None else of_float, place)
+    labels = place.batch.labels
+    if labels is None:
+        raise LabelError(
+            f"{name} needs labels, but the evaluation data has none at {place.whole()}",
+            hint="pass data with labels, or leave the metric out: metrics without labels are always computed",
+        )
+    _require_rows(name, output, place)
+    if metric.targets == "pairs" and output.ndim == 3:
+        output = pooled(name, output, place)
+    check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
+    return check[metric.targets](metric, name, output, labels, place)
+
+
+_OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]] = {
+    "tokens": lambda name, output, _, place: (output, next_tokens(name, output, place)),
+    "marked tokens": lambda name, output, _, place: (output, marked_tokens(name, output, place)),
+    "float tokens": lambda name, output, other, place: (output, chosen_tokens(name, other, place)),
+    "float embeddings": lambda name, output, other, place: (
+        pooled(name, output, place),
+        pooled(name, other, place),
+    ),
+}
+"""By the targets of a metric: what it takes for an output, and for that of the float model."""
+
+
+def _require_rows(name: str, output: Array, place: Place) -> None:
+    if output.shape[:1] != (place.batch.size,):
+        raise MetricError(
+            f"{name} needs an output with one row per sample, but it has shape "
+            f"{format_shape(output.shape)} for a batch of {place.batch.size} samples, at {place.whole()}",
+            hint="a metric with labels needs an output whose first axis is the samples",
+        )
+
+
+def _classes(
+    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
+) -> tuple[Array, Array]:
+    del metric
+    if not is_class_index(labels):
+        raise LabelError(
+            f"{name} needs one class index per sample, but labels have shape "
+            f"{format_shape(labels.shape)} and dtype {labels.dtype} at {place.whole()}",
+            hint="for one-hot rows, take argmax over the last axis; for numbers as targets, use mse or r2",
+        )
+    if output.ndim <= 2:
+        _require_range(labels, max(2, output.shape[1]) if output.ndim == 2 else 2, place)
+    return output, labels
+
+
+def _masks(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+    wanted = (output.shape[0], *output.shape[2:])
+    if output.ndim < 3:
+        raise MetricError(
+            f"{name} needs an output of shape [samples, classes, height, width], got "
+            f"{format_shape(output.shape)}",
+            hint=f"leave the metric out, or give the output that has the masks: {name}[OUTPUT]",
+        )
+    if labels.dtype.kind not in "iu" or labels.shape != wanted:
+        raise LabelError(
+            f"{name} needs a class index for each pixel, of shape {format_shape(wanted)}, but labels have "
+            f"shape {format_shape(labels.shape)} and dtype {labels.dtype} at {place.whole()}",
+            hint="resize the masks to the output's size, with nearest-neighbor sampling",
+        )
+    ignored = getattr(metric, "ignore_index", None)
+    _require_range(labels, output.shape[1], place, ignored)
+    return output, labels
+
+
+def _values(
+    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
+) -> tuple[Array, Array]:
+    del metric
+    shapes = [
+        [array.shape[0], *(size for size in array.shape[1:] if size != 1)] for array in (output, labels)
+    ]
+    if shapes[0] != shapes[1]:
+        raise LabelError(
+            f"{name} needs labels of the output's shape {format_shape(output.shape)}, but they have shape "
+            f"{format_shape(labels.shape)} at {place.whole()}",
+            hint="for classes use top1 or f1",
+        )
+    return output.reshape(shapes[0]), labels.reshape(shapes[0])
+
+
+def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+    """Return embeddings, or one score per sample, with one label per sample."""
+    del metric
+    if output.size == len(output) and labels.ndim == 1:
+        return output.reshape(len(output)), labels
+    if output.ndim < 2 or labels.ndim != 1:
+        raise MetricError(
+            f"{name} needs embeddings [samples, features] and one label per sample, got "
+            f"{format_shape(output.shape)} and {format_shape(labels.shape)} at {place.whole()}",
+            hint=f"give the output that has the embeddings: {name}[OUTPUT]",
+        )
+    return output, labels
+
+
+def _any(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+    del metric, name, place
+    return output, labels
+
+
+def _require_range(labels: Labels, class_count: int, place: Place, ignored: int | None = None) -> None:
+    outside = (labels < 0) | (labels >= class_count)
+    if ignored is not None:
+        outside &= labels != ignored
+    if outside.any():
+        index = np.argwhere(outside)[0]
+        hint = "labels are class indices that start at 0, in the order of the model's outputs"
+        if labels.ndim > 1:
+            hint += "; to ignore a label, set arguments = { ignore_index = 255 } under [[metric]]"
+        raise LabelError(
+            f"the label {labels[tuple(index)]} of {place.sample(int(index[0]))} is outside the {class_count} "
+            f"classes 0 to {class_count - 1}",
+            hint=hint,
+        )

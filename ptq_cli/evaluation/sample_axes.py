@@ -1,0 +1,388 @@
+"""Outputs whose samples are not on axis 0 are turned, so that every metric sees them sample by sample.
+
+A recurrent network may return its steps first, [steps, samples, classes]; one that takes a single sample may
+return anything.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.selection import Shard
+from ptq_cli.core.errors import MergeError, MetricError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs
+from ptq_cli.evaluation.metrics.base import State
+
+# All models on the same batches, once, and every metric of the way.
+
+
+Run = Callable[[dict[str, Array]], Sequence[Array]]
+"""Inputs by name to outputs in the order of the model's output names."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The models: the float one, the quantized ones, and the PyTorch one where it is evaluated too."""
+
+    of_float: Run
+    quantized: tuple[Run, ...]
+    pytorch: Run | None = None
+
+
+class Fed(Protocol):
+    """What is fed with the outputs of all models, such as an ``Evaluator``."""
+
+    samples: int
+    """How many it has been fed with."""
+
+    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
+        """Count one batch."""
+        ...
+
+
+def run_evaluator(
+    evaluator: Fed,
+    runs: Runs,
+    batches: Iterable[Batch],
+    *,
+    total: int | None = None,
+    progress: ProgressCallback = silent,
+    after_batch: Callable[[], None] | None = None,
+) -> None:
+    """Feed the outputs of all models to an evaluator, one batch at a time; the float model runs once for all.
+
+    Memory holds one batch, and what each sample adds to a metric: see ``SampleSums``. The size of the batches
+    changes no value, as long as the models' outputs do not depend on it.
+
+    Args:
+        evaluator: it may have seen samples before; these are counted in the progress.
+        runs: the models.
+        batches: what is left of the evaluation set.
+        total: number of samples of the whole set, or None if that is not known.
+        progress: called after each batch.
+        after_batch: called after each batch, such as to write a checkpoint.
+
+    Raises:
+        LabelError: a metric needs labels and a batch has none, or a label is outside the classes.
+        MetricError: an output holds NaN or Inf, or does not fit a metric or the other model's output.
+
+    Example:
+        >>> import numpy as np
+        >>> from ptq_cli.evaluation.evaluator import Evaluator
+        >>> from ptq_cli.evaluation.evaluator import judged_metrics
+        >>> from ptq_cli.evaluation.metrics.spec import MetricSpec
+        >>> evaluator = Evaluator(["y"], judged_metrics([MetricSpec(name="mse", metric="mse")], ["y"]))
+        >>> batch = Batch({"x": np.ones(2)}, labels=np.ones(2), names=("a", "b"))
+        >>> run_evaluator(evaluator, Runs(lambda x: [x["x"]], (lambda x: [2 * x["x"]],)), [batch])
+        >>> evaluator.evaluations()[0].measurements[0].drop
+        1.0
+    """
+    for batch in batches:
+        outputs = ModelOutputs(
+            runs.of_float(batch.inputs),
+            [run(batch.inputs) for run in runs.quantized],
+            runs.pytorch(batch.inputs) if runs.pytorch is not None else None,
+        )
+        evaluator.update(batch, outputs)
+        progress(Progress("evaluate", evaluator.samples, total))
+        if after_batch is not None:
+            after_batch()
+
+
+Axis = int | None
+"""Where the samples of an output are; None where that is not known, and the output is left as it is."""
+NO_AXIS = -1
+"""All of the output is of the one sample."""
+
+
+def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
+    """Return where the sample is in the outputs of a model that only takes batches of one.
+
+    Example:
+        >>> axes_for_one_sample([np.ones((1, 10)), np.ones((20, 1, 10)), np.ones((20, 10))])
+        (0, 1, -1)
+    """
+    return tuple(_only_axis(output) if is_array(output) else None for output in outputs)
+
+
+def _only_axis(output: Array) -> Axis:
+    found = (axis for axis, size in enumerate(output.shape[:2]) if size == 1)
+    return next(found, NO_AXIS)
+
+
+def axes_that_grow(one: Sequence[Array], two: Sequence[Array]) -> tuple[Axis, ...]:
+    """Return the axis of each output that grows with the batch.
+
+    Args:
+        one: the outputs for one sample.
+        two: those for two samples, of which the first is the same.
+
+    Edge case:
+        None where no axis or several do, such as of detections, whose number depends on what is seen.
+
+    Example:
+        >>> axes_that_grow([np.ones((2, 1, 10)), np.ones(7)], [np.ones((2, 2, 10)), np.ones(9)])
+        (1, None)
+    """
+    return tuple(_growing_axis(a, b) for a, b in zip(one, two, strict=True))
+
+
+def _growing_axis(one: Array, two: Array) -> Axis:
+    if not is_array(one) or not is_array(two) or one.ndim != two.ndim:
+        return None
+    grown = [
+        axis for axis, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes[0] != sizes[1]
+    ]
+    is_found = len(grown) == 1 and (one.shape[grown[0]], two.shape[grown[0]]) == (1, 2)
+    return grown[0] if is_found else None
+
+
+def samples_first(run: Run, axes: Sequence[Axis]) -> Run:
+    """Return what runs a model and puts the samples of its outputs on axis 0.
+
+    Args:
+        run: the model.
+        axes: of each output, where the samples are.
+
+    Example:
+        >>> run = samples_first(lambda inputs: [inputs["x"].T], [1])
+        >>> run({"x": np.ones((2, 5))})[0].shape
+        (2, 5)
+    """
+    if all(axis in (0, None) for axis in axes):
+        return run
+    return lambda inputs: turned(run(inputs), axes)
+
+
+def turned(outputs: Sequence[Array], axes: Sequence[Axis]) -> list[Array]:
+    """Return outputs with their samples on axis 0.
+
+    Args:
+        outputs: of one batch.
+        axes: of each output, where the samples are.
+
+    Example:
+        >>> turned([np.ones((5, 2))], [1])[0].shape
+        (2, 5)
+    """
+    return [_turned(*pair) for pair in zip(outputs, axes, strict=True)]
+
+
+def _turned(output: Array, axis: Axis) -> Array:
+    if axis is None or not is_array(output):
+        return output
+    return output[None] if axis == NO_AXIS else np.moveaxis(output, axis, 0)
+
+
+def axis_before(axis: int, samples: Axis) -> int:
+    """Return the axis of an output as the model has it, from its axis after the samples were put on axis 0.
+
+    Args:
+        axis: of the turned output, not that of the samples.
+        samples: where the samples are in the model's output.
+
+    Example:
+        >>> [axis_before(axis, 1) for axis in (1, 2)], axis_before(1, NO_AXIS), axis_before(1, 0)
+        ([0, 2], 0, 1)
+    """
+    if samples is None:
+        return axis
+    return axis - 1 if samples == NO_AXIS or axis <= samples else axis
+
+
+# The batches of one shard, each measured by itself, from which the parts of a set become the whole.
+
+
+ALL_AT_ONCE = "evaluate all samples in one process, or with --batch-size 1"
+
+
+@dataclass(frozen=True)
+class MeasuredBatch:
+    """What the metrics hold after one batch alone.
+
+    Attributes:
+        number: the place of the batch in the whole set, from 0.
+        samples: how many it has.
+        state: of the metrics, as ``Evaluator.metrics_state`` gives it.
+    """
+
+    number: int
+    samples: int
+    state: State
+
+
+class PartEvaluator:
+    """Measures the batches of a shard.
+
+    A sum of all of them would depend on the order in which shards are added up. So each batch is measured by
+    metrics of its own, and these are joined in the order of the set: what comes out is what one process gives
+    that sees all batches, to the last bit.
+
+    Args:
+        make: makes an evaluator; all of them have the same watches.
+        shard: which of the batches come.
+        batch_size: samples a batch; the last of the set may have fewer.
+
+    Raises:
+        MetricError: a metric cannot be measured in parts.
+    """
+
+    def __init__(self, make: Callable[[], Evaluator], shard: Shard, batch_size: int) -> None:
+        self.samples = 0
+        self.batches: list[MeasuredBatch] = []
+        self._make, self._shard, self._batch_size = make, shard, batch_size
+        self._first = make()
+        for name, reason in self._first.indivisible.items():
+            raise MetricError(
+                f"{name} cannot be measured in parts: {reason}",
+                hint="leave the metric out, or evaluate all samples in one process",
+            )
+
+    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
+        """Measure one batch.
+
+        Raises:
+            LabelError: a metric needs labels and there are none, or they do not fit.
+            MetricError: outputs do not fit one another or a metric, or hold NaN or Inf.
+            MergeError: the batch before was not full, so that the place of this one in the set is not known.
+        """
+        if self.batches and self.batches[-1].samples != self._batch_size:
+            raise _not_full(self.batches[-1], self._batch_size)
+        number = len(self.batches) * self._shard.count + self._shard.number - 1
+        evaluator = self._make()
+        evaluator.start_at(number * self._batch_size)
+        evaluator.update(batch, outputs)
+        self.samples += batch.size
+        if evaluator.is_refused:
+            raise evaluator.refusal(self.samples)
+        self.batches.append(MeasuredBatch(number, batch.size, evaluator.metrics_state()))
+
+    def watches_state(self) -> State:
+        """Return what the watches have seen."""
+        return self._first.watches_state()
+
+    def resume(self, batches: Sequence[MeasuredBatch], watched: State) -> None:
+        """Go on after these batches.
+
+        Raises:
+            ValueError, ReportError: what the watches have seen is damaged.
+        """
+        self.batches, self.samples = list(batches), sum(batch.samples for batch in batches)
+        self._first.join((), [watched], samples=self.samples)
+
+
+def joined_batches(
+    make: Callable[[], Evaluator],
+    batches: Iterable[MeasuredBatch],
+    watched: Sequence[State],
+    batch_size: int,
+) -> Evaluator:
+    """Return an evaluator that has seen all batches of a set.
+
+    Args:
+        make: makes one that has seen none.
+        batches: all of them, in any order.
+        watched: what the watches of each part have seen.
+        batch_size: samples a batch; the last one may have fewer.
+
+    Raises:
+        MergeError: another batch than the last one was not full, or one is missing.
+        MetricError: the parts contradict each other.
+        ValueError, ReportError: a state is damaged.
+    """
+    ordered = sorted(batches, key=lambda batch: batch.number)
+    for place, batch in enumerate(ordered):
+        if batch.number != place:
+            raise ValueError(f"batch {place} is missing")
+        if batch.samples != batch_size and batch is not ordered[-1]:
+            raise _not_full(batch, batch_size)
+    evaluator = make()
+    evaluator.join(
+        [batch.state for batch in ordered], watched, samples=sum(batch.samples for batch in ordered)
+    )
+    return evaluator
+
+
+def _not_full(batch: MeasuredBatch, batch_size: int) -> MergeError:
+    return MergeError(
+        f"batch {batch.number + 1} of the data has {batch.samples} of {batch_size} samples, so a shard "
+        "cannot know which samples follow",
+        hint=f"the shapes of the data's samples differ: {ALL_AT_ONCE}",
+    )
+
+
+# States of many batches as a few arrays, and back: what a file of a part holds.
+
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class PackedKey:
+    """The arrays of a key of all states that have the same dtype and rank."""
+
+    key: str
+    dtype: str
+    rank: int
+
+
+def pack_states(states: Sequence[State]) -> tuple[tuple[PackedKey, ...], dict[str, npt.NDArray[Any]]]:
+    """Return all states as arrays of rank 1, with the keys that they are of.
+
+    Example:
+        >>> keys, arrays = pack_states([{"rows": np.ones((2, 1))}, {"rows": np.zeros((1, 1))}])
+        >>> keys
+        (PackedKey(key='rows', dtype='float64', rank=2),)
+        >>> {name: array.tolist() for name, array in arrays.items()}
+        {'0.at': [0, 1], '0.shapes': [2, 1, 1, 1], '0.values': [1.0, 1.0, 0.0]}
+    """
+    found: dict[PackedKey, list[tuple[int, npt.NDArray[Any]]]] = {}
+    for index, state in enumerate(states):
+        for key, array in state.items():
+            found.setdefault(PackedKey(key, array.dtype.name, array.ndim), []).append((index, array))
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for number, parts in enumerate(found.values()):
+        arrays[f"{number}.at"] = np.array([index for index, _ in parts], np.int64)
+        arrays[f"{number}.shapes"] = np.array([array.shape for _, array in parts], np.int64).reshape(-1)
+        arrays[f"{number}.values"] = np.concatenate([array.reshape(-1) for _, array in parts])
+    return tuple(found), arrays
+
+
+def unpack_states(keys: Sequence[PackedKey], arrays: Arrays, count: int) -> list[State]:
+    """Return the states that ``pack_states`` packed.
+
+    Args:
+        keys: as it returned them.
+        arrays: as it returned them; a file from outside may hold anything.
+        count: how many states there are.
+
+    Raises:
+        ValueError: the arrays cannot have been written by it.
+        KeyError: one is missing.
+
+    Example:
+        >>> unpack_states(*pack_states([{"a": np.ones(1)}, {}]), 2)
+        [{'a': array([1.])}, {}]
+    """
+    states: list[State] = [{} for _ in range(count)]
+    for number, packed in enumerate(keys):
+        at, shapes, values = (arrays[f"{number}.{name}"] for name in ("at", "shapes", "values"))
+        if values.dtype.name != packed.dtype or at.dtype != np.int64 or shapes.dtype != np.int64:
+            raise ValueError(f"'{packed.key[:80]}' has another type than its header says")
+        if packed.rank < 0 or len(shapes) != packed.rank * len(at) or (shapes < 0).any():
+            raise ValueError(f"'{packed.key[:80]}' has shapes that are not valid")
+        start = 0
+        for index, shape in zip(at.tolist(), shapes.reshape(len(at), packed.rank).tolist(), strict=True):
+            end = start + math.prod(shape)
+            if not 0 <= index < count or packed.key in states[index] or end > len(values):
+                raise ValueError(f"'{packed.key[:80]}' does not fit its batches")
+            states[index][packed.key] = values[start:end].reshape(shape)
+            start = end
+    return states

@@ -1,0 +1,278 @@
+"""A measurement gets its intervals: from flips where samples are right or wrong, or else by bootstrap."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import (
+    RESAMPLES,
+    Float64Array,
+    bootstrap_intervals,
+    count_flips,
+    resamples_within,
+    reweighed_intervals,
+)
+from ptq_cli.evaluation.document.measurement import Measurement, Unit, hits_to_text
+from ptq_cli.evaluation.interval import Interval, Method, drop_interval, share_interval
+from ptq_cli.evaluation.metrics.base import PairMetric, Resampling, Reweighed, SampleSums, State, below
+from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
+from ptq_cli.evaluation.model_outputs import Place
+
+RESAMPLES_OF_BLOCKS = 1000
+"""Each takes torchmetrics some tenths of a millisecond."""
+
+FEWEST_BLOCKS = 20
+"""Of fewer nothing is known about those that were not drawn."""
+
+TOO_MUCH = "resampling so many scores would take too long"
+NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
+
+Intervals = tuple[Interval | None, Interval | None, Interval | None]
+"""Of the quantized model's value, of the drop, and of the ratio of both values."""
+
+
+def with_interval(measurement: Measurement, found: Resampling, samples: int) -> Measurement:
+    """Return the measurement of a comparison with the interval of its value.
+
+    Edge case:
+        As it was where the metric has nothing for each sample: a maximum, or an output whose first axis is
+        not that of the samples.
+
+    Example:
+        >>> agreement = Measurement(
+        ...     name="top1_agreement",
+        ...     unit="share",
+        ...     needs_labels=False,
+        ...     higher_is_better=True,
+        ...     quantized_value=1.0,
+        ... )
+        >>> hits = SampleSums(np.ones((20, 1)), lambda sums: sums[..., 0] / 20)
+        >>> round(with_interval(agreement, hits, 20).quantized_interval.low, 3)
+        0.839
+    """
+    if not isinstance(found, SampleSums) or (len(found.rows) != samples and not found.blocks):
+        return measurement
+    if _is_hits(measurement.unit, found):
+        interval: Interval | None = share_interval(float(found.rows.mean()), len(found.rows))
+        return replace(measurement, quantized_interval=interval, quantized_hits=_hits_text(found))
+    method: Method = "blocks" if found.blocks else "bootstrap"
+    (interval,) = bootstrap_intervals(found.rows, lambda sums: (found.of_sums(sums),), method=method)
+    return replace(measurement, quantized_interval=interval)
+
+
+def with_paired_intervals(
+    measurement: Measurement, of_float: Resampling, of_quantized: Resampling
+) -> Measurement:
+    """Return the measurement with the intervals of its value, its drop, and its ratio if it is an error.
+
+    Edge case:
+        Where there is none, it says why.
+
+    Example:
+        >>> top1 = Measurement(
+        ...     name="top1",
+        ...     unit="share",
+        ...     needs_labels=True,
+        ...     higher_is_better=True,
+        ...     quantized_value=0.0,
+        ...     float_value=1.0,
+        ... )
+        >>> mean = lambda sums: sums[..., 0] / 8
+        >>> right, wrong = SampleSums(np.ones((8, 1)), mean), SampleSums(np.zeros((8, 1)), mean)
+        >>> found = with_paired_intervals(top1, right, wrong)
+        >>> found.flips.lost, found.drop_interval.high, found.quantized_hits
+        (8, 1.0, '00')
+    """
+    sign = 1 if measurement.higher_is_better else -1
+    if isinstance(of_float, SampleSums) and isinstance(of_quantized, SampleSums):
+        # Of hits the exact score interval: the bootstrap's is too narrow for few flips.
+        if _is_hits(measurement.unit, of_float) and _is_hits(measurement.unit, of_quantized):
+            return _with_flips(measurement, of_float, of_quantized)
+        # Resampling fewer units understates the spread.
+        if of_float.blocks and len(of_float.rows) < FEWEST_BLOCKS:
+            return replace(measurement, no_interval=f"{FEWEST_BLOCKS} or more blocks of samples are needed")
+        return _with(measurement, _of_sums(of_float, of_quantized, sign))
+    if isinstance(of_float, Reweighed) and isinstance(of_quantized, Reweighed):
+        resamples = resamples_within(of_float.cost + of_quantized.cost)
+        if not resamples:
+            return replace(measurement, no_interval=TOO_MUCH)
+        return _with(measurement, _of_weights(of_float, of_quantized, sign, resamples))
+    reason = of_quantized if isinstance(of_quantized, str) else NOT_FINITE
+    return replace(measurement, no_interval=reason)
+
+
+def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
+    of_value, of_drop, of_ratio = intervals
+    return replace(
+        measurement,
+        quantized_interval=of_value,
+        drop_interval=of_drop,
+        ratio_interval=None if measurement.ratio is None else of_ratio,
+        no_interval=NOT_FINITE if of_drop is None else "",
+    )
+
+
+def _with_flips(measurement: Measurement, of_float: SampleSums, of_quantized: SampleSums) -> Measurement:
+    flips = count_flips(of_float.rows[:, 0], of_quantized.rows[:, 0])
+    return replace(
+        measurement,
+        quantized_interval=share_interval(float(of_quantized.rows.mean()), len(of_quantized.rows)),
+        drop_interval=drop_interval(flips),
+        flips=flips,
+        quantized_hits=_hits_text(of_quantized),
+        float_hits=_hits_text(of_float),
+    )
+
+
+def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Intervals:
+    width = of_float.rows.shape[1]
+
+    def values(sums: Float64Array) -> tuple[Float64Array, ...]:
+        value, before = of_quantized.of_sums(sums[..., width:]), of_float.of_sums(sums[..., :width])
+        return value, sign * (before - value), value / before
+
+    method: Method = "blocks" if of_quantized.blocks else "bootstrap"
+    # Side by side, so that each resample draws the same samples for both models: the drop is of pairs.
+    rows = np.hstack([of_float.rows, of_quantized.rows])
+    resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
+    of_value, of_drop, of_ratio = bootstrap_intervals(rows, values, resamples=resamples, method=method)
+    return of_value, of_drop, of_ratio
+
+
+def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
+    def values(weights: Float64Array) -> Float64Array:
+        value, before = of_quantized.of_weights(weights), of_float.of_weights(weights)
+        # An interval with a ratio that is not finite is left out, and the report says why.
+        ratio = value / before if before else np.nan
+        return np.array([value, sign * (before - value), ratio])
+
+    of_value, of_drop, of_ratio = reweighed_intervals(of_quantized.units, values, resamples=resamples)
+    return of_value, of_drop, of_ratio
+
+
+def _hits_text(found: SampleSums) -> str:
+    return hits_to_text((found.rows[:, 0] == 1).tolist())
+
+
+def _is_hits(unit: Unit, found: SampleSums) -> bool:
+    """Say whether each sample is right or wrong, and the value the share of right ones."""
+    is_share = unit == "share" and found.rows.shape[1] == 1 and not found.blocks
+    return is_share and bool(np.isin(found.rows, (0.0, 1.0)).all())
+
+
+# The label-free metrics of every output of a quantized model; which apply is settled on the first batch.
+
+
+class Comparisons:
+    """Compares a quantized model's outputs with the float model's.
+
+    Args:
+        output_names: names of the outputs, in order.
+    """
+
+    def __init__(self, output_names: Sequence[str]) -> None:
+        self._output_names = output_names
+        self._by_output: list[dict[str, PairMetric]] = []
+        self._first = 0
+
+    def update(
+        self, float_outputs: Sequence[Array], quantized_outputs: Sequence[Array], place: Place
+    ) -> None:
+        """Count one batch.
+
+        Raises:
+            MetricError: an output has another layout than in the first batch.
+        """
+        samples = place.batch.size
+        if not self._by_output:
+            self._by_output = [_applicable(output, samples) for output in float_outputs]
+            for _, metric in self._by_prefix():
+                metric.start_at(self._first)
+        for name, metrics, expected, found in zip(
+            self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True
+        ):
+            for metric in metrics.values():
+                if not metric.accepts(expected, samples):
+                    raise MetricError(
+                        f"output '{name}' has a different shape at {place.whole()} than in the first batch",
+                        hint="in every batch, an output must have the same rank, with the samples on axis 0",
+                    )
+                metric.update(expected, found)
+
+    def measurements(self, samples: int) -> list[Measurement]:
+        """Return what was measured, output by output: under the plain name for the first."""
+        return [
+            with_interval(
+                Measurement(
+                    name=name if index == 0 else f"{name}[{self._output_names[index]}]",
+                    unit=metric.unit,
+                    needs_labels=False,
+                    higher_is_better=metric.higher_is_better,
+                    quantized_value=metric.compute(),
+                    output=self._output_names[index],
+                    channel=metric.channel if isinstance(metric, WorstChannelSqnr) else None,
+                ),
+                metric.resampling(),
+                samples,
+            )
+            for index, metrics in enumerate(self._by_output)
+            for name, metric in metrics.items()
+        ]
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        return {
+            f"{index}/{name}/{key}": array
+            for index, metrics in enumerate(self._by_output)
+            for name, metric in metrics.items()
+            for key, array in metric.state().items()
+        }
+
+    def load_state(self, state: State) -> None:
+        """Go on from what a checkpoint held."""
+        self._by_output = self._known(state)
+        for prefix, metric in self._by_prefix():
+            metric.load_state(below(state, prefix))
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set."""
+        self._first = sample
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was compared in all parts of a set, in their order.
+
+        Raises:
+            MetricError: an output has another layout in one part than in another.
+        """
+        self._by_output = self._known(states[0])
+        kinds = {frozenset(tuple(path.split("/")[:2]) for path in state) for state in states}
+        try:
+            if len(kinds) != 1:
+                raise ValueError("not all have the same metrics")  # noqa: TRY301 - as what the metrics raise
+            for prefix, metric in self._by_prefix():
+                metric.join([below(state, prefix) for state in states])
+        except ValueError as error:
+            raise MetricError(
+                f"an output's layout differs between batches, so the parts do not fit each other: {error}",
+                hint="evaluate all samples in one process, or with --batch-size 1",
+            ) from error
+
+    def _known(self, state: State) -> list[dict[str, PairMetric]]:
+        known = {tuple(path.split("/")[:2]) for path in state}
+        return [
+            {name: metric() for name, metric in PAIR_METRICS.items() if (str(index), name) in known}
+            for index in range(len(self._output_names) if state else 0)
+        ]
+
+    def _by_prefix(self) -> Iterator[tuple[str, PairMetric]]:
+        for index, metrics in enumerate(self._by_output):
+            for name, metric in metrics.items():
+                yield f"{index}/{name}/", metric
+
+
+def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
+    return {name: metric() for name, metric in PAIR_METRICS.items() if metric.accepts(output, samples)}

@@ -1,0 +1,324 @@
+"""What models are evaluated on, and by which metrics: all that can be refused before a model runs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
+from ptq_cli.core.errors import GateError, MetricError, UsageError
+from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.evaluation.decide_gates import read_baseline
+from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.evaluator import Evaluation, Judged, judged_metrics
+from ptq_cli.evaluation.limits import bounds_of, check_limits
+from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
+from ptq_cli.evaluation.sample_axes import Axis
+from ptq_cli.models.batch_axes import noted_axes
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.pipeline.evaluation.output_axes import fitting_batch, leads_with_samples, noted_output_axes
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
+from ptq_cli.runtime.engine import Engine
+from ptq_cli.runtime.engine_registry import AS_WRITTEN, ONNX_RUNTIME, at_level
+
+TABLE = 2
+"""Axes of class scores: samples and classes."""
+
+BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
+"""What is measured where no metric is named and the labels are classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSet:
+    """The evaluation set, found to fit the model, the metrics asked for, and the baseline.
+
+    Attributes:
+        dataset: with the arrays that are the model's inputs.
+        batch_size: samples a batch: the model's own, or the recipe's.
+        fixed_batch: the model's own.
+        leads_with_samples: the model says that the first axis of each output is that of the samples.
+        outputs: names of the model's outputs.
+        noted_axes: the axis of the samples of each output, if the model's metadata have axes.
+        metrics: what is measured on each model.
+        baseline: the earlier report that regressions are from.
+        is_step: whether each sample is a whole step, because no input has an axis for samples.
+        notes: what a user should know of the data.
+    """
+
+    dataset: Dataset
+    batch_size: int
+    fixed_batch: int | None
+    leads_with_samples: bool
+    outputs: tuple[str, ...]
+    noted_axes: tuple[Axis, ...] | None
+    metrics: tuple[Judged, ...]
+    baseline: Report | None
+    is_step: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredSet:
+    """What is measured on which data: all that a report needs of an evaluation set.
+
+    Attributes:
+        source: the data as the user named it.
+        data_digest: of the data.
+        class_names: by label.
+        batch_size: samples a batch.
+        outputs: names of the models' outputs.
+        metrics: what is measured on each model.
+        is_step: whether each sample is a whole step.
+        baseline: the earlier report that regressions are from.
+    """
+
+    source: str
+    data_digest: str
+    class_names: tuple[str, ...]
+    batch_size: int
+    outputs: tuple[str, ...]
+    metrics: tuple[Judged, ...]
+    is_step: bool
+    baseline: Report | None
+
+    @classmethod
+    def of(cls, chosen: EvaluationSet) -> "MeasuredSet":
+        """Return what is measured on an evaluation set."""
+        return cls(
+            source=chosen.dataset.source,
+            data_digest=chosen.dataset.digest(),
+            class_names=tuple(chosen.dataset.class_names),
+            batch_size=chosen.batch_size,
+            outputs=chosen.outputs,
+            metrics=chosen.metrics,
+            is_step=chosen.is_step,
+            baseline=chosen.baseline,
+        )
+
+
+def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
+    """Check that the evaluation set fits the model's inputs, and the metrics its outputs.
+
+    Args:
+        dataset: the evaluation set.
+        recipe: names metrics and limits.
+        model: the float model.
+
+    Raises:
+        DataNameError, DataShapeError, DataTypeError: an array does not fit an input.
+        LabelError: a metric needs labels, and there are none.
+        UnknownNameError, EntryPointError, MetricError: a metric does not exist, cannot be made, or needs
+            class scores and the output has none.
+        GateError: a limit makes no sense, or names a metric that will not be measured.
+        ReportError: the baseline is damaged, or no report.
+        UsageError: the PyTorch model is wanted, and there is none.
+    """
+    if recipe.evaluation.with_pytorch:
+        _require_pytorch(recipe.model.path)
+    inputs = input_specs(model)
+    bound = bind_inputs(dataset, inputs)
+    fixed_batch = fixed_batch_size(inputs)
+    batch_size = fixed_batch or fitting_batch(bound, model, recipe.evaluation.batch_size)
+    specs = _limited_specs(recipe)
+    if not specs and has_classes(bound, batch_size):
+        specs = BY_DEFAULT
+    if labeled := [spec.name for spec in specs if spec.needs_labels]:
+        require_labels(bound, f"metric '{labeled[0]}'")
+    metrics, steps = _fitting_metrics(recipe.gate, model, specs), is_step(inputs)
+    if not steps:
+        _require_tables(metrics, model)
+    return EvaluationSet(
+        dataset=bound,
+        batch_size=batch_size,
+        fixed_batch=fixed_batch,
+        leads_with_samples=leads_with_samples(model),
+        outputs=output_names(model),
+        noted_axes=noted_output_axes(model),
+        metrics=metrics,
+        baseline=read_baseline(recipe.gate),
+        is_step=steps,
+        notes=bound.notes,
+    )
+
+
+def noted_evaluation(
+    recipe: Recipe, model: ir.Model, noted: MeasuredSet, *, with_labels: bool
+) -> MeasuredSet:
+    """Return what was measured on data that is not at hand, with the metrics and the baseline of the recipe.
+
+    Args:
+        recipe: names metrics and limits.
+        model: the float model.
+        noted: what is known of the data.
+        with_labels: metrics that need labels were measured.
+
+    Raises:
+        PtqError: as ``fit_evaluation`` does.
+    """
+    specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
+    outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
+    return replace(noted, outputs=outputs, metrics=metrics, baseline=read_baseline(recipe.gate))
+
+
+def output_names(model: ir.Model) -> tuple[str, ...]:
+    """Return the names of a model's outputs."""
+    return tuple(value.name or "" for value in model.graph.outputs)
+
+
+def _fitting_metrics(gate: GateSettings, model: ir.Model, specs: Sequence[MetricSpec]) -> tuple[Judged, ...]:
+    outputs = output_names(model)
+    _require_measured(gate, [spec.name for spec in specs], outputs)
+    return judged_metrics(specs, outputs, class_counts(model))
+
+
+def _limited_specs(recipe: Recipe) -> tuple[MetricSpec, ...]:
+    """Return the metrics that are named, and those that have limits that make sense."""
+    named = metric_specs(recipe.evaluation.metrics, recipe.metric)
+    check_limits(recipe.gate, {spec.name: bounds_of(spec.metric) for spec in named})
+    return metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
+
+
+def _limited(gate: GateSettings) -> list[str]:
+    return [*gate.max_drop, *gate.max_ratio, *gate.min, *gate.max_regression]
+
+
+def has_classes(dataset: Dataset, batch_size: int) -> bool:
+    """Say whether labels are classes, so that top-1 is meant where no metric is named."""
+    if not dataset.has_labels:
+        return False
+    first = next(dataset.batches(batch_size), None)
+    return first is None or first.labels is None or is_class_index(first.labels)
+
+
+def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Sequence[str]) -> None:
+    """Refuse a limit on what will not be measured: better to learn it now than after the work."""
+    first, *others = outputs
+    further = [f"{name}[{output}]" for output in others for name in PAIR_METRICS]
+    known = [*names, *PAIR_METRICS, *further]
+    for name in _limited(gate):
+        if name not in known:
+            metric, output = split_output(name)
+            of_first = metric in PAIR_METRICS and output == first
+            raise GateError(
+                f"there is a limit on '{name}', which is not measured{did_you_mean(name, known)}",
+                hint=f"write {metric}: for the first output it has the plain name"
+                if of_first
+                else f"the measured metrics are {', '.join(known)}; add others with --metric",
+            )
+
+
+def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
+    """Refuse a metric of class scores on an output whose known shape is not [samples, classes]."""
+    ranks = {value.name: len(value.shape) for value in model.graph.outputs if value.shape is not None}
+    for metric in metrics:
+        rank, name = ranks.get(metric.output_name, 0), metric.spec.name
+        if rank > TABLE and metric.make().targets == "classes":
+            tables = [output for output, axes in ranks.items() if axes == TABLE]
+            raise MetricError(
+                f"{name} needs an output of shape [samples, classes], "
+                f"and '{metric.output_name}' has {rank} axes",
+                hint=f"write '{split_output(name)[0]}[{tables[0]}]', also in limits"
+                if tables
+                else "leave the metric out: no output has class scores",
+            )
+
+
+def class_counts(model: ir.Model) -> Mapping[str, int]:
+    """Return the size of the second axis of each output, if it is known."""
+    shapes = {value.name or "": value.shape for value in model.graph.outputs}
+    axes = noted_axes(model)
+    return {
+        name: shape[1]
+        for name, shape in shapes.items()
+        if shape is not None and len(shape) >= 2 and isinstance(shape[1], int) and axes.get(name, 0) == 0
+    }
+
+
+def _require_pytorch(model: str | None) -> None:
+    if model is None or detect_kind(Path(model)) is ModelKind.ONNX:
+        raise UsageError(
+            "'evaluation.with_pytorch' needs a PyTorch model, but the run's model is ONNX",
+            hint="leave 'evaluation.with_pytorch' out, or set the PyTorch model under [model] in ptq.toml",
+        )
+
+
+# Weights in blocks are measured at two accuracy levels: the kernel's default rounds activations.
+
+
+@dataclass(frozen=True)
+class OtherLevel:
+    """A quantized model at another level than that of its report.
+
+    Attributes:
+        name: of the model's file.
+        level: the other level.
+        engine: runs it so.
+    """
+
+    name: str
+    level: int
+    engine: Engine
+
+    @property
+    def key(self) -> str:
+        """What an evaluation calls it."""
+        return f"{self.name} at accuracy level {self.level}"
+
+
+def other_levels(
+    models: Mapping[str, StoredModel], engines: Mapping[str, Engine], level: int | None
+) -> tuple[OtherLevel, ...]:
+    """Return which models are to be measured at which other levels: those with weights in blocks.
+
+    Args:
+        models: by the name of their file.
+        engines: of each.
+        level: that the reports are of; None for the default.
+    """
+    reported = ROUNDED if level is None else level
+    return tuple(
+        OtherLevel(name, other, at_level(ONNX_RUNTIME, other))
+        for name, model in models.items()
+        if engines[name].name == ONNXRUNTIME and engines[name] is not AS_WRITTEN and reads_blocks(model)
+        for other in (ROUNDED, EXACT)
+        if other != reported
+    )
+
+
+def accuracy_levels(
+    models: Mapping[str, StoredModel],
+    others: Sequence[OtherLevel],
+    evaluations: Sequence[Evaluation],
+    level: int | None,
+) -> dict[str, tuple[AccuracyLevel, ...]]:
+    """Return what each model gives at each level, by the name of its file.
+
+    Args:
+        models: as for ``other_levels``.
+        others: what it returned.
+        evaluations: of the models, and then of the others.
+        level: that the reports are of; None for the default.
+    """
+    names = list(models)
+    found: dict[str, tuple[AccuracyLevel, ...]] = {}
+    for item, evaluation in zip(others, evaluations[len(names) :], strict=True):
+        if item.name not in found:
+            own = evaluations[names.index(item.name)]
+            reported = ROUNDED if level is None else level
+            found[item.name] = (AccuracyLevel(reported, True, _values(own.measurements)),)
+        found[item.name] += (AccuracyLevel(item.level, False, _values(evaluation.measurements)),)
+    return found
+
+
+def _values(measurements: Sequence[Measurement]) -> dict[str, float]:
+    return {item.name: item.quantized_value for item in measurements}

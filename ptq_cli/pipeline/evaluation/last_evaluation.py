@@ -1,0 +1,101 @@
+"""The data of a run's last evaluation, for commands that are given none."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, with_data_of
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import EvaluationSettings
+
+
+def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> EvaluationSettings | None:
+    """Return the settings of a run's last evaluation; None if its data are not the ones that are meant.
+
+    A flag of ``ptq evaluate`` holds for that command alone, but what is asked next about the same models is
+    most likely about the same samples. ``report.toml`` has them.
+
+    Args:
+        request: may name evaluation data itself, by a flag or in ``--recipe``.
+        run: the run directory.
+        model: the quantized model that is asked about; None for the run's own. The report of one of several
+            models is in a folder of its name.
+
+    Edge case:
+        None without an evaluation, or if it had no data, as an edited file may not.
+
+    Raises:
+        PtqError: ``--recipe`` or ``report.toml`` cannot be read.
+    """
+    if "eval_data" in request.settings or _names_data(request.recipe_file):
+        return None
+    found = _report_recipe(run, model)
+    return found.evaluation if found is not None else None
+
+
+def with_remembered_evaluation(
+    resolved: Resolved, request: Request, run: RunDirectory, model: Path | None
+) -> tuple[Resolved, str]:
+    """Return the recipe with the evaluation data that a run remembers, and a note on them, if it names none.
+
+    Those are the data of the last evaluation, or else those that the model was quantized with.
+
+    Args:
+        resolved: the recipe and what it names.
+        request: its flags hold, also for the number of samples.
+        run: the run directory.
+        model: the quantized model that is asked about; None for the run's own.
+
+    Edge case:
+        Without data to remember, what was given, and an empty note.
+
+    Raises:
+        PtqError: a recipe in the run directory cannot be read.
+    """
+    settings = resolved.recipe.evaluation
+    if settings.data is not None:
+        return resolved, ""
+    found, when = _report_recipe(run, model), "as in the last ptq evaluate"
+    if found is None and run.recipe.is_file():
+        found, when = merge_layers([file_layer(run.recipe)]), "as ptq quantize was given them"
+    if found is None or found.evaluation.data is None:
+        return resolved, ""
+    samples = settings.samples if "eval_samples" in request.settings else found.evaluation.samples
+    settings = replace(settings, data=found.evaluation.data, samples=samples)
+    named = relative_location(found.evaluation.data, Path.cwd())
+    return with_data_of(resolved, request, found, settings), f"evaluation data: {named}, {when}"
+
+
+def _report_recipe(run: RunDirectory, model: Path | None) -> Recipe | None:
+    """Return the recipe of the report of a model, or of the run; None without a report that had data."""
+    folders = (run.of_model(model), run) if model is not None else (run,)
+    file = next((own.report_recipe for own in folders if own.report_recipe.is_file()), None)
+    found = merge_layers([file_layer(file)]) if file is not None else None
+    return found if found is not None and found.evaluation.data is not None else None
+
+
+def _names_data(recipe: Path | None) -> bool:
+    return recipe is not None and "data" in file_layer(recipe).table.get("evaluation", {})
+
+
+# The recipe that a run's model was exported with, for an evaluation that was not given its flags.
+
+
+def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
+    """Return the recipe that the run's model was exported with, and of the evaluation what it decides itself.
+
+    ``ptq export`` may have been given flags that the evaluation was not; its recipe holds them.
+    """
+    if not run.recipe.is_file():
+        return recipe
+    exported = merge_layers([file_layer(run.recipe)])
+    return replace(
+        exported,
+        export=replace(exported.export, serve_batch=recipe.export.serve_batch),
+        model=recipe.model,
+        evaluation=recipe.evaluation,
+        metric=recipe.metric,
+        gate=recipe.gate,
+        runtime=recipe.runtime,
+    )

@@ -1,0 +1,260 @@
+"""``analyze``: where a quantized model loses, tensor by tensor and layer by layer, and what to try."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ptq_cli.calibdata.bind import fixed_batch_size, is_step
+from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.documents import to_json
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import sizes_of
+from ptq_cli.evaluation.analysis.analysis_document import (
+    QUANTITIES,
+    Analysis,
+    AnalyzedModels,
+    Cost,
+    MetricSummary,
+    Samples,
+    overlay_path,
+)
+from ptq_cli.evaluation.analysis.analyzed_layers import (
+    better_activation_method,
+    better_weight_method,
+    constant_rows,
+    layer_rows,
+)
+from ptq_cli.evaluation.analysis.judge import Yardstick
+from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, activation_rows, measure
+from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
+from ptq_cli.evaluation.document.gate_result import current_time
+from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
+from ptq_cli.evaluation.proof import saturation_here
+from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.pipeline.evaluation.analysis_subject import (
+    OpenedAnalysis,
+    Question,
+    make_subject,
+    open_analysis,
+    pieces_of,
+)
+from ptq_cli.pipeline.evaluation.report_page import page_with
+from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, model_summary, plan_of
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.run_bench import overlay_files
+from ptq_cli.pipeline.setup.output_checks import input_files, library_versions, require_free_outputs
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.qdq.proof.operators import prove_operators
+from ptq_cli.qdq.read.constant_values import ConstantValues
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.runtime.engine_registry import engine_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysisResult:
+    """The result of ``analyze``.
+
+    Attributes:
+        analysis: all of it.
+        run: where ``analysis.json`` is.
+        also: other files that were written there: ``report.html``, where there is a report of this model.
+        overlays: files for Model Explorer.
+        is_last_evaluation: whether the samples are those of the run's last evaluation, because no others
+            were given.
+        unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
+        saturation: which layers can saturate on this processor.
+    """
+
+    analysis: Analysis
+    run: RunDirectory
+    also: tuple[str, ...] = ()
+    overlays: tuple[Path, ...] = ()
+    is_last_evaluation: bool = False
+    unit: str = "sample"
+    saturation: Saturation = NOTHING
+
+
+def run_analyze(
+    request: Request,
+    run: RunDirectory,
+    quantized_model: Path | None = None,
+    question: Question | None = None,
+    progress: ProgressCallback = silent,
+    *,
+    overlay: Path | None = None,
+) -> AnalysisResult:
+    """Measure what each quantized tensor and each layer costs, and write ``analysis.json`` and the page.
+
+    Args:
+        request: evaluation data and metric. Without data, those of the run's last evaluation are used, or
+            else those of the recipe; without a number of samples, the first 256.
+        run: the run directory.
+        quantized_model: the model to look at, or None for the one in the run directory.
+        question: what is wanted; None for all.
+        progress: is called after each piece of a batch.
+        overlay: a file for Model Explorer's overlay of the SQNR; those of kernels, bits and times are written
+            beside it.
+
+    Raises:
+        MissingStageError: nothing was calibrated or exported.
+        StaleCalibrationError: the models or settings do not belong together.
+        LabelError: the metric needs labels and the data have none.
+        UnknownNameError: no layer or metric has that name.
+        InvalidOnnxError: the quantized model fails the checker, or does not fit the float model.
+        MetricError: an output of the float model holds NaN or Inf, or one does not fit the metric.
+    """
+    question = question or Question()
+    opened = open_analysis(request, run, quantized_model)
+    if overlay is not None:
+        require_free_outputs(
+            [overlay_path(overlay, item) for item in QUANTITIES], input_files(opened.resolved.recipe)
+        )
+    progress(Progress("reading both models", 0, None))
+    plan = plan_of(opened.pair.float_model, opened.resolved.target)
+    layers = evaluated_layers(plan, opened.origin, opened.pair.quantized_name)
+    subject = make_subject(opened.twins, layers, question, opened.yardstick)
+    settings, machine = opened.settings, opened.resolved.machine
+    measured = measure(
+        subject,
+        pieces_of(
+            opened.dataset,
+            opened.inputs,
+            settings.batch_size,
+            subject.staged,
+            whole_batches=any(map(nested_graphs, opened.twins.float_model.graph)),
+        ),
+        threads=machine.threads,
+        total=opened.dataset.count,
+        progress=progress,
+    )
+    tensors = _tensors(opened, measured, plan)
+    saturation = saturation_here(opened.pair.quantized_model.load(), opened.resolved.target)
+    analysis = _assembled(opened, run, question, subject, measured, layers, tensors, saturation)
+    page = page_with(analysis, run)
+    shown = _overlays(overlay, analysis, opened) if overlay is not None else {}
+    write_together({run.analysis: to_json(analysis).encode(), **page, **shown})
+    return AnalysisResult(
+        analysis=analysis,
+        run=run,
+        also=tuple(path.name for path in page),
+        overlays=tuple(shown),
+        is_last_evaluation=opened.is_last_evaluation,
+        unit="step" if is_step(opened.inputs) else "sample",
+        saturation=saturation,
+    )
+
+
+def _overlays(file: Path, analysis: Analysis, opened: OpenedAnalysis) -> dict[Path, Content]:
+    return overlay_files(
+        file,
+        analysis,
+        opened.pair.quantized_model.load(),
+        opened.resolved.target,
+        opened.dataset,
+        threads=opened.resolved.machine.threads,
+    )
+
+
+def _assembled(
+    opened: OpenedAnalysis,
+    run: RunDirectory,
+    question: Question,
+    subject: LayerSubject,
+    measured: Measured,
+    layers: Sequence[LayerEntry],
+    tensors: tuple[TensorAnalysis, ...],
+    saturation: Saturation,
+) -> Analysis:
+    recipe, dataset = opened.resolved.recipe, opened.dataset
+    # Of one sample: a model that fixes another batch size is counted for that.
+    batch = fixed_batch_size(opened.inputs) or 1
+    sizes = sizes_of(opened.inputs, measured.sizes, batch)
+    work = multiply_accumulates(opened.twins.float_model, sizes).of_one(batch).counts
+    inside = opened.twins.containers
+    placed = tuple(
+        replace(layer, integer=True, reason="") if layer.name in inside else layer
+        for layer in _as_run(layers, opened.twins, opened.resolved.target, sizes)
+    )
+    metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
+    source = relative_location(dataset.source, Path.cwd())
+    return Analysis(
+        created=current_time(),
+        versions=library_versions(),
+        models=_models(recipe.model.path, run, opened.pair, opened.calibration),
+        target=recipe.quantization.target,
+        samples=Samples(source, measured.samples, dataset.digest()),
+        metric=metric,
+        order=question.order,
+        cost=_cost(subject, work),
+        tensors=tensors,
+        layers=layer_rows(placed, subject, measured, tensors, work, metric, question.order, saturation),
+    )
+
+
+def _tensors(opened: OpenedAnalysis, measured: Measured, plan: Plan) -> tuple[TensorAnalysis, ...]:
+    settings, calibration = opened.resolved.recipe.amax, opened.calibration
+    pairs = {site.tensor: site.pairs for site in plan.weights}
+
+    def better(name: str, parameters: QuantParameters) -> str:
+        return better_activation_method(calibration.statistics.get(name), parameters, settings)
+
+    def better_weights(tensor: str, weight: ConstantValues) -> str:
+        return better_weight_method(weight, settings, pairs.get(tensor))
+
+    histograms = calibration.provenance.method == "histogram"
+    return (
+        *activation_rows(opened.twins, measured, better, histograms=histograms),
+        *constant_rows(opened.twins, better_weights),
+    )
+
+
+def _as_run(
+    layers: Sequence[LayerEntry], twins: TwinGraphs, target: Target, sizes: Mapping[str, Sequence[int]]
+) -> tuple[LayerEntry, ...]:
+    """Return the layers, with those float that the runtime runs so although they are quantized."""
+    engine = engine_of(target)
+    if engine is None:
+        return tuple(layers)
+    model = twins.quantized_model
+    work = multiply_accumulates(model, sizes)
+    proofs = {proof.name: proof for proof in prove_operators(model, target, work, engine.find_kernels(model))}
+    return tuple(
+        replace(layer, integer=False, reason=proofs[layer.name].reason)
+        if layer.integer and layer.name in proofs and proofs[layer.name].placement == "float"
+        else layer
+        for layer in layers
+    )
+
+
+def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
+    metric, has_labels = measured.output.metric, yardstick.judged is not None
+    return MetricSummary(
+        name=yardstick.name,
+        unit=metric.unit,
+        needs_labels=has_labels,
+        higher_is_better=metric.higher_is_better,
+        float_value=measured.float_output.value if has_labels else None,
+        quantized_value=measured.output.value,
+        sqnr_db=measured.output.sqnr_db,
+    )
+
+
+def _models(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> AnalyzedModels:
+    summary = model_summary(model, run, pair, calibration)
+    return AnalyzedModels(summary.source, summary.float_model, summary.quantized_model)
+
+
+def _cost(subject: LayerSubject, work: Mapping[str, int | None]) -> Cost:
+    staged = subject.staged
+    weights = [float(sum(work.get(name) or 0 for name in stage.nodes)) for stage in staged.stages]
+    if not sum(weights):
+        weights = [1.0] * len(weights)
+    again = sum(weights[index] for layer in subject.layers for index in staged.behind(layer))
+    return Cost(2 * len(subject.layers), round(2 + 2 * again / sum(weights), 3))

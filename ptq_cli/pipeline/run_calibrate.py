@@ -1,0 +1,297 @@
+"""``calibrate``: run the calibration set once, and keep its statistics."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from ptq_cli.calibdata.bind import is_step
+from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.collectors.calibration_file import (
+    Calibration,
+    calibration_bytes,
+    load_calibration,
+    parse_calibration,
+    save_calibration,
+)
+from ptq_cli.collectors.tensor_statistics import NonFinite
+from ptq_cli.core.arithmetic import ZERO_AMAX
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, load_checkpoint
+from ptq_cli.pipeline.calibration.measure import (
+    CalibrationSubject,
+    measure_part,
+    open_subject,
+    provenance_of,
+    require_samples_seen,
+)
+from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
+from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
+from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, Checkpoints, discard_checkpoint
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.runtime.cuda import require_device
+from ptq_cli.runtime.machine import Machine
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.calibration.distributed import Group
+
+
+# What a calibration returns, and the files that it writes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationResult:
+    """What ``ptq calibrate`` measured."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("calibration",)
+
+    run: Annotated[RunDirectory, "Where the files are."]
+    source: Annotated[str, "The data, as it was named."]
+    samples: Annotated[int, "How many samples were seen."]
+    method: Annotated[str, "The collector."]
+    tensors: Annotated[int, "How many tensors were measured."]
+    parity: Annotated[
+        float | None,
+        "Largest relative difference of the float ONNX model to its source, or None if it was not "
+        "compared: ONNX that no pass rewrote.",
+    ]
+    dead: Annotated[tuple[str, ...], "Names of tensors that were always 0."]
+    shards: Annotated[str, "Which part of the set was seen, such as shard 2 of 8; empty for all of it."] = ""
+    nonfinite: Annotated[
+        Mapping[str, NonFinite], "Tensors that held NaN or infinities, which was allowed, with how many."
+    ] = field(default_factory=dict)
+    channels: Annotated[
+        Mapping[str, int], "Tensors of which each channel was measured, with the number of channels."
+    ] = field(default_factory=dict)
+    faint: Annotated[
+        tuple[str, ...], "Names of tensors that were not always 0, and become it: no value was above 2^-24."
+    ] = ()
+    compared_with: Annotated[str, "Whose outputs parity compares with."] = "PyTorch's"
+    notes: Annotated[tuple[str, ...], "What was done to the model and the data that a user should know."] = ()
+    unit: Annotated[
+        str, "What is counted as one: sample, or step where each item of the data is run as it is."
+    ] = "sample"
+    rescaled: Annotated[tuple[Rescaling, ...], "What was done to the channels of the model."] = ()
+
+    @property
+    def calibration(self) -> Path:
+        """The file with the statistics."""
+        return self.run.calibration
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A calibration that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the float model, serialized.
+        calibration: the statistics.
+        files: the content of each file to write.
+    """
+
+    result: CalibrationResult
+    model: StoredModel
+    calibration: Calibration
+    files: Mapping[Path, Content]
+
+
+def assemble(
+    subject: CalibrationSubject,
+    calibration: Calibration,
+    recipe: Recipe,
+    run: RunDirectory,
+    changed: tuple[Rescaling, ...] = (),
+) -> Calibrated:
+    """Return the files of a calibration, and what to tell of it."""
+    model, provenance = subject.model, calibration.provenance
+    files: dict[Path, Content] = {
+        **model.stored.files(run.float_model),
+        run.calibration: calibration_bytes(calibration),
+        run.recipe: recipe_to_toml(recipe, run.path).encode(),
+    }
+    seen = calibration.statistics
+    result = CalibrationResult(
+        run=run,
+        source=str(recipe.calibration.data),
+        samples=provenance.samples,
+        method=provenance.method,
+        tensors=len(seen),
+        parity=model.parity,
+        dead=tuple(name for name, item in seen.items() if item.dead),
+        shards=provenance.share.describe() if provenance.share is not None else "",
+        nonfinite={name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
+        channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
+        faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
+        compared_with=model.compared_with,
+        notes=(*model.notes, *subject.notes),
+        unit="step" if is_step(model.inputs) else "sample",
+        rescaled=changed,
+    )
+    return Calibrated(result, model.stored, calibration, files)
+
+
+def run_calibrate(
+    request: Request,
+    run: RunDirectory,
+    progress: ProgressCallback = silent,
+    *,
+    shard: str | None = None,
+    restart: bool = False,
+) -> CalibrationResult:
+    """Calibrate, and write the float model, the statistics and the resolved recipe.
+
+    Nothing but checkpoints is written before everything succeeded.
+
+    Args:
+        request: all settings.
+        run: the run directory.
+        progress: is called after each batch.
+        shard: ``K/N`` to run only that share of the batches, or None for all.
+        restart: start from the beginning even if an earlier calibration could be continued.
+
+    Raises:
+        UsageError: there is no such shard.
+        PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
+    """
+    part = parse_shard(shard) if shard is not None else WHOLE
+    ranks = find_ranks(os.environ)
+    if ranks is not None:
+        require_single(ranks if shard is not None else None, "one shard")
+        return _run_on_ranks(request, run, progress, ranks, restart=restart)
+    resolved = resolve(request)
+    require_outputs(run, input_files(resolved.recipe))
+    require_device(resolved.machine.device)
+    if restart:
+        discard_checkpoint(run.checkpoint)
+    opened = open_subject(resolved, progress, run.float_model)
+    request, resolved = opened.as_given(request, resolved)
+    subject, changed = rescaled(opened, resolved, progress)
+    calibrated = make_calibration(subject, request, resolved, run, progress, part, changed=changed)
+    write_together(calibrated.files)
+    discard_checkpoint(run.checkpoint)
+    return calibrated.result
+
+
+def _run_on_ranks(
+    request: Request, run: RunDirectory, progress: ProgressCallback, ranks: Ranks, *, restart: bool
+) -> CalibrationResult:
+    """Calibrate as one of several processes; the first one writes what a single one would.
+
+    There are no checkpoints: the shards of one rank do not continue those of another, as ``--shard`` does.
+    """
+    from ptq_cli.pipeline.calibration.distributed import joined
+
+    with joined(ranks) as group:
+        resolved = resolve(request)
+        require_outputs(run, input_files(resolved.recipe))
+        mine = replace(resolved, machine=machine_of_rank(resolved.machine, ranks))
+        require_device(mine.machine.device)
+        if restart and ranks.is_first:
+            discard_checkpoint(run.checkpoint)
+        opened = open_subject(mine, progress, run.float_model)
+        request, mine = opened.as_given(request, mine)
+        subject, changed = rescaled(opened, mine, progress)
+        calibrated = calibrate_together(subject, request, mine, run, progress, group, changed)
+        if ranks.is_first:
+            write_together(calibrated.files)
+            discard_checkpoint(run.checkpoint)
+        group.wait_for_all("written")
+    return calibrated.result
+
+
+def calibrate_together(
+    subject: CalibrationSubject,
+    request: Request,
+    resolved: Resolved,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    group: "Group",
+    changed: tuple[Rescaling, ...] = (),
+) -> Calibrated:
+    """Run the calibration set through the model, each process of a group a share; nothing is written.
+
+    Args:
+        subject: the model and the data.
+        request: all settings.
+        resolved: what they mean, with this process's part of the machine.
+        run: the run directory.
+        progress: is called after each batch.
+        group: the processes.
+        changed: what was done to the channels of the model.
+
+    Raises:
+        PtqError: as ``make_calibration`` does, also that of another process.
+    """
+    begun = provenance_of(subject, request, resolved, run, group.shard)
+    part = measure_part(
+        subject,
+        resolved.recipe.calibration,
+        resolved.machine,
+        begun,
+        progress,
+        after_batch=group.after_batch,
+    )
+    merged = group.merge(part, calibration_bytes, parse_calibration, group.next_place())
+    require_samples_seen(merged.provenance)
+    return assemble(subject, merged, resolved.recipe, run, changed)
+
+
+def machine_of_rank(machine: Machine, ranks: Ranks) -> Machine:
+    """Return the rank's own part of the machine: its threads, and a GPU."""
+    device = machine.device.for_rank(ranks.local_rank)
+    return replace(machine, device=device, threads=ranks.threads(machine.threads))
+
+
+def make_calibration(
+    subject: CalibrationSubject,
+    request: Request,
+    resolved: Resolved,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    shard: Shard = WHOLE,
+    *,
+    changed: tuple[Rescaling, ...] = (),
+) -> Calibrated:
+    """Run the calibration set through the model, from the last checkpoint on; only checkpoints are written.
+
+    Raises:
+        PtqError: the data do not fit the model, or a value is NaN or infinite.
+    """
+
+    def tell(note: str) -> None:
+        progress(Progress("calibrate", 0, None, note))
+
+    begun = provenance_of(subject, request, resolved, run, shard)
+    settings = resolved.recipe.calibration
+    if subject.data is None and shard is WHOLE:
+        return assemble(subject, Calibration(replace(begun, share=None), {}), resolved.recipe, run)
+    is_resumable = subject.dataset.is_resumable
+    if not is_resumable:
+        tell(NO_CHECKPOINTS)
+    earlier = (
+        load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell, load=load_calibration)
+        if is_resumable
+        else None
+    )
+    if earlier is not None:
+        begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
+        tell(
+            f"continuing an earlier calibration after {begun.samples} samples; "
+            "--set run.restart=true starts again"
+        )
+    every = settings.checkpoint_every
+    checkpoints = Checkpoints(run.checkpoint, "calibration", every, tell)
+    writer = CheckpointWriter(checkpoints, begun, save_calibration) if is_resumable else None
+    initial = earlier.statistics if earlier is not None else None
+    calibration = measure_part(
+        subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial
+    )
+    return assemble(subject, calibration, resolved.recipe, run, changed)

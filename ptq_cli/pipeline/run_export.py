@@ -1,0 +1,341 @@
+"""``export``: decide the parameters from the statistics, and write the quantized model."""
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import onnx_ir as ir
+
+from ptq_cli.amax.decide import resolve_method
+from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.documents import HIDDEN
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.process import no_cycle_search
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.evaluation.document.gate_result import ReportWarning
+from ptq_cli.evaluation.document.report_document import LayerEntry
+from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
+from ptq_cli.models.narrow_floats import narrow_floats
+from ptq_cli.pipeline.calibration.loaded_run import loaded_run
+from ptq_cli.pipeline.calibration.provenance import source_bytes
+from ptq_cli.pipeline.exporting.decided_model import (
+    DecidedModel,
+    RecoveryMaterial,
+    decided_model,
+    recover_model,
+)
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
+from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
+from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
+from ptq_cli.pipeline.exporting.recovery_data import (
+    RangesByEffect,
+    RecoveryData,
+    open_moments,
+    open_recovery_data,
+)
+from ptq_cli.pipeline.exporting.recovery_effects import Recovery
+from ptq_cli.pipeline.setup.output_checks import input_files, require_data_output, require_outputs
+from ptq_cli.pipeline.setup.resolve import Request, Resolved
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.placed_graph import prove_powers_of_two
+from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.integer_forms import write_clamps_of_blocks, write_runtime_operators
+from ptq_cli.qdq.write.pair_nodes import forget_pair_types
+from ptq_cli.qdq.write.table_rows import write_table_lookups
+from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
+from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
+from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recovery.moments_file import Moments
+from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.runtime.engine import KernelCounts
+from ptq_cli.runtime.engine_registry import engine_of
+
+# What an export returns: the result, and the files of a model that is not written yet.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """What ``ptq export`` wrote."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("layers",)
+
+    output: Annotated[Path, "The quantized model's file."]
+    bytes: Annotated[int, "Size of the quantized file."]
+    float_bytes: Annotated[
+        int,
+        "Size of the float file: the one that was named, with "
+        "its external data, if it is ONNX, and otherwise the prepared model.",
+    ]
+    target: Annotated[str, "The target's name."]
+    amax: Annotated[str, "The method that decided the ranges, auto resolved."]
+    plan: Annotated[Plan, HIDDEN]
+    kernels: Annotated[
+        KernelCounts | None,
+        "What the runtime makes of it on this machine; None for a target whose runtime is not here, and "
+        "where uncounted says why it was not asked.",
+    ]
+    widened: Annotated[
+        Mapping[str, int], "Weights whose scale was widened so that their bias fits, with how many channels."
+    ]
+    uncounted: Annotated[str, "Why the runtime was not asked in passing; empty if it was."] = ""
+    weight_amax: Annotated[str, "The method that decided the weights' ranges."] = "max"
+    overridden: Annotated[
+        tuple[str, ...],
+        "Activations and weights that an override changed the settings of, in the plan's order.",
+    ] = ()
+    one_candidate: Annotated[
+        Mapping[str, str],
+        "Tensors whose method had only one candidate, so that it chose nothing, with the method.",
+    ] = field(default_factory=dict)
+    weights: Annotated[Mapping[str, int], "How many weights have which quantizer."] = field(
+        default_factory=dict
+    )
+    activations: Annotated[Mapping[str, int], "How many activations have which quantizer."] = field(
+        default_factory=dict
+    )
+    plain: Annotated[bool, "All are scaled, to the target's own integers."] = True
+    outliers: Annotated[
+        Mapping[str, str], "By a weight's name, what leaves most of its values only a few steps."
+    ] = field(default_factory=dict)
+    latency: Annotated[
+        LatencyPreference | None, "What was kept in float for speed; null if that was not asked for."
+    ] = None
+    never_run: Annotated[
+        Mapping[str, str], "By its name, why a layer stays float that the calibration never ran."
+    ] = field(default_factory=dict)
+    ranges: Annotated[
+        RangesByEffect | None, "What was chosen by its effect; None if it was not asked for."
+    ] = None
+    recovery: Annotated[Recovery | None, "What recovery did; None if it was not asked for."] = None
+    taken: Annotated[int, "Number of weights that were decided with another model of the same folder."] = 0
+    warnings: Annotated[tuple[ReportWarning, ...], "About the file's size and where its work is done."] = ()
+
+    @property
+    def layers(self) -> tuple[LayerEntry, ...]:
+        """Where each layer runs that could be quantized."""
+        return report_layers(self.plan)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A quantized model that is not written yet.
+
+    Attributes:
+        result: what was done.
+        model: the quantized model, as its files will hold it.
+        files: the content of each file to write.
+    """
+
+    result: ExportResult
+    model: StoredModel
+    files: Mapping[Path, Content]
+
+
+COUNTED_NODES = 4000
+"""ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
+
+
+def run_export(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    *,
+    reset: bool = False,
+    progress: ProgressCallback = silent,
+) -> ExportResult:
+    """Quantize the calibrated model, and write it.
+
+    The run's recipe is that of the run's own quantized model, so a model that goes elsewhere leaves it alone.
+
+    Args:
+        request: may change amax settings; what the calibration depends on must be as it was.
+        run: the run directory.
+        output: where to, or None for the run directory.
+        reset: leave out what earlier exports set in the run's recipe.
+        progress: is told about a measurement of operators, and about a recovery.
+
+    Raises:
+        MissingStageError: nothing was calibrated.
+        StaleCalibrationError: the model or a setting has changed since.
+        MissingStatisticError: the amax method needs statistics that were not kept.
+        NonFiniteActivationError: a tensor had no finite value.
+        OutputFileError: the file cannot be written.
+    """
+    with ExitStack() as undo:
+        with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
+            path = output or run.quantized_file(resolved.recipe.weights)
+            require_outputs(run, input_files(resolved.recipe), path)
+            moments = open_moments(resolved, run)
+            data = open_recovery_data(resolved, calibration, graph, moments)
+            exported = make_export(
+                resolved,
+                calibration,
+                float_model,
+                graph,
+                run,
+                path,
+                data=data,
+                moments=moments,
+                progress=progress,
+            )
+            # The constants of a large model are in a file already, which an error has to take away again.
+            undo.callback(exported.model.discard)
+        undo.pop_all()
+    own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
+    is_own = os.path.realpath(path) in map(os.path.realpath, own)
+    # The run's recipe belongs to the model in the run; an export elsewhere leaves both as they are.
+    files = exported.files if is_own else _without(exported.files, run.recipe)
+    write_together(files)
+    if is_own:
+        run.discard_other_models(path)
+    return exported.result
+
+
+def _without(files: Mapping[Path, Content], left_out: Path) -> dict[Path, Content]:
+    return {path: content for path, content in files.items() if path != left_out}
+
+
+@no_cycle_search()
+def make_export(
+    resolved: Resolved,
+    calibration: Calibration,
+    float_model: StoredModel,
+    graph: ir.Model,
+    run: RunDirectory,
+    output: Path | None,
+    plan: Plan | None = None,
+    *,
+    data: RecoveryData | None = None,
+    moments: Moments | None = None,
+    decided: DecidedWeights | None = None,
+    progress: ProgressCallback = silent,
+) -> Exported:
+    """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
+
+    Args:
+        resolved: the recipe and the target.
+        calibration: the statistics.
+        float_model: that was calibrated.
+        graph: its graph, which becomes the quantized one.
+        run: the run directory.
+        output: where to, or None for the run directory.
+        plan: of the model for the target, where one was made already; otherwise it is made here.
+        data: to recover accuracy from, if the recipe asks for that.
+        moments: of what the layers read, where they were collected before.
+        decided: weights of models that belong together, which are taken where they are known.
+        progress: is told about a measurement of operators, and about a recovery.
+
+    Raises:
+        PtqError: as ``run_export`` does.
+    """
+    recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
+    path = output or run.quantized_file(recipe.weights)
+    if float_model.data and recipe.model.path is not None:
+        require_data_output(path, Path(recipe.model.path))
+    made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
+    given = GivenWeights()
+    if decided is not None:
+        made, given = decided.give(made, float_model)
+    recovery = None
+    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
+    # There may be nothing to learn from, or nothing left to choose.
+    if rungs and (data is not None or moments is not None) and (decided is None or given.left):
+        made, recovery = recover_model(
+            made, float_model, rungs, material, resolved.machine, path.parent, progress, but=given.sites
+        )
+    if decided is not None:
+        decided.learn(made, float_model)
+    made.write(made.model)
+    _finish(made, target)
+    method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
+    write_metadata(made, asked, calibration, recovery, method, target)
+    forget_pair_types(made.model)
+    stored = store_model(made.model, path.parent, path.name, made.begun)
+    with ThreadPoolExecutor(1, "kernels") as pool:
+        kernels = pool.submit(_kernels, stored, made, target)
+        check_stored(stored, made.model, "the quantized model")
+    brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
+    sizes = (brought or float_model.size, stored.size)
+    result = _result(made, asked, target, path, sizes, method, kernels.result(), recovery)
+    result = replace(result, taken=len(given.sites))
+    files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
+    return Exported(result, stored, files)
+
+
+def _finish(made: DecidedModel, target: Target) -> None:
+    """Write what the runtime is faster with: nothing compares the graph with the float one any more."""
+    model = made.model
+    prove_powers_of_two(model, made.placement, made.plan)
+    write_runtime_operators(model, made.plan)
+    write_table_lookups(model)
+    write_clamps_of_blocks(model)
+    in_blocks = {site.node for site in made.plan.weights if site.block_kernel}
+    turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
+    pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
+    if made.placement.float_type == FLOAT16:
+        narrow_floats(model)
+
+
+def _result(
+    made: DecidedModel,
+    asked: TensorRecipe,
+    target: Target,
+    path: Path,
+    sizes: tuple[int, int],
+    method: str,
+    kernels: KernelCounts | None,
+    recovery: Recovery | None,
+) -> ExportResult:
+    """Return the result; ``sizes`` are those of the float file and of the quantized one."""
+    placement = made.placement
+    return ExportResult(
+        output=path,
+        bytes=sizes[1],
+        float_bytes=sizes[0],
+        target=target.name,
+        amax=method,
+        plan=made.plan,
+        kernels=kernels,
+        uncounted=_uncounted(made) if kernels is None and engine_of(target) is not None else "",
+        widened=made.parameters.widened,
+        weight_amax=asked.amax.weight_method,
+        overridden=placement.settings.overridden,
+        one_candidate=made.unsearched,
+        weights=placement.weight_counts,
+        activations=placement.activation_counts,
+        plain=placement.is_plain,
+        outliers={name: outlier.describe() for name, outlier in made.parameters.outliers.items()},
+        latency=made.latency,
+        never_run={
+            layer.name: placement.never_run[layer.name]
+            for layer in placement.target_plan.layers
+            if layer.quantized and layer.name in placement.never_run
+        },
+        ranges=made.ranges,
+        recovery=recovery,
+        warnings=result_warnings(sizes, report_layers(made.plan), made.work),
+    )
+
+
+def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelCounts | None:
+    engine = engine_of(target)
+    return None if engine is None or _uncounted(made) else engine.count_kernels(stored)
+
+
+def _uncounted(made: DecidedModel) -> str:
+    """Return why the runtime is not asked in passing what it makes of a graph, or an empty string."""
+    nodes = made.model.graph.num_nodes()
+    if nodes > COUNTED_NODES:
+        return f"the graph has {nodes:,} nodes"
+    if made.begun is not None and any(site.block_kernel for site in made.plan.weights):
+        return "the runtime would load a copy of all the weights"
+    return ""

@@ -1,0 +1,324 @@
+"""``tune``: the cheapest model that provably keeps a budget."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from ptq_cli.core.documents import HIDDEN, to_json
+from ptq_cli.core.files import write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.words import parse_duration
+from ptq_cli.evaluation.document.measurement import Ladder, LadderStep
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject
+from ptq_cli.pipeline.calibration.provenance import opened_bytes
+from ptq_cli.pipeline.calibration.ranks import find_ranks
+from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.latency_preference import profile_here
+from ptq_cli.pipeline.run_evaluate import joined_ranks, make_evaluations
+from ptq_cli.pipeline.setup.resolve import Request, Resolved
+from ptq_cli.pipeline.setup.resumable import discard_checkpoint
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.pipeline.tuning.budget_reach import decision_recipe
+from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, Candidate, Climb
+from ptq_cli.pipeline.tuning.candidate_models import CandidateCalibrations, CandidateModels, Party
+from ptq_cli.pipeline.tuning.layer_ranking import TuneCheckpoint, continued_tuning
+from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
+from ptq_cli.pipeline.tuning.sixteen_bits import slow_rungs, why_not_wide
+from ptq_cli.pipeline.tuning.time_budget import BudgetClock
+from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
+from ptq_cli.recipe.sections import LATENCY, RecoverySettings
+from ptq_cli.report.text.tables import budgeted, written
+
+# How a tuning ends: its ladder is written, and what was chosen is evaluated.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """What ``ptq tune`` tried and chose."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("interrupted", "report")
+
+    run: Annotated[RunDirectory, "Where the files are."]
+    output: Annotated[Path, "The quantized model's file."]
+    ladder: Annotated[Ladder, "What was tried, what was chosen, and whether it keeps the budget."]
+    bytes: Annotated[int, "Size of the quantized file."]
+    float_bytes: Annotated[int, "Size of the float file, as from ptq export."]
+    evaluation: Annotated[EvaluationResult | None, HIDDEN] = None
+
+    @property
+    def report(self) -> Report | None:
+        """The report on the evaluation data; null if it was not asked for."""
+        return self.evaluation.report if self.evaluation is not None else None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted, so that the best so far was chosen."""
+        return self.ladder.stopped == INTERRUPTED
+
+
+def finish_tuning(
+    opened: OpenedTuning, models: CandidateModels, climb: Climb, run: RunDirectory, progress: ProgressCallback
+) -> TuneResult:
+    """Write the ladder of a climb that is over, and evaluate what it chose, if that was asked for."""
+    ladder = _ladder(opened, models, climb)
+    if models.party.is_first:
+        write_together({run.tuning: to_json(ladder).encode()})
+        run.discard_other_models(models.output)
+        if climb.stopped != INTERRUPTED:
+            discard_checkpoint(run.tuning_checkpoint)
+            discard_checkpoint(run.checkpoint)
+    chosen, evaluation = _chosen(models, ladder.best), None
+    if opened.evaluation is not None and climb.stopped != INTERRUPTED:
+        evaluation = _evaluated(opened, opened.evaluation, models, chosen, ladder.best.rungs, run, progress)
+    return TuneResult(
+        run=run,
+        output=models.output,
+        ladder=ladder,
+        bytes=chosen.size,
+        float_bytes=opened_bytes(opened.subject.model.file) or models.float_model.size,
+        evaluation=evaluation,
+    )
+
+
+def _ladder(opened: OpenedTuning, models: CandidateModels, climb: Climb) -> Ladder:
+    def written() -> bytes:
+        return read_model(models.output).sha256.encode()
+
+    compared = models.compared_on.dataset.count
+    return Ladder(
+        model_sha256=models.party.told(written).decode(),
+        samples=next(iter(models.checkpoint.compared.values())).samples if compared is None else compared,
+        set_aside=models.set_aside,
+        steps=tuple(climb.steps),
+        chosen=climb.chosen,
+        met=climb.met,
+        stopped=climb.stopped,
+        advice=climb.advice(),
+        untried=_untried(opened.resolved, climb),
+    )
+
+
+def _chosen(models: CandidateModels, best: LadderStep) -> StoredModel:
+    """Return the candidate that was written; the processes that do not write make it again."""
+    if models.party.is_first:
+        return read_model(models.output)
+    return models.export(Candidate.of(best)).model
+
+
+def _untried(resolved: Resolved, climb: Climb) -> str:
+    """Return why layers went to float and no activation to 16 bits."""
+    came_to_float = any(step.in_float for step in climb.steps)
+    return why_not_wide(resolved.target, resolved.recipe.activations) if came_to_float else ""
+
+
+def _evaluated(
+    opened: OpenedTuning,
+    fitted: EvaluationSet,
+    models: CandidateModels,
+    chosen: StoredModel,
+    rungs: tuple[str, ...],
+    run: RunDirectory,
+    progress: ProgressCallback,
+) -> EvaluationResult:
+    base = models.calibrations.of(rungs)
+    pair = Pair(base.float_model, chosen, models.output.name)
+    (found,) = make_evaluations(
+        opened.resolved,
+        base.calibration,
+        [pair],
+        fitted,
+        run,
+        [run],
+        progress,
+        plan=base.subject.plan,
+        group=models.party.group,
+    )
+    if models.party.is_first:
+        write_together(found.files)
+        discard_checkpoint(run.evaluation_checkpoint)
+    return found.result
+
+
+STAGE = "tune"
+
+
+def run_tune(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    *,
+    evaluate: bool = False,
+    restart: bool = False,
+    progress: ProgressCallback = silent,
+) -> TuneResult:
+    """Calibrate, and try better and better candidates until one provably keeps the budget.
+
+    The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
+    ``torchrun`` each process measures its share of the samples, and the first one writes.
+
+    Args:
+        request: all settings; the budget among them.
+        run: the run directory.
+        output: where the quantized model goes, or None for the run directory.
+        evaluate: whether to evaluate what was chosen on the evaluation data at the end.
+        restart: start from the beginning even if an earlier tuning could be continued.
+        progress: is called as the work proceeds, and with a note on each candidate.
+
+    Edge case:
+        A Ctrl-C after the first candidate ends the climb: the best so far is the result. Several processes
+        end without one, and continue nothing.
+
+    Raises:
+        TuneError: there is no budget, or too few samples are held out.
+        UnreachableBudgetError: they could not prove the budget of any model.
+        TimeBudgetError: the time budget was over before the first candidate was measured.
+        LabelError: a budget is on a metric that needs labels, and the calibration data have none.
+        PtqError: as ``quantize`` does.
+    """
+    with joined_ranks(find_ranks(os.environ)) as group:
+        party = Party(group)
+        opened = open_tuning(request, run, output, progress, party, evaluate=evaluate)
+        path = output or run.quantized_file(opened.resolved.recipe.weights)
+        result = _climbed(opened, run, path, progress, party, restart=restart)
+        if group is not None:
+            group.wait_for_all("written")
+    return result
+
+
+def _climbed(
+    opened: OpenedTuning,
+    run: RunDirectory,
+    output: Path,
+    progress: ProgressCallback,
+    party: Party,
+    *,
+    restart: bool,
+) -> TuneResult:
+    recipe = opened.resolved.recipe
+    if restart and party.is_first:
+        discard_checkpoint(run.checkpoint)
+        discard_checkpoint(run.tuning_checkpoint)
+    seconds = parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None
+    clock = BudgetClock(seconds, progress, party)
+    models = _candidate_models(opened, run, output, clock.progress, party)
+
+    def tell(step: LadderStep) -> None:
+        clock.begun = True
+        progress(Progress(STAGE, 0, None, step_line(step)))
+
+    climb = Climb(
+        subject=models,
+        gate=opened.gate,
+        is_over=clock.is_over,
+        tell=tell,
+        allow=clock.allow,
+        stop=clock.stop,
+        alone=party.group is None,
+    )
+    rungs, base = rungs_to_climb(recipe.recovery)
+    subject = opened.subject
+    climb.up(rungs, base, slow_rungs(rungs, subject.model.model, subject.plan, recipe.weights))
+    clock.stop()
+    return finish_tuning(opened, models, climb, run, progress)
+
+
+def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candidate]:
+    """Return the rungs to try, and what to begin with.
+
+    Rungs that the recipe names are tried one by one; with those of the default, all are.
+
+    Example:
+        >>> rungs, begun = rungs_to_climb(RecoverySettings(["round"]))
+        >>> rungs, begun.rungs, rungs_to_climb(RecoverySettings())[1].rungs
+        (('round',), (), ('auto',))
+    """
+    if AUTO in recovery.rungs:
+        return tuple(RUNGS), Candidate(rungs=(AUTO,))
+    return recovery_rungs(recovery), Candidate()
+
+
+def step_line(step: LadderStep) -> str:
+    """Return what was measured of a candidate, as the table of the ladder writes it.
+
+    Example:
+        >>> from ptq_cli.evaluation.document.measurement import BudgetCheck
+        >>> check = BudgetCheck(
+        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.0, bound=0.0
+        ... )
+        >>> step_line(
+        ...     LadderStep(name="default", rungs=(), in_float=(), sqnr_db=30.0, kept=True, checks=(check,))
+        ... )
+        'default: 30.0 dB, drop of top1 0.00 points'
+    """
+    checks = step.proof or step.checks
+    how = "" if step.kept else ", no better"
+    budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)
+    return f"{step.name}: {step.sqnr_db:.1f} dB, {budgets}{how}"
+
+
+def _candidate_models(
+    opened: OpenedTuning, run: RunDirectory, output: Path, progress: ProgressCallback, party: Party
+) -> CandidateModels:
+    resolved, subject = opened.resolved, opened.subject
+
+    def tell(note: str) -> None:
+        progress(Progress(STAGE, 0, None, note))
+
+    if party.group is None:
+        checkpoint = continued_tuning(run.tuning_checkpoint, tuning_identity(opened, run), tell)
+    else:
+        checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity={}, stored=False)
+    resolved = _measured_once(resolved, subject, run, progress, party, again=bool(checkpoint.written))
+    if resolved.recipe.export.profile is None:  # A profile holds for the threads that it was measured with.
+        resolved = party.of_rank(resolved)
+    return CandidateModels(
+        resolved=resolved,
+        deciding=party.of_rank(opened.resolved).with_recipe(decision_recipe(resolved.recipe, opened.gate)),
+        calibrations=CandidateCalibrations(
+            opened.request, party.of_rank(opened.resolved), subject, run, progress, party
+        ),
+        float_model=subject.model.stored,
+        compared_on=opened.compared_on,
+        proven_on=opened.proven_on,
+        run=run,
+        output=output,
+        checkpoint=checkpoint,
+        progress=progress,
+        party=party,
+    )
+
+
+def _measured_once(
+    resolved: Resolved,
+    subject: CalibrationSubject,
+    run: RunDirectory,
+    progress: ProgressCallback,
+    party: Party,
+    *,
+    again: bool,
+) -> Resolved:
+    """Return the recipe with one profile for all candidates, where layers are placed by their latency.
+
+    Args:
+        resolved: the recipe.
+        subject: the model.
+        run: where the profile is written.
+        progress: is told about the measurement.
+        party: the processes, the first of which measures.
+        again: the tuning is continued, so that the profile may be there.
+    """
+    recipe = resolved.recipe
+    if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
+        return resolved
+    if party.is_first and not (again and run.profile.is_file()):
+        profile = profile_here(subject.model.model, subject.plan, resolved, progress)
+        write_together({run.profile: to_json(profile).encode()})
+    if party.group is not None:
+        party.group.wait_for_all("profiled")
+    found = replace(recipe.export, profile=str(run.profile.absolute()))
+    return resolved.with_recipe(replace(recipe, export=found))

@@ -1,0 +1,343 @@
+"""``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset.dataset import part_of
+from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.tensors import TensorSpec, sizes_of
+from ptq_cli.evaluation.document.report_document import Saturation
+from ptq_cli.evaluation.proof import (
+    KernelComparison,
+    OutputComparison,
+    Verification,
+    compare_kernels,
+    compare_optimized,
+    saturates_here,
+)
+from ptq_cli.models.batch_axes import Axes, fix_inputs, note_told_axes, noted_axes
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.pair_operators import QUANTIZE
+from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.pipeline.setup.resolve import Reading, Request, resolve, target_of, with_run_data
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.qdq.metadata import VERSION
+from ptq_cli.qdq.proof.carried_pairs import restored_by
+from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
+from ptq_cli.qdq.proof.portable_sums import portable_sums
+from ptq_cli.qdq.proof.target_faults import Fault, target_faults
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.quantized_file import open_quantized
+from ptq_cli.recipe.recipe_layers import file_layer
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import RuntimeSettings
+from ptq_cli.runtime.engine import Kernel
+from ptq_cli.runtime.engine_registry import at_level, engine_of, measuring_engine
+from ptq_cli.runtime.tapping.tapped import measured_shapes
+from ptq_cli.runtime.turns import Batch
+
+# What a quantized model is compared on: data, made-up inputs, or nothing; and the work of one sample.
+
+
+COMPARED_SAMPLES = 64
+BATCH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedSamples:
+    """What the outputs are compared on: no batches where there are no data; and shapes that were given.
+
+    ``count`` is the number of samples in all, where they are not made up.
+    """
+
+    data: str
+    batches: tuple[Batch, ...]
+    fixed: int | None
+    shapes: Mapping[str, tuple[int, ...]]
+    count: int | None = None
+
+
+def compared_samples(
+    graph: ir.Model, recipe: Recipe, reading: Reading, *, required: bool, made_up: bool
+) -> tuple[ComparedSamples, tuple[str, ...]]:
+    """Return what the outputs are compared on, and why data of the recipe cannot be used.
+
+    Args:
+        graph: the quantized model.
+        recipe: names data, and the shapes of inputs that are generated.
+        reading: how data is read.
+        required: whether the data were asked for; those of a recipe may be gone where a run has been moved.
+        made_up: generate inputs if there are no data.
+
+    Raises:
+        PtqError: the data that were asked for cannot be used.
+    """
+    inputs = input_specs(graph)
+    fixed = own_batch_size(inputs)
+    batch = fixed or BATCH
+    shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
+    count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
+    faults: list[str] = []
+    for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
+        try:
+            dataset = bind_inputs(reading.open(data, count), inputs)
+            batches = tuple(dataset.batches(batch))
+            total = sum(item.size for item in batches)
+            arrays = tuple(item.inputs for item in batches)
+            found = ComparedSamples(data=data, batches=arrays, fixed=fixed, shapes=shapes, count=total)
+            return found, tuple(faults)
+        except PtqError as error:
+            if required:
+                raise
+            faults.append(error.message)
+    if not made_up:
+        return ComparedSamples(data="", batches=(), fixed=fixed, shapes=shapes), tuple(faults)
+    generated = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
+    found = ComparedSamples(data=MADE_UP, batches=tuple(generated), fixed=fixed, shapes=shapes)
+    return found, tuple(faults)
+
+
+def sample_work(graph: ir.Model, samples: ComparedSamples) -> MultiplyAccumulates:
+    """Count the work of one sample; where shapes cannot be inferred, the sample is run to learn them."""
+    inputs = input_specs(graph)
+    sizes, batch = _sizes(samples, inputs), samples.fixed or 1
+    work = multiply_accumulates(graph, sizes)
+    # What a nested graph computes is of the step, not of the run.
+    nodes = [node for node in graph.graph if (node.name or "") in work.unknown]
+    values = [value for node in nodes for value in (*node.inputs, node.outputs[0]) if value is not None]
+    tensors = sorted({value.name for value in values if value.producer() is not None and value.name})
+    if not samples.batches or not tensors:
+        return work.of_one(batch)
+    first = samples.batches[0]
+    axes = {spec.name: spec.samples_axis for spec in inputs}
+    sample = {name: part_of(array, axes[name], 0, batch) for name, array in first.items()}
+    return multiply_accumulates(graph, sizes, measured_shapes(graph, tensors, sample)).of_one(batch)
+
+
+def _sizes(samples: ComparedSamples, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of one sample, for which the work is counted."""
+    shapes = dict(samples.shapes)
+    if samples.batches:
+        shapes = {name: array.shape for name, array in samples.batches[0].items()}
+    if samples.fixed is not None:
+        return shapes
+    return sizes_of(inputs, shapes, 1)
+
+
+# Outputs of the optimized model beside those of the file as it is written, whole and kernel by kernel.
+
+
+COMPARED_ALONE = 4
+"""Samples that kernels are compared on alone: one that is wrong is wrong for many values of each."""
+
+
+def compare_outputs(
+    graph: ir.Model,
+    samples: ComparedSamples,
+    target: Target,
+    settings: RuntimeSettings,
+    threads: int,
+    progress: ProgressCallback,
+) -> OutputComparison | None:
+    """Compare the outputs of the optimized model with those of the file as written; None without samples."""
+    if not samples.batches:
+        return None
+    scales = _output_scales(graph, target)
+    differences, count = compare_optimized(
+        serialize(graph),
+        samples.batches,
+        scales,
+        threads=threads,
+        engine=at_level(measuring_engine(target), settings.accuracy_level),
+        progress=progress,
+    )
+    return OutputComparison(samples.data, samples.count or count, differences)
+
+
+def compare_each_kernel(
+    graph: ir.Model,
+    samples: ComparedSamples,
+    target: Target,
+    limit: float,
+    threads: int,
+    progress: ProgressCallback,
+) -> KernelComparison | None:
+    """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
+    if not samples.batches or target.runtime != ONNXRUNTIME:
+        return None
+    batches = (
+        samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0], noted_axes(graph))
+    )
+    try:
+        return compare_kernels(
+            graph, batches, _output_scales(graph, target), limit, threads=threads, progress=progress
+        )
+    except PtqError as error:
+        return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)
+
+
+def _single(batch: Batch, axes: Axes) -> list[Batch]:
+    """Return the first samples of a batch, one by one; ``axes`` are those other than the first."""
+    own = {name: axes.get(name, 0) if array.ndim else None for name, array in batch.items()}
+    sizes = [batch[name].shape[axis] for name, axis in own.items() if axis is not None]
+    return [
+        {name: part_of(array, own[name], index, index + 1) for name, array in batch.items()}
+        for index in range(min([*sizes, COMPARED_ALONE]) if sizes else 1)
+    ]
+
+
+def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:
+    """Return the scale of each output that a DequantizeLinear, or a QuantizeLinear, gives."""
+    scales = {}
+    for value in graph.graph.outputs:
+        producer = value.producer()
+        if producer is not None and producer.op_type == QUANTIZE:
+            scales[value.name or ""] = 1.0  # The integers themselves are the output.
+        elif (restored := restored_by(value, target)) is not None:
+            scale = grid_of(restored).scale
+            if scale is not None:
+                scales[value.name or ""] = float(scale.min())
+    return scales
+
+
+KERNEL_STEPS = 2.0
+"""Default limit. Rounding explains one step of a kernel; a second is for what a runtime fuses further."""
+
+
+@dataclass(frozen=True)
+class VerifyOptions:
+    """What ``verify`` is asked for besides a recipe's settings.
+
+    Attributes:
+        min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.
+        made_up: compare outputs on generated inputs if there are no data.
+        max_kernel_steps: the largest difference of a kernel from its operators as written, in steps.
+    """
+
+    min_integer_share: float | None = None
+    made_up: bool = False
+    max_kernel_steps: float = KERNEL_STEPS
+
+
+def run_verify(
+    request: Request,
+    run: RunDirectory,
+    model: Path | None = None,
+    options: VerifyOptions = VerifyOptions(),
+    progress: ProgressCallback = silent,
+) -> Verification:
+    """Verify a quantized model; nothing is written.
+
+    Args:
+        request: target, data and threads.
+        run: whose quantized model is taken where none is named.
+        model: any ONNX file with Q/DQ.
+        options: the gate, and made-up inputs.
+        progress: is called as the work proceeds.
+
+    Raises:
+        UsageError: the share is not between 0 and 1, or the steps are negative.
+        MissingStageError: no model was given, and the run has none.
+        NotQuantizedError: the model holds no Q/DQ.
+        InvalidOnnxError: its opset is older than the target's Q/DQ needs.
+        PtqError: the model, the recipe or the data cannot be used.
+    """
+    _require_limits(options)
+    path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
+    beside = RunDirectory(path.parent).recipe
+    kept = beside if beside.is_file() else None
+    resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
+    resolved = with_run_data(resolved, request, kept)
+    progress(Progress(f"reading {path.name}", 0, None))
+    graph = open_quantized(path)
+    fix_inputs(graph, resolved.recipe.model.inputs, path.name)
+    for note in note_told_axes(graph, resolved.recipe.data.batch_axis, path.name):
+        progress(Progress(f"reading {path.name}", 0, None, note))
+    target = target_of(graph, resolved, named="target" in request.settings)
+    _require_opset(graph, target, path)
+    engine = engine_of(target)
+    if engine is not None:
+        progress(Progress(f"asking {engine.title}'s optimizer", 0, None))
+    kernels = engine.find_kernels(graph) if engine is not None else None
+    settings, threads = resolved.recipe.runtime, resolved.machine.threads
+    required = "data" in request.settings
+    reading = resolved.strict_reading() if required else resolved.reading
+    samples, faults = compared_samples(
+        graph, resolved.recipe, reading, required=required, made_up=options.made_up
+    )
+    work = sample_work(graph, samples)
+    operators = prove_operators(graph, target, work, kernels)
+    saturation = Saturation.of(portable_sums(graph, target, operators))
+    return Verification(
+        model=str(path),
+        made_by=_maker(graph),
+        target=target.name,
+        opset=opset_of(graph),
+        runtime=engine.version() if engine is not None else "",
+        operators=operators,
+        unknown=work.unknown,
+        assumed=work.assumed,
+        once=work.once,
+        faults=(*target_faults(graph, target), *_unread_blocks(graph, target, kernels)),
+        comparison=compare_outputs(graph, samples, target, settings, threads, progress),
+        min_integer_share=options.min_integer_share,
+        data_faults=faults,
+        kernel_comparison=compare_each_kernel(
+            graph, samples, target, options.max_kernel_steps, threads, progress
+        ),
+        saturation=saturation,
+        saturates_here=saturates_here(saturation, target),
+        require_portable=resolved.recipe.gate.require_portable,
+    )
+
+
+def _require_limits(options: VerifyOptions) -> None:
+    share, steps = options.min_integer_share, options.max_kernel_steps
+    if share is not None and not 0 <= share <= 1:
+        raise UsageError(
+            f"--min-integer-share is {share:g}, expected a share from 0 to 1",
+            hint="for example: --min-integer-share 0.95",
+        )
+    if not steps >= 0:
+        raise UsageError(
+            f"--max-kernel-steps is {steps:g}, expected a number from 0 on",
+            hint=f"the default is {KERNEL_STEPS:g}",
+        )
+
+
+def _unread_blocks(graph: ir.Model, target: Target, kernels: Mapping[str, Kernel] | None) -> Iterator[Fault]:
+    """Yield layers whose weight is in blocks that a kernel reads, and that did not get that kernel."""
+    if kernels is None or any(node.op_type == QUANTIZE for node in graph.graph.all_nodes()):
+        return  # Beside integers a weight may be in blocks for the sake of the file alone.
+    for node in graph.graph.all_nodes():
+        described, kernel = in_blocks(node, target), kernels[node.name or ""]
+        wanted = target.op[node.op_type].blocks if described else None
+        if wanted is not None and kernel.name != wanted.kernel:
+            found = kernel.name or "another operator"
+            text = f"{described}, and became {found} where {wanted.kernel} was expected"
+            yield Fault("blocks", f"{node.op_type} '{node.name}': {text}")
+
+
+def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:
+    opset = opset_of(graph)
+    if opset < target.opset:
+        raise InvalidOnnxError(
+            f"model '{path.name}' has opset {opset}, target '{target.name}' needs {target.opset} or later",
+            hint="quantize a float model with a newer opset",
+        )
+
+
+def _maker(graph: ir.Model) -> str:
+    version = graph.metadata_props.get(VERSION)
+    if version is not None:
+        return f"ptq {version}"
+    return " ".join(filter(None, (graph.producer_name, graph.producer_version)))

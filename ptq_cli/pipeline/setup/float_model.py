@@ -1,0 +1,260 @@
+"""The model's file becomes the float ONNX model that every stage works on."""
+
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
+from ptq_cli.core.tensors import Array, TensorSpec, is_array
+from ptq_cli.models.batch_axes import (
+    Wanted,
+    fixed_earlier,
+    found_axes,
+    input_axes,
+    measured_axes,
+    note_axes,
+    require_axes,
+    shown_value,
+    told_axes,
+)
+from ptq_cli.models.files.stored import (
+    StoredModel,
+    check_stored,
+    is_large,
+    read_model,
+    serialize,
+    store_model,
+)
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
+from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile, open_model
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
+from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
+from ptq_cli.pipeline.setup.example_inputs import Shapes, example_inputs, one_sample
+from ptq_cli.pipeline.setup.output_checks import require_data_output
+from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.runtime.session import Session, know_foreign_types, require_known_opset
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatModel:
+    """A prepared float model.
+
+    Attributes:
+        file: where it came from.
+        model: the graph.
+        stored: the graph as its files hold it.
+        inputs: specs of its inputs.
+        parity: largest relative difference to the source on the example. Of ONNX it is None if nothing was
+            rewritten, and where the file itself does not run on the example.
+        prepared: what was done to the graph.
+    """
+
+    file: SourceFile
+    model: ir.Model
+    stored: StoredModel
+    inputs: tuple[TensorSpec, ...]
+    parity: float | None
+    prepared: Prepared
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the model that a user should know, a sentence each."""
+        fixed = fixed_earlier(self.model).items()
+        return (
+            *(f"the input '{name}' is fixed to {shown_value(value)}" for name, value in fixed),
+            *self.prepared.notes,
+        )
+
+    @property
+    def compared_with(self) -> str:
+        """Whose outputs ``parity`` compares with, in the genitive."""
+        return "the file's" if self.file.kind is ModelKind.ONNX else "PyTorch's"
+
+
+def open_source(settings: ModelSettings) -> ModelSource:
+    """Open the model that a recipe names.
+
+    Raises:
+        UsageError: the recipe names none.
+        PtqError: it cannot be opened; see ``ptq_cli.models.loading.source``.
+    """
+    if settings.path is None:
+        raise UsageError(
+            "no model was given",
+            hint="name its file, or set path = 'model.pt' under [model] in ptq.toml",
+        )
+    return open_model(Path(settings.path), settings)
+
+
+def axes_told(source: ModelSource, wanted: Wanted) -> dict[str, int | str]:
+    """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
+    return told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
+
+
+def make_float_model(
+    source: ModelSource,
+    dataset: Dataset | None,
+    *,
+    threads: int,
+    shapes: Shapes = MappingProxyType({}),
+    axes: Wanted = MappingProxyType({}),
+    allow_nan: bool = False,
+    always_compare: bool = False,
+    output: Path | None = None,
+) -> FloatModel:
+    """Export, prepare and compare with the source.
+
+    Args:
+        source: the opened model.
+        dataset: its first samples are the example, if there is one.
+        threads: that run it.
+        shapes: of inputs, by name, where there is no data.
+        axes: of the samples of inputs and outputs that do not have them first, as the recipe has them.
+        allow_nan: its outputs may hold NaN.
+        always_compare: run an ONNX file too that was prepared without new operators.
+        output: where the graph will be written. One that is too large for one file waits there; without an
+            output, where the system keeps temporary files.
+
+    Raises:
+        ModelInputError: neither data nor settings nor the model's file tell what its inputs look like.
+        DataNameError: the data have no array for an input.
+        ExportError: PyTorch cannot export it.
+        InvalidOnnxError: its opset is unknown or cannot be converted, or the result fails the checker.
+        ParityError: it does not compute what the source computes.
+        OutputFileError: it is too large for one file, and the other one cannot be written.
+    """
+    what, is_onnx = source.file.path.name, source.file.kind is ModelKind.ONNX
+    if is_onnx:
+        require_axes(source.to_onnx({}), axes, what)
+    known = input_axes(axes, source.input_names)
+    example, expected = _run_source(source, example_inputs(source, shapes, dataset, known), known)
+    exported = source.to_onnx(example, known)
+    require_known_opset(opset_of(exported), what)
+    if dataset is not None:
+        require_tensor_inputs(exported, what)
+    know_foreign_types(exported)
+    prepared = prepare_model(exported, what, is_traced=not is_onnx)
+    forget_contradicted(prepared.model, _shapes(example))
+    note_axes(prepared.model, axes, what, _output_axes(prepared.model, axes, example, threads))
+    stored = _store(prepared.model, source.file, output)
+    inputs = input_specs(prepared.model)
+    if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
+        example = one_sample(example, known)
+        expected = source.run(example) if expected is not None else None
+    if is_onnx and (always_compare or prepared.is_changed or source.fixed):
+        expected = _run_file(source.file.path, {**example, **source.fixed}, threads)
+    # Made-up inputs may well be outside what a function is defined on.
+    allow_nan = allow_nan or (is_onnx and dataset is None)
+    parity = None
+    if expected is not None or prepared.is_declared:
+        session = Session(stored, threads=threads)
+        parity, seen = _compared(session, prepared, source.file, example, expected, allow_nan=allow_nan)
+        if forget_contradicted(prepared.model, seen):
+            stored.discard()
+            stored = _store(prepared.model, source.file, output)
+    return FloatModel(
+        file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
+    )
+
+
+def _compared(
+    session: Session,
+    prepared: Prepared,
+    file: SourceFile,
+    example: Example,
+    expected: list[Array] | None,
+    *,
+    allow_nan: bool,
+) -> tuple[float | None, Shapes]:
+    """Return how far the prepared graph is from its source, and the shapes of what went in and came out."""
+    is_onnx = file.kind is ModelKind.ONNX
+    parity, found = None, _run_or_none(session, example) if expected is None else session.run(example)
+    if expected is not None and found is not None:
+        parity = require_parity(
+            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+            file.path.name,
+            allow_nan=allow_nan,
+            compared=WITH_FILE if is_onnx else WITH_PYTORCH,
+            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
+        )
+    outputs = dict(zip(session.outputs, found or (), strict=False))
+    return parity, _shapes({**example, **outputs})
+
+
+def _shapes(arrays: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items() if is_array(array)}
+
+
+def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredModel:
+    path = output or Path(tempfile.gettempdir()) / "model.onnx"
+    if is_large(model):
+        require_data_output(path, file.path)
+    stored = store_model(model, path.parent, path.name)
+    check_stored(stored, model, file.path.name)
+    return stored
+
+
+def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
+    """Return what an ONNX file computes, or None if it does not run on these inputs."""
+    try:
+        session = Session(read_model(path), threads=threads)
+    except RuntimeFailedError:
+        return None
+    return _run_or_none(session, example)
+
+
+def _run_or_none(session: Session, example: Example) -> list[Array] | None:
+    try:
+        return session.run(example)
+    except RuntimeFailedError:
+        # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
+        return None
+
+
+def _comparable(
+    expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], *, is_onnx: bool
+) -> tuple[Sequence[Array], Sequence[Array], Sequence[str]]:
+    """Leave out sequences, and the indices that a file computes beside numbers: the last bit breaks a tie."""
+    arrays = [index for index, array in enumerate(expected) if is_array(array)]
+    kept = [index for index in arrays if expected[index].dtype.kind == "f"] or arrays
+    if not is_onnx or len(expected) != len(found):
+        return expected, found, names
+    return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
+
+
+def _output_axes(model: ir.Model, wanted: Wanted, example: Example, threads: int) -> dict[str, int | None]:
+    """Return the axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
+    if not wanted:
+        return {}
+    found = found_axes(model, wanted)
+    known = {*found, *wanted}
+    if all(value.name in known for value in model.graph.outputs) or is_large(model):
+        return found
+    axes = input_axes(wanted, list(example))
+    session = Session(serialize(model), threads=threads)
+    try:
+        runs = [session.run(inputs) for inputs in (one_sample(example, axes), example)]
+    except RuntimeFailedError:
+        return found  # It takes batches of one size alone.
+    one, two = (dict(zip(session.outputs, arrays, strict=True)) for arrays in runs)
+    return {**measured_axes(one, two), **found}
+
+
+def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
+    """Return the example that the model takes, and what it computes: it may allow batches of one alone."""
+    try:
+        return example, source.run(example)
+    except ModelInputError:
+        single = one_sample(example, axes)
+        with contextlib.suppress(ModelInputError):
+            return single, source.run(single)
+        raise

@@ -1,0 +1,204 @@
+"""The files of a run, by name."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.core.errors import MissingStageError
+from ptq_cli.core.read_files import require_name
+from ptq_cli.recipe.sections import WeightSettings
+
+DEFAULT_RUN = Path("ptq-run")
+BYTE = 8
+_OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?")
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A folder with the outputs of each stage.
+
+    Example:
+        >>> RunDirectory(Path("ptq-run")).quantized_model.as_posix()
+        'ptq-run/model.int8.onnx'
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        """Refuse a name that its files cannot have; see ``require_name``."""
+        require_name(self.path)
+
+    def __fspath__(self) -> str:
+        """Return the folder's path, as documents write it."""
+        return str(self.path)
+
+    @property
+    def recipe(self) -> Path:
+        """The resolved recipe."""
+        return self.path / "recipe.toml"
+
+    @property
+    def float_model(self) -> Path:
+        """The float model, as ONNX, that everything was measured on."""
+        return self.path / "model.float.onnx"
+
+    @property
+    def calibration(self) -> Path:
+        """The statistics."""
+        return self.path / "calibration.safetensors"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The statistics so far, of a calibration that is not finished."""
+        return self.path / "calibration.partial.safetensors"
+
+    @property
+    def moments(self) -> Path:
+        """Second moments of what layers read, once their ranges are decided."""
+        return self.path / "moments.safetensors"
+
+    @property
+    def quantized_model(self) -> Path:
+        """The quantized model: named by the recipe that is there, or the only one that is."""
+        # Here, because every command reads the names of the files, and these take numpy.
+        from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
+
+        found = merge_layers([file_layer(self.recipe)]).weights if self.recipe.is_file() else WeightSettings()
+        named, models = self.quantized_file(found), {name for _, name in self._own_models()}
+        # A user may give a file its name, and earlier versions called all of them model.int8.onnx.
+        return self.path / models.pop() if len(models) == 1 else named
+
+    def quantized_file(self, weights: WeightSettings) -> Path:
+        """Return where a model with such weights goes: its name says what they are.
+
+        Example:
+            >>> run = RunDirectory(Path("ptq-run"))
+            >>> run.quantized_file(WeightSettings()).name, run.quantized_file(WeightSettings(bits=4)).name
+            ('model.int8.onnx', 'model.w4.onnx')
+        """
+        from ptq_cli.recipe.quantizer_settings import weight_family
+
+        bits = weight_family(weights).bits
+        if weights.dtype is not None:
+            return self.path / f"model.fp{bits}.onnx"
+        return self.path / ("model.int8.onnx" if bits == BYTE else f"model.w{bits}.onnx")
+
+    def discard_other_models(self, kept: Path) -> None:
+        """Remove the run's earlier models whose weights were others: whoever read one would not get ``kept``.
+
+        Args:
+            kept: the model that was written; nothing is removed if it is not the run's own.
+        """
+        files = self._own_models()
+        # A model that was written elsewhere leaves the run's own; a link may lead into the run all the same.
+        if os.path.realpath(kept) in (os.path.realpath(file) for file, _ in files):
+            for file, name in files:
+                if name != kept.name:
+                    file.unlink(missing_ok=True)
+
+    def _own_models(self) -> list[tuple[Path, str]]:
+        """Return the files of quantized models that are here, each with the name of its model."""
+        # By ptq's own names alone: a run directory may hold models that a user put there.
+        found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
+        return [(file, name[1]) for file, name in found if name is not None]
+
+    @property
+    def evaluation_checkpoint(self) -> Path:
+        """What the metrics hold so far, of an evaluation that is not finished."""
+        return self.path / "evaluation.partial.safetensors"
+
+    def evaluation_shard(self, shard: str) -> Path:
+        """One part of an evaluation, such as ``2/8``.
+
+        Example:
+            >>> RunDirectory(Path("ptq-run")).evaluation_shard("2/8").as_posix()
+            'ptq-run/evaluation.shard-2-of-8.safetensors'
+        """
+        return self.path / f"evaluation.shard-{shard.replace('/', '-of-')}.safetensors"
+
+    def shard_checkpoint(self, file: Path) -> Path:
+        """What was measured so far of a part of an evaluation that is not finished.
+
+        Example:
+            >>> run = RunDirectory(Path("ptq-run"))
+            >>> run.shard_checkpoint(run.evaluation_shard("2/8")).name
+            'evaluation.shard-2-of-8.partial.safetensors'
+        """
+        return file.with_name(f"{file.name.removesuffix('.safetensors')}.partial.safetensors")
+
+    def evaluation_shards(self) -> list[Path]:
+        """The parts of an evaluation that are here, in the order of their names."""
+        return sorted(self.path.glob("evaluation.shard-*-of-*[0-9].safetensors"))
+
+    @property
+    def report_json(self) -> Path:
+        """The report for programs."""
+        return self.path / "report.json"
+
+    @property
+    def report_markdown(self) -> Path:
+        """The report for a pull request."""
+        return self.path / "report.md"
+
+    @property
+    def report_html(self) -> Path:
+        """The report as one page."""
+        return self.path / "report.html"
+
+    @property
+    def report_recipe(self) -> Path:
+        """The settings behind the report, from which all of it can be made again."""
+        return self.path / "report.toml"
+
+    @property
+    def details(self) -> Path:
+        """What the page shows beside the report: the samples that changed."""
+        return self.path / "details.json"
+
+    @property
+    def junit(self) -> Path:
+        """The gates as test cases, for a CI server."""
+        return self.path / "junit.xml"
+
+    @property
+    def analysis(self) -> Path:
+        """Where the quantized model loses, for programs."""
+        return self.path / "analysis.json"
+
+    @property
+    def profile(self) -> Path:
+        """Times of operators on this machine, by which a tuning places layers."""
+        return self.path / "profile.json"
+
+    @property
+    def tuning(self) -> Path:
+        """What ``ptq tune`` tried and chose, for programs."""
+        return self.path / "tune.json"
+
+    @property
+    def tuning_checkpoint(self) -> Path:
+        """What was measured so far, of a tuning that is not finished."""
+        return self.path / "tune.partial.json"
+
+    def of_model(self, model: Path) -> "RunDirectory":
+        """Return the folder of the reports of one of several quantized models: that of its file's name.
+
+        Example:
+            >>> RunDirectory(Path("ptq-run")).of_model(Path("b/entropy.onnx")).report_json.as_posix()
+            'ptq-run/entropy/report.json'
+        """
+        return RunDirectory(self.path / model.stem)
+
+    def require_stage(self, file: Path, command: str) -> Path:
+        """Return ``file`` if an earlier stage wrote it.
+
+        Raises:
+            MissingStageError: it is not there; the message names the command that writes it.
+        """
+        if not file.is_file():
+            raise MissingStageError(
+                f"'{file}' does not exist: nothing was made in '{self.path}' with {command}",
+                hint=f"run {command} first, or pass another run directory with --run",
+            )
+        return file

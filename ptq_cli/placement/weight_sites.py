@@ -1,0 +1,232 @@
+"""Sites of weights with the formats of their quantizers, and the opset that these need."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, FloatFormat, IntegerFormat
+from ptq_cli.models.opset import QUARTER_BYTE_OPSET
+from ptq_cli.models.pair_operators import BLOCK
+from ptq_cli.placement.target_limits import block_rule
+from ptq_cli.placement.tensor_settings import TensorSettings
+from ptq_cli.plan.formats import table_bits, table_sites
+from ptq_cli.plan.requests import tied_tables
+from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
+from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
+from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE
+from ptq_cli.recipe.quantizer_families import (
+    PLAIN,
+    TENSOR,
+    CenterWeights,
+    DorefaWeights,
+    FixedPointWeights,
+    ScaledWeights,
+    StepWeights,
+    WeightFamily,
+)
+from ptq_cli.recipe.quantizer_settings import describe_weights
+from ptq_cli.recipe.recovery_rungs import STATIC
+from ptq_cli.recipe.sections import FLOAT16
+
+OUTPUTS_OF_QUARTERS = 4
+"""MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it."""
+
+
+def formatted_sites(
+    model: ir.Model, plan: Plan, settings: TensorSettings, target: Target
+) -> dict[WeightSite, WeightSite]:
+    """Return the sites of a plan with the formats of their quantizers."""
+    constants = model.graph.initializers
+    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    found = {}
+    for site in plan.weights:
+        family = settings.weight_families[site]
+        rule = block_rule(family, target, ops[site.node], settings.modes.get(site.node, STATIC))
+        shape = _shape(constants[site.tensor])
+        if rule is None or not isinstance(family, ScaledWeights):
+            found[site] = weight_site(site, family, shape)
+        else:
+            found[site] = site_in_blocks(
+                site, replace(family, bits=_bits(site, family, shape, target)), shape, rule.kernel
+            )
+    return found
+
+
+def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:
+    """Return how many bits a weight gets: those that are asked for, if the kernel computes them correctly."""
+    if site.block_axis is not None:
+        return table_bits(family.bits, target)
+    outputs = shape[site.axis] if site.axis is not None else 1
+    return 4 if family.bits <= QUARTER_BYTE and outputs % OUTPUTS_OF_QUARTERS else family.bits
+
+
+def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
+    """Return a weight's site with a family's integers, and the axis along which its scales differ.
+
+    Raises:
+        RecipeValueError: blocks do not divide the axis.
+    """
+    match family:
+        case ScaledWeights():
+            return _scaled_site(site, family, shape)
+        case FixedPointWeights() if family.alpha == PLAIN:
+            axis = site.axis if family.integer is None else None
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
+        case FixedPointWeights() | DorefaWeights():
+            return replace(site, format=IntegerFormat(family.bits, signed=True, narrow_range=True))
+        case StepWeights():
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
+        case CenterWeights():
+            return replace(site, axis=None if family.granularity == TENSOR else site.axis, kernel="")
+
+
+def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
+    found = _formatted(site, family)
+    if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
+        return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
+    if family.block_size is not None:
+        return _in_blocks(found, family.block_size, family.axis, shape)
+    if family.granularity == TENSOR:
+        return replace(found, axis=None)
+    # A DequantizeLinear has scales along one axis only.
+    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
+
+
+def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
+    if family.dtype is not None:  # Rounded once, here: no runtime rounds it again.
+        return replace(site, format=FLOATS[family.dtype], as_pair=False, as_product=False, kernel="")
+    assert isinstance(site.format, IntegerFormat)  # noqa: S101 - a target's own are integers
+    return replace(site, format=replace(site.format, bits=family.bits))
+
+
+def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int], kernel: str) -> WeightSite:
+    """Return the site of a matrix whose blocks a kernel reads; all integers of the format are used.
+
+    Args:
+        site: as the target plans it.
+        family: of the weight.
+        shape: of the weight; the last block may be shorter than the others.
+        kernel: the runtime's.
+
+    Raises:
+        RecipeValueError: the blocks are along another axis than that of the inputs.
+    """
+    axis = site.block_axis if site.block_axis is not None else 1 - (site.axis or 0)
+    if family.axis is not None and family.axis % len(shape) != axis:
+        raise RecipeValueError(
+            f"{kernel} reads blocks along axis {axis} of '{site.tensor}', and axis {family.axis} is asked "
+            "for",
+            hint="leave 'weights.axis' out",
+        )
+    return replace(
+        site,
+        format=IntegerFormat(family.bits, signed=family.symmetric),
+        axis=axis,
+        block_size=family.block_size,
+        as_pair=False,
+        as_product=False,
+        kernel="",
+        block_kernel=kernel,
+    )
+
+
+def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
+    if axis is None:  # That of the input channels, whose products a kernel adds.
+        axis = len(shape) - 2 if site.axis is None else 1 - site.axis
+        axis = axis if site.block_axis is None else site.block_axis
+    is_there = -len(shape) <= axis < len(shape)
+    if not is_there or shape[axis] % size:
+        wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
+        raise RecipeValueError(
+            f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
+            hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
+        )
+    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False, as_product=False, kernel="")
+
+
+def as_stored(family: WeightFamily, site: WeightSite) -> WeightFamily:
+    """Return a family with the bits that its integers have where a kernel reads them in blocks."""
+    if site.block_kernel and isinstance(family, ScaledWeights):
+        return replace(family, bits=site.format.bits)
+    return family
+
+
+def described_weights(
+    model: ir.Model, families: Mapping[WeightSite, WeightFamily], target: Target
+) -> dict[str, str]:
+    """Return the quantizers of weights that are not those of the target, in words."""
+    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    return {
+        site.node: describe_weights(item)
+        for site, item in families.items()
+        if item != ScaledWeights(bits=target.weight_rule(ops[site.node]).bits)
+    }
+
+
+def oldest_opset(
+    plan: Plan, families: Mapping[WeightSite, WeightFamily], target: Target, float_type: str
+) -> int:
+    """Return the oldest opset that a target, the integers of a plan and its scales need."""
+    packs = target.weight.packed and any(family.bits <= HALF_BYTE for family in families.values())
+    blocks = any(site.block_size is not None for site in families)
+    formats = [site.format for site in plan.activations.values()] + [site.format for site in families]
+    wide = any(item.bits > BYTE for item in formats)
+    known = [FLOAT_OPSETS[item.name] for item in formats if isinstance(item, FloatFormat)]
+    # Scales of float16 came with opset 19, and with 21 for TensorRT.
+    newer = PACKED_OPSET if packs or blocks or wide or float_type == FLOAT16 else 0
+    quarters = any(site.block_kernel and site.format.bits <= QUARTER_BYTE for site in families)
+    return max(target.opset, newer, QUARTER_BYTE_OPSET if quarters else 0, *known)
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
+
+
+# Tables of embeddings that are stored in blocks, and looked up there.
+
+
+TABLE = "Gather"
+
+
+def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: Target) -> Plan:
+    """Return the plan with the tables of embeddings that are stored in blocks.
+
+    A table that a layer has as its weight shares that layer's integers, if a Gather can read them.
+
+    Args:
+        model: the float model.
+        plan: made for it.
+        settings: of each tensor.
+        target: whose rules made the plan.
+    """
+    tables = [site for site in table_sites(model, target) if _is_stored(model, site, settings, target)]
+    if not tables:
+        return plan
+    tied = {name: item.site for item in tied_tables(model.graph, plan.weights) for name in item.gathers}
+    own, reasons = [], {}
+    for site in tables:
+        family, shared = settings.weight_families[site], tied.get(site.node)
+        if not isinstance(family, ScaledWeights):
+            continue
+        bits = table_bits(family.bits, target)
+        if shared is None or settings.weight_families[shared] != replace(family, bits=bits):
+            own.append(site)
+            reasons[site.node] = (
+                f"looks up rows of the table '{site.tensor}', stored in {bits} bits in blocks"
+            )
+    layers = tuple(replace(item, reason=reasons.get(item.name, item.reason)) for item in plan.layers)
+    return replace(plan, weights=(*plan.weights, *own), layers=layers)
+
+
+def _is_stored(model: ir.Model, site: WeightSite, settings: TensorSettings, target: Target) -> bool:
+    family = settings.weight_families.get(site)
+    if family is None or site.node in settings.excluded or not isinstance(family, ScaledWeights):
+        return False
+    if block_rule(family, target, TABLE, settings.modes.get(site.node, STATIC)) is None:
+        return False
+    table = model.graph.initializers[site.tensor].const_value
+    return table is not None and int(table.shape.numpy()[1]) % (family.block_size or 1) == 0

@@ -1,0 +1,167 @@
+"""What tests of several rooms need: a small report, and a small run."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ptq_cli.evaluation.document.gate_result import GateResult, Times
+from ptq_cli.evaluation.document.measurement import Measurement, hits_to_text
+from ptq_cli.evaluation.document.report_document import (
+    AmaxSummary,
+    CalibrationSummary,
+    EvaluationSummary,
+    LayerEntry,
+    ModelEntry,
+    ModelSummary,
+    Report,
+    SaturatingLayer,
+    Saturation,
+)
+from ptq_cli.evaluation.interval import Flips, Interval
+from ptq_cli.pipeline.run_calibrate import run_calibrate
+from ptq_cli.pipeline.run_export import run_export
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+
+SETTINGS = {"data": "calib.npz", "eval_data": "calib.npz"}
+
+
+@pytest.fixture
+def report() -> Report:
+    return Report(
+        times=Times("2026-01-31T12:00:00Z"),
+        versions={"ptq": "0.1.0", "onnxruntime": "1.23.0"},
+        model=ModelSummary(
+            source="model.pt",
+            float_model=ModelEntry("model.float.onnx", "a" * 64, 4_000_000),
+            quantized_model=ModelEntry("model.int8.onnx", "b" * 64, 1_000_000),
+        ),
+        target="ort-cpu",
+        amax=AmaxSummary("percentile", {"percentile": 99.999}),
+        calibration=CalibrationSummary("histogram", 512, "c" * 64),
+        evaluation=EvaluationSummary("eval.npz", 1000, "d" * 64),
+        metrics=(
+            Measurement(
+                name="top1",
+                unit="share",
+                needs_labels=True,
+                higher_is_better=True,
+                quantized_value=0.826,
+                float_value=0.83,
+                quantized_interval=Interval(0.801, 0.848, "wilson"),
+                drop_interval=Interval(-0.005, 0.0134, "score"),
+                flips=Flips.counted(1000, lost=12, gained=8),
+                quantized_hits=hits_to_text([True] * 826 + [False] * 174),
+            ),
+            Measurement(
+                name="sqnr_db",
+                unit="decibel",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=31.5,
+                float_value=None,
+                quantized_interval=Interval(31.2, 31.9, "bootstrap"),
+            ),
+            Measurement(
+                name="cosine",
+                unit="number",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=0.9987,
+                float_value=None,
+                quantized_interval=Interval(0.99868, 0.99872, "bootstrap"),
+            ),
+            Measurement(
+                name="top1_agreement",
+                unit="share",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=0.985,
+                float_value=None,
+                quantized_interval=Interval(0.9755, 0.991, "wilson"),
+            ),
+            Measurement(
+                name="max_abs_error",
+                unit="number",
+                needs_labels=False,
+                higher_is_better=False,
+                quantized_value=0.125,
+            ),
+        ),
+        layers=(
+            LayerEntry("/conv1/Conv", "Conv", True, ""),
+            LayerEntry("/act/HardSwish", "HardSwish", False, "ort-cpu has no integer HardSwish"),
+            LayerEntry("/fc/Gemm", "Gemm", True, ""),
+        ),
+        gates=(
+            GateResult(
+                metric="top1",
+                kind="max_drop",
+                limit=0.01,
+                value=0.83 - 0.826,
+                interval=Interval(-0.005, 0.0134, "score"),
+                samples_needed=2214,
+            ),
+            GateResult(
+                metric="sqnr_db",
+                kind="min",
+                limit=25.0,
+                value=31.5,
+                interval=Interval(31.2, 31.9, "bootstrap"),
+                samples_needed=1,
+            ),
+        ),
+        saturation=Saturation(
+            2,
+            (
+                SaturatingLayer(
+                    name="/fc/Gemm", op="Gemm", pairs=3, of_pairs=1_280, channels=2, of_channels=10
+                ),
+            ),
+            {"/conv1/Conv": "its weight is uint8"},
+        ),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    value = helper.make_tensor_value_info
+    weight = numpy_helper.from_array(random.standard_normal((6, 4)).astype(np.float32), "fc.weight")
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "fc.weight"], ["scores"], "fc", transB=1)],
+        "one",
+        [value("x", TensorProto.FLOAT, ["batch", 4])],
+        [value("scores", TensorProto.FLOAT, ["batch", 6])],
+        [weight],
+    )
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx")
+    x = random.standard_normal((10, 4)).astype(np.float32)
+    np.savez(tmp_path / "calib.npz", x=x, label=random.integers(0, 6, 10))
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path) -> RunDirectory:
+    """The run directory, where nothing is yet."""
+    return RunDirectory(Path("ptq-run"))
+
+
+@pytest.fixture
+def request_with() -> Callable[..., Request]:
+    """Make a request for the model, with further settings by the names of their flags."""
+    return lambda **settings: Request(settings={**SETTINGS, **settings}, model=Path("model.onnx"))
+
+
+@pytest.fixture
+def finished(run: RunDirectory, request_with: Callable[..., Request]) -> RunDirectory:
+    """The run directory, calibrated and exported."""
+    run_calibrate(request_with(), run)
+    run_export(request_with(), run)
+    return run

@@ -1,0 +1,202 @@
+"""Several models side by side: which one no other beats, and where each stands in the drawing."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ptq_cli.core.errors import UsageError
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.gate_result import Latency
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.report_changes import compare_reports
+from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
+from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, trade_off_charts
+from ptq_cli.report.html.charts.depth_chart import MODEL_LETTER as LETTER
+from ptq_cli.report.html.charts.depth_chart import MODEL_RADIUS as RADIUS
+from ptq_cli.report.html.page_view import TwoRuns, comparison_page, render_comparison
+from ptq_cli.report.text.tables import trade_off_table
+from tests.pages import Network
+
+NAMES = ("small", "good", "beaten", "unmeasured")
+HOSTILE = "<script>alert(1)</script>"
+
+
+def variant(report: Report, top1: float, size: int, ratio: float | None) -> Report:
+    file = replace(report.model.quantized_model, bytes=size)
+    latency = None
+    if ratio is not None:
+        latency = Latency(
+            float_ms=2.0, quantized_ms=2 * ratio, batch_size=1, threads=2, rounds=9, ratio=ratio
+        )
+    metrics = (replace(report.metrics[0], quantized_value=top1), *report.metrics[1:])
+    return replace(
+        report,
+        model=replace(report.model, quantized_model=file),
+        metrics=metrics,
+        times=replace(report.times, latency=latency),
+    )
+
+
+@pytest.fixture
+def reports(report: Report) -> list[Report]:
+    return [
+        variant(report, 0.80, 500_000, 0.5),
+        variant(report, 0.83, 900_000, 0.6),
+        variant(report, 0.82, 1_000_000, 0.7),
+        variant(report, 0.82, 900_400, None),
+    ]
+
+
+@pytest.fixture
+def found(reports: list[Report]) -> TradeOffs:
+    return trade_offs(reports, NAMES)
+
+
+def test_a_model_is_best_if_no_other_is_as_good_and_smaller_or_faster(found: TradeOffs) -> None:
+    assert (found.metric, found.float_value, found.float_bytes) == ("top1", 0.83, 4_000_000)
+    assert [model.best_by_size for model in found.models] == [True, True, False, False]
+    assert [model.best_by_time for model in found.models] == [True, True, False, False]
+    table = trade_off_table(found)
+    assert table.header == (
+        "model",
+        "top1",
+        "drop",
+        "95 % interval",
+        "size",
+        "of float",
+        "times as fast",
+        "best",
+    )
+    assert table.rows[1] == (
+        "good",
+        "83.00 %",
+        "0.00 points",
+        "81.66 to 83.50",
+        "900 kB",
+        "22.5 %",
+        "1.67",
+        "size, time",
+    )
+    assert table.rows[3][-2:] == ("", "")
+    untimed = replace(found, models=tuple(replace(model, latency_ratio=None) for model in found.models))
+    assert trade_off_table(untimed).header == tuple(name for name in table.header if name != "times as fast")
+
+
+def test_of_an_error_less_is_better(reports: list[Report]) -> None:
+    errors = [
+        replace(report, metrics=(replace(report.metrics[0], name="mae", higher_is_better=False),))
+        for report in reports
+    ]
+    found = trade_offs(errors, NAMES)
+    assert [model.best_by_size for model in found.models] == [True, False, False, False]
+    interval = found.models[0].interval
+    assert interval is not None and (interval.low, interval.high) == pytest.approx((0.825, 0.8434))
+
+
+def test_the_metric_is_one_that_all_reports_have(reports: list[Report]) -> None:
+    only = replace(reports[0], metrics=reports[0].metrics[1:])
+    assert trade_offs([only, *reports[1:]], NAMES).metric == "sqnr_db"
+    assert trade_offs(reports, NAMES, "cosine").metric == "cosine"
+    with pytest.raises(UsageError, match="report 'small' has no metric 'top1'") as refused:
+        trade_offs([only, *reports[1:]], NAMES, "top1")
+    assert refused.value.hint == "all of these reports have: sqnr_db, cosine, top1_agreement, max_abs_error"
+    with pytest.raises(UsageError, match="no metric in common"):
+        trade_offs([replace(reports[0], metrics=()), reports[1]], NAMES[:2])
+
+
+def test_what_else_differs_is_noted(reports: list[Report]) -> None:
+    first, second, *_ = reports
+    assert trade_offs(reports, NAMES).notes == ()
+    rewritten = replace(second.model, float_model=replace(second.model.float_model, sha256="f" * 64))
+    assert trade_offs([first, replace(second, model=rewritten)], NAMES[:2]).notes == ()
+    latency = second.times.latency
+    assert latency is not None
+    other = replace(
+        second,
+        model=replace(rewritten, source="other.onnx"),
+        evaluation=replace(second.evaluation, data_digest="e" * 64),
+        times=replace(second.times, latency=replace(latency, threads=8)),
+    )
+    notes = " ".join(trade_offs([first, other], NAMES[:2]).notes)
+    assert all(word in notes for word in ("different data", "different models", "numbers of threads"))
+
+
+def test_the_drawing_has_the_better_higher_and_the_smaller_further_left(found: TradeOffs) -> None:
+    size, time = trade_off_charts(found)
+    assert [point.number for point in size.points] == [1, 2, 3, 4]
+    assert [point.number for point in time.points] == [1, 2, 3], "the last was not measured"
+    small, good, beaten, _ = size.points
+    assert small.x < good.x < beaten.x and good.y < beaten.y < small.y
+    assert good.y == size.float_y and good.high < good.y < good.low
+    assert size.front == f"M{small.x:g} {small.y:g}H{good.x:g}V{good.y:g}"
+    assert "small, good" in size.summary and "good: top1 83.00 %, 900 kB" in good.text
+    errors = replace(found, higher_is_better=False)
+    assert trade_off_charts(errors)[0].points[0].y < trade_off_charts(errors)[0].points[1].y
+
+
+def test_labels_lie_in_the_drawing_and_cover_nothing(report: Report) -> None:
+    many = [variant(report, 0.8 + 0.002 * (index % 3), 500_000 + 9_000 * index, None) for index in range(12)]
+    found = trade_offs(many, [f"model-{index}" for index in range(12)])
+    (chart,) = trade_off_charts(found)
+    named = [point for point in chart.points if point.label]
+    starts = [
+        point.label_x - (LETTER * len(point.label) if point.label_x < point.x else 0) for point in named
+    ]
+    boxes = [
+        (start, start + LETTER * len(point.label), point.label_y - 4)
+        for start, point in zip(starts, named, strict=True)
+    ]
+    assert 3 <= len(boxes) < 12
+    points = [(point.x - RADIUS, point.x + RADIUS, point.y) for point in chart.points]
+    for index, (left, right, y) in enumerate(boxes):
+        assert left >= 0 and right <= WIDTH and 0 < y < HEIGHT
+        for other_left, other_right, other_y in boxes[:index] + points:
+            assert abs(y - other_y) > 10 or right <= other_left + 0.1 or other_right <= left + 0.1
+
+
+def test_without_two_values_there_is_no_drawing(reports: list[Report]) -> None:
+    infinite = [
+        replace(report, metrics=(replace(report.metrics[1], quantized_value=math.inf),)) for report in reports
+    ]
+    assert trade_off_charts(trade_offs(infinite, NAMES)) == ()
+
+
+def test_two_models_have_their_layers_side_by_side() -> None:
+    network = Network(8).page_input()
+    report, analysis = network.report, network.analysis
+    assert analysis is not None
+    moved = replace(report.layers[0], integer=False, reason="excluded")
+    new = replace(report.layers[1], name="/added")
+    after = replace(report, layers=(moved, *report.layers[2:], new))
+    lower = tuple(
+        replace(layer, sqnr_accumulated_db=(layer.sqnr_accumulated_db or 0) - index)
+        for index, layer in enumerate(analysis.layers)
+    )
+    page = two_page(report, after, (analysis, replace(analysis, layers=lower)))
+    rows = {row.name: row for row in page.layers}
+    first, gone, third = (report.layers[index].name for index in range(3))
+    assert (rows[first].before, rows[first].after, rows[first].kind) == (
+        "integer",
+        "float: excluded",
+        "changed",
+    )
+    assert (rows["/added"].before, rows[gone].after) == ("not in this model",) * 2
+    assert rows[third].numbers[2] == "-2.0 dB" and rows[third].keys[2] == -2.0
+    chart = page.layer_chart
+    assert chart is not None and report.layers[7].name in chart.summary
+    assert all(point.y >= other.y for point, other in zip(chart.points, chart.others, strict=True))
+    assert two_page(report, after, None).layer_chart is None
+
+
+def two_page(before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None):
+    two = TwoRuns(compare_reports(before, after, analyses), layer_differences(before, after, analyses))
+    return comparison_page(trade_offs([before, after], ("before", "after")), two)
+
+
+def test_the_page_escapes_every_text() -> None:
+    report = Network(4, name=lambda index: f"{HOSTILE}{index}", text=HOSTILE).page_input().report
+    two = TwoRuns(compare_reports(report, report), layer_differences(report, report))
+    text = render_comparison(trade_offs([report, report], (HOSTILE, f"{HOSTILE}2")), two)
+    assert HOSTILE not in text and "&lt;script&gt;" in text
+    assert "http" not in text.replace('http-equiv="Content', "")

@@ -1,0 +1,53 @@
+"""A verdict follows from the value, the interval and strictness."""
+
+import math
+
+import pytest
+
+from ptq_cli.evaluation.document.gate_result import GateResult, Kind, verdict
+from ptq_cli.evaluation.interval import Interval
+from tests.each_case import each_case
+
+HELD = GateResult(metric="top1", kind="max_drop", limit=0.1, value=0.0)
+MISSED = GateResult(metric="sqnr_db", kind="min", limit=25.0, value=20.0)
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [([], "no gate"), ([HELD], "pass"), ([HELD, MISSED], "fail")],
+    ids=["none", "all-held", "one-missed"],
+)
+def test_verdict(results: list[GateResult], expected: str) -> None:
+    assert verdict(results) == expected
+
+
+@each_case(
+    "kind, value, ends, expected, passed",
+    [
+        ("max_drop", 0.005, (-0.01, 0.01), "pass", True),
+        ("max_drop", 0.005, (-0.01, 0.83 - 0.82), "pass", True),
+        ("max_drop", 0.005, (-0.01, 0.0101), "undecided", True),
+        ("max_drop", 0.015, (0.009, 0.02), "undecided", False),
+        ("max_drop", 0.02, (0.011, 0.03), "fail", False),
+        ("max_regression", 0.02, (0.011, 0.03), "fail", False),
+        ("min", 0.02, (0.011, 0.03), "pass", True),
+        ("min", 0.02, (0.0, 0.03), "undecided", True),
+        ("min", 0.005, (0.0, 0.03), "undecided", False),
+        ("min", 0.005, (0.0, 0.009), "fail", False),
+        ("min", 30.0, (29.0, math.inf), "pass", True),
+    ],
+)
+def test_the_ends_of_the_interval_decide(
+    kind: Kind, value: float, ends: tuple[float, float], expected: str, passed: bool
+) -> None:
+    result = GateResult(metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"))
+    assert (result.verdict, result.passed) == (expected, passed)
+    strict = GateResult(
+        metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"), strict=True
+    )
+    assert (strict.verdict, strict.passed) == (expected, expected == "pass")
+
+
+@pytest.mark.parametrize("kind", ["max_drop", "min", "max_regression"])
+def test_nan_never_passes(kind: Kind) -> None:
+    assert not GateResult(metric="m", kind=kind, limit=0.0, value=math.nan).passed

@@ -1,0 +1,245 @@
+"""A report survives its file, and no other file is taken for one."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ptq_cli.core.documents import parse_document, read_document, to_json
+from ptq_cli.core.errors import InputFileError, ReportError
+from ptq_cli.evaluation.document.gate_result import (
+    GateResult,
+    Latency,
+    LatencyCause,
+    OwnFileLatency,
+    ReportWarning,
+    Times,
+    current_time,
+)
+from ptq_cli.evaluation.document.measurement import Channel, Measurement
+from ptq_cli.evaluation.document.report_document import LayerEntry, Report
+from ptq_cli.evaluation.interval import Interval
+from tests.each_case import each_case
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
+
+
+def test_the_json_is_as_it_was(report: Report) -> None:
+    assert to_json(report) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_report_survives_its_file(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(to_json(report), encoding="utf-8")
+    assert read_document(Report, path) == report
+
+
+def test_only_the_time_differs_between_runs(report: Report) -> None:
+    times = Times(
+        "2027-01-01T00:00:00Z",
+        Latency(float_ms=2.0, quantized_ms=1.0, batch_size=1, threads=2, rounds=20, ratio=0.5),
+    )
+    later = replace(report, times=times, versions=dict(reversed(report.versions.items())))
+    first, second = (json.loads(to_json(item)) for item in (report, later))
+    assert {key for key in first if first[key] != second[key]} == {"times"}
+
+
+def test_identical_outputs_have_an_infinite_ratio_in_json(report: Report) -> None:
+    infinite = replace(
+        report,
+        metrics=(
+            Measurement(
+                name="sqnr_db",
+                unit="decibel",
+                needs_labels=False,
+                higher_is_better=True,
+                quantized_value=math.inf,
+            ),
+        ),
+        gates=(),
+    )
+    text = to_json(infinite)
+    assert '"quantized_value": "inf"' in text
+    assert parse_document(Report, text.encode()) == infinite
+
+
+def test_the_file_is_ascii_whatever_the_names(report: Report) -> None:
+    layers = (LayerEntry("\x1b[2J\x9b\u202eevil\u00e9", "Conv", True, ""),)
+    text = to_json(replace(report, layers=layers))
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert parse_document(Report, text.encode()).layers == layers
+
+
+def test_counts_and_verdict_follow_from_the_rest(report: Report) -> None:
+    assert (report.quantized_layers, report.float_layers, report.verdict) == (2, 1, "pass")
+    missed = replace(report, gates=(GateResult(metric="top1", kind="max_drop", limit=0.001, value=0.004),))
+    assert (missed.verdict, replace(report, gates=()).verdict) == ("fail", "no gate")
+    assert (report.model.size_ratio, json.loads(to_json(missed))["verdict"]) == (4.0, "fail")
+
+
+def test_the_current_time_is_a_timestamp(report: Report) -> None:
+    now = replace(report, times=Times(current_time()))
+    assert parse_document(Report, to_json(now).encode()) == now
+
+
+def refusal(tmp_path: Path, content: bytes) -> ReportError:
+    path = tmp_path / "report.json"
+    path.write_bytes(content)
+    with pytest.raises(ReportError) as caught:
+        read_document(Report, path)
+    assert caught.value.message.startswith(f"report '{path}': ")
+    return caught.value
+
+
+@each_case(
+    "content, message",
+    [
+        (b"", "it is not valid JSON: Expecting value"),
+        (b'{"format": "ptq.re', "it is not valid JSON: Unterminated string"),
+        (b"\xff\xfe\x00", "it is not valid JSON: 'utf-8' codec can't decode"),
+        (b'{"format": NaN}', "it is not valid JSON: NaN is not JSON"),
+        (b"[" * 100_000, "it is not valid JSON: maximum recursion depth exceeded"),
+        (b"9" * 10_000, "it is not valid JSON: Exceeds the limit"),
+        (b"[]", 'it is JSON, but its "format" is not "ptq.report"'),
+        (b'{"accuracy": 1}', 'it is JSON, but its "format" is not "ptq.report"'),
+    ],
+    ids=["empty", "cut", "binary", "nan", "deep", "huge-number", "list", "other-json"],
+)
+def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refusal(tmp_path, content).message
+
+
+@pytest.mark.parametrize("version", [9, 0, "1", None, True], ids=str)
+def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
+    content = {**json.loads(to_json(report)), "format_version": version}
+    error = refusal(tmp_path, json.dumps(content).encode())
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 1")
+    assert error.hint == "run ptq evaluate again"
+
+
+def changed(report: Report, path: str, value: Any) -> bytes:
+    content = json.loads(to_json(report))
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+    entry = content
+    for key in parents:
+        entry = entry[key]
+    entry[last] = value
+    return json.dumps(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            "times/created",
+            "yesterday",
+            "'times.created' is 'yesterday', expected a time such as 2026-01-31T12:00:00Z",
+        ),
+        ("metrics/0/quantized_value", "good", "'metrics[0].quantized_value' is 'good', expected a number"),
+        (
+            "metrics/0/unit",
+            "apples",
+            "'metrics[0].unit' is 'apples', expected 'share' or 'decibel' or 'number'",
+        ),
+        (
+            "model/float_model/sha256",
+            "abc",
+            "'model.float_model.sha256' is 'abc', expected a SHA-256 in hexadecimal",
+        ),
+        ("model/quantized_model/bytes", 0, "'model.quantized_model.bytes' is 0, expected at least 1"),
+        ("calibration/samples", -1, "'calibration.samples' is -1, expected at least 0"),
+        ("layers/1/integer", "no", "'layers[1].integer' is 'no', expected true or false"),
+        ("surprise", 1, "'surprise' is not a key of this format version"),
+        ("verdict", "fail", "'verdict' is 'fail', but the rest of the report says 'pass'"),
+        ("gates/0/passed", False, "'gates[0].passed' is false, but the rest of the report says true"),
+        ("metrics/0/drop", None, "'metrics[0].drop' is null, but the rest of the report says 0.004"),
+        ("quantized_layers", 3, "'quantized_layers' is 3, but the rest of the report says 2"),
+        (
+            "metrics/0/drop_interval/high",
+            -1.0,
+            "'metrics[0].drop_interval' ends at -1.0, below its -0.005",
+        ),
+        (
+            "metrics/1/quantized_interval/low",
+            "nan",
+            "'metrics[1].quantized_interval' ends at 31.9, below its nan",
+        ),
+        ("metrics/0/flips/lost", 13, "'metrics[0].flips' makes a drop of 0.005, the report's is 0.004"),
+        ("metrics/0/flips/samples", 999, "'metrics[0].flips.samples' is 999, the report's are 1000"),
+        ("metrics/0/flips/lost", 2000, "'metrics[0].flips' counts more than the 1000 samples"),
+        ("metrics/0/quantized_hits", "f" * 250, "'metrics[0].quantized_hits' does not fit the report's"),
+        ("metrics/0/quantized_hits", "f0", "'metrics[0].quantized_hits' does not fit the report's"),
+        (
+            "metrics/0/quantized_hits",
+            "0x1",
+            "'metrics[0].quantized_hits' is '0x1', expected hits in hexadecimal",
+        ),
+        ("model/size_ratio", 9, "'model.size_ratio' is 9, but the rest of the report says 4.0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "'" not in value else "",
+)
+def test_a_value_that_does_not_fit_is_refused(
+    report: Report, tmp_path: Path, path: str, value: Any, message: str
+) -> None:
+    assert message in refusal(tmp_path, changed(report, path, value)).message
+
+
+def test_every_key_is_required(report: Report) -> None:
+    for key in json.loads(to_json(report)):
+        content = json.loads(to_json(report))
+        del content[key]
+        with pytest.raises(ReportError, match=key.replace("_", "[_ ]")):
+            parse_document(Report, json.dumps(content).encode())
+
+
+def test_a_missing_file_is_the_inputs_fault(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match=r"report '.*nowhere.json' does not exist"):
+        read_document(Report, tmp_path / "nowhere.json")
+
+
+def test_a_channel_and_a_warning_survive_their_file(report: Report) -> None:
+    warned = replace(
+        report,
+        metrics=(replace(report.metrics[0], channel=Channel(axis=1, index=17)), *report.metrics[1:]),
+        warnings=(ReportWarning("low_sqnr", "the SQNR is 12 dB", ("ptq analyze",)),),
+    )
+    assert parse_document(Report, to_json(warned).encode()) == warned
+
+
+def test_a_latency_survives_its_file(report: Report) -> None:
+    timed = replace(
+        report,
+        times=Times(
+            report.created,
+            Latency(
+                float_ms=2.0,
+                quantized_ms=1.0,
+                batch_size=8,
+                threads=2,
+                rounds=20,
+                ratio=0.5,
+                own=OwnFileLatency("model.onnx", 2.5, 0.4, Interval(0.3, 0.5, "student")),
+                causes=(LatencyCause("MaxPool in integers", 0.1, 0.3, 0.3),),
+                warnings=(ReportWarning("slower_than_float", "it is slower", ("ptq bench",)),),
+            ),
+        ),
+    )
+    found = parse_document(Report, to_json(timed).encode())
+    assert found == timed
+    assert [item.code for item in found.all_warnings] == ["slower_than_float"]
+    assert found.times.latency is not None
+    assert found.times.latency.ratio == 0.5
+
+
+def test_sizes_are_compared_with_the_users_own_file(report: Report) -> None:
+    model = replace(report.model, source="models/net.onnx", source_bytes=3_000_000)
+    found = parse_document(Report, to_json(replace(report, model=model)).encode())
+    assert (found.model.float_name, found.model.float_bytes, found.model.size_ratio) == (
+        "net.onnx",
+        3_000_000,
+        3.0,
+    )

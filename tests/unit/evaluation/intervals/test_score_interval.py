@@ -1,0 +1,105 @@
+"""Tango's interval: against a search for the likeliest population, and its coverage over every outcome."""
+
+import math
+
+import pytest
+
+from ptq_cli.evaluation.interval import (
+    NORMAL_QUANTILE,
+    Flips,
+    drop_interval,
+    samples_to_resolve,
+    score_statistic,
+)
+from tests.each_case import each_case
+
+
+def flips(samples: int, lost: int, gained: int) -> Flips:
+    return Flips.counted(samples, lost, gained)
+
+
+def searched_statistic(found: Flips, drop: float) -> float:
+    """The statistic by its definition: the likeliest share of gained samples is searched, not solved for."""
+
+    def log_likelihood(gained: float) -> float:
+        counts = (found.lost, found.gained, found.samples - found.lost - found.gained)
+        shares = (gained + drop, gained, 1 - 2 * gained - drop)
+        return sum(n * math.log(max(p, 1e-300)) for n, p in zip(counts, shares, strict=True) if n)
+
+    low, high = max(0.0, -drop), (1 - drop) / 2
+    for _ in range(200):  # it has one maximum, so thirds close in on it
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (left, high) if log_likelihood(left) < log_likelihood(right) else (low, right)
+    variance = found.samples * (2 * low + drop - drop**2)
+    return (found.lost - found.gained - found.samples * drop) / math.sqrt(variance)
+
+
+@each_case("drop", [-0.4, -0.05, 0.0, 0.01, 0.2, 0.7])
+@each_case("lost, gained", [(0, 3), (3, 0), (5, 2), (2, 9), (20, 20), (1, 39)])
+def test_the_statistic_is_that_of_the_likeliest_population(lost: int, gained: int, drop: float) -> None:
+    found = flips(40, lost, gained)
+    assert score_statistic(found, drop) == pytest.approx(searched_statistic(found, drop), abs=1e-5)
+
+
+def test_at_no_drop_it_is_mcnemars_statistic() -> None:
+    assert score_statistic(flips(500, 17, 8), 0.0) == pytest.approx(9 / 5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "lost", "gained", "low", "high"),
+    [
+        # Fagerland, Lydersen and Laake 2014, table of the airway hyper-responsiveness study.
+        (21, 1, 7, -0.517, -0.026),
+        # Without a flip the ends are z² / (n + z²).
+        (1000, 0, 0, -0.003827, 0.003827),
+    ],
+)
+def test_published_intervals(samples: int, lost: int, gained: int, low: float, high: float) -> None:
+    found = drop_interval(flips(samples, lost, gained))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-4)
+    assert found.method == "score"
+
+
+@each_case("lost, gained", [(0, 0), (30, 0), (0, 30), (15, 15), (3, 1)])
+def test_swapping_the_models_mirrors_the_interval(lost: int, gained: int) -> None:
+    one, other = drop_interval(flips(30, lost, gained)), drop_interval(flips(30, gained, lost))
+    assert (one.low, one.high) == pytest.approx((-other.high, -other.low), abs=1e-15)
+    assert -1 <= one.low <= flips(30, lost, gained).drop <= one.high <= 1
+
+
+def coverage(samples: int, lost_share: float, gained_share: float) -> float:
+    """The probability that the interval holds the true drop, over every outcome there is."""
+    total = 0.0
+    for lost in range(samples + 1):
+        for gained in range(samples - lost + 1):
+            interval = drop_interval(flips(samples, lost, gained))
+            if interval.low <= lost_share - gained_share <= interval.high:
+                rest = samples - lost - gained
+                ways = math.comb(samples, lost) * math.comb(samples - lost, gained)
+                alike = 1 - lost_share - gained_share
+                total += ways * lost_share**lost * gained_share**gained * alike**rest
+    return total
+
+
+@each_case("lost_share, gained_share", [(0.05, 0.05), (0.1, 0.05), (0.2, 0.1), (0.3, 0.3), (0.15, 0.0)])
+def test_the_interval_holds_the_true_drop_as_often_as_it_says(lost_share: float, gained_share: float) -> None:
+    assert 0.935 <= coverage(32, lost_share, gained_share) <= 0.985
+
+
+@each_case("lost, gained", [(0, 0), (12, 5), (3, 9)])
+@each_case("limit", [0.0, 0.01, 0.05])
+def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(
+    lost: int, gained: int, limit: float
+) -> None:
+    if (lost, gained, limit) == (0, 0, 0.0):
+        assert samples_to_resolve(flips(1000, lost, gained), limit) is None
+        return
+    needed = samples_to_resolve(flips(1000, lost, gained), limit)
+    assert needed is not None
+    # As many times the samples, as many times the flips: the statistic is then exactly the quantile's.
+    grown = score_statistic(flips(1000, lost, gained), limit) * math.sqrt(needed / 1000)
+    assert abs(grown) == pytest.approx(NORMAL_QUANTILE, rel=0.01)
+
+
+def test_no_number_of_samples_tells_a_drop_from_itself() -> None:
+    assert samples_to_resolve(flips(100, 3, 2), limit=0.03 - 0.02) is None
