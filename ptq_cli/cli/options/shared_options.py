@@ -136,10 +136,9 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         MIN_FLAG,
         parse_limits,
     )
-    from ptq_cli.recipe.assignments import add_assignments, parse_assignments
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
-    assigned, _ = parse_assignments(settings.pop("assignments", ()))
+    texts = settings.pop("assignments", ())
     parsers: dict[str, Callable[[Any], Any]] = {
         "input": parse_values,
         "input_shape": parse_shapes,
@@ -164,7 +163,11 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     for name, flag in flags.items():
         if name in settings:
             settings[name] = parse_limits(settings[name], flag)
-    return add_assignments(settings, assigned)
+    if not texts:
+        return settings
+    from ptq_cli.recipe.assignments import add_assignments, parse_assignments
+
+    return add_assignments(settings, parse_assignments(texts)[0])
 
 
 def once_from(options: dict[str, Any]) -> "Once":
