@@ -21,29 +21,20 @@ FILES: Mapping[str, str] = {
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "calibrate": (
-        "pipeline.run_calibrate:CalibrationResult",
-        "pipeline.run_moments:MomentsResult",
-    ),
+    "calibrate": ("pipeline.run_calibrate:CalibrationResult", "pipeline.run_moments:MomentsResult"),
     "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
     "calibration show": ("pipeline.views.calibration_view:CalibrationView",),
     "explain": ("pipeline.views.calibration_view:Explanation",),
     "export": ("pipeline.run_export:ExportResult",),
     "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "analyze": (FILES["analysis.json"],),
-    "quantize": (
-        "pipeline.run_quantize:QuantizationResult",
-        "pipeline.run_quantize_folder:FolderResult",
-    ),
+    "quantize": ("pipeline.run_quantize:QuantizationResult", "pipeline.run_quantize_folder:FolderResult"),
     "tune": ("pipeline.run_tune:TuneResult",),
     "verify": ("evaluation.proof:Verification", "pipeline.run_verify_folder:VerifiedFolder"),
     "bench": (FILES["bench.json"],),
     "profile": ("pipeline.run_profile:ProfileResult",),
     "inspect": ("pipeline.run_inspect:Inspection",),
-    "prepare": (
-        "pipeline.run_prepare:PrepareResult",
-        "pipeline.run_verify_folder:PreparedFolder",
-    ),
+    "prepare": ("pipeline.run_prepare:PrepareResult", "pipeline.run_verify_folder:PreparedFolder"),
     "recipe init": ("pipeline.setup.recipes:NewRecipe",),
     "recipe check": ("pipeline.setup.recipes:CheckedRecipes",),
     "recipe keys": ("recipe.assignments:Keys",),

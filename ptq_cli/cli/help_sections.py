@@ -101,11 +101,7 @@ class FilledParameter(click.Parameter):
     """An option or argument whose value is not empty: an empty path would mean the current folder."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value as its type.
-
-        Raises:
-            UsageError: it is empty, or one of several is.
-        """
+        """Return the value as its type."""
         if value == "" or (isinstance(value, (list, tuple)) and "" in value):
             raise UsageError(
                 f"{self._words()} is empty",
@@ -218,11 +214,7 @@ class SectionGroup(SectionCommand, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the named command and the words after it.
-
-        Raises:
-            UsageError: there is no command of that name.
-        """
+        """Return the named command and the words after it."""
         name, names = args[0], self.list_commands(ctx)
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
             missing = "there is no" if ctx.parent is None else f"{ctx.command_path} has no"

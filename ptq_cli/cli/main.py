@@ -120,11 +120,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run ``ptq`` and exit.
-
-    Args:
-        arguments: the command line; None for that of the process.
-    """
+    """Run ``ptq`` and exit."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     claim_process()
     keep_streams()

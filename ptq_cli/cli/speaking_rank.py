@@ -16,8 +16,7 @@ SHARED = ("calibrate", "evaluate", "tune")
 def one_voice(*, debug: bool) -> Iterator[None]:
     """Let only the first of several processes print inside the block, and end all of them after it.
 
-    Args:
-        debug: let all processes write to stderr.
+    ``debug`` lets all of them write to stderr.
     """
     try:
         ranks = find_ranks(os.environ)

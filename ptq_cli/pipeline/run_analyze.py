@@ -62,14 +62,10 @@ class AnalysisResult:
     """The result of ``analyze``.
 
     Attributes:
-        analysis: all of it.
-        run: where ``analysis.json`` is.
         also: other files that were written there: ``report.html``, where there is a report of this model.
-        overlays: files for Model Explorer.
         is_last_evaluation: whether the samples are those of the run's last evaluation, because no others
             were given.
         unit: what is counted as one: ``sample``, or ``step`` where each item of the data is run as it is.
-        saturation: which layers can saturate on this processor.
     """
 
     analysis: Analysis
@@ -92,23 +88,9 @@ def run_analyze(
 ) -> AnalysisResult:
     """Measure what each quantized tensor and each layer costs, and write ``analysis.json`` and the page.
 
-    Args:
-        request: evaluation data and metric. Without data, those of the run's last evaluation are used, or
-            else those of the recipe; without a number of samples, the first 256.
-        run: the run directory.
-        quantized_model: the model to look at, or None for the one in the run directory.
-        question: what is wanted; None for all.
-        progress: is called after each piece of a batch.
-        overlay: a file for Model Explorer's overlay of the SQNR; those of kernels, bits and times are written
-            beside it.
-
-    Raises:
-        MissingStageError: nothing was calibrated or exported.
-        StaleCalibrationError: the models or settings do not belong together.
-        LabelError: the metric needs labels and the data have none.
-        UnknownNameError: no layer or metric has that name.
-        InvalidOnnxError: the quantized model fails the checker, or does not fit the float model.
-        MetricError: an output of the float model holds NaN or Inf, or one does not fit the metric.
+    Without data, those of the run's last evaluation are used, or else those of the recipe; without a number
+    of samples, the first 256. Beside ``overlay``, a file for Model Explorer with the SQNR, lie those of
+    kernels, bits and times.
     """
     question = question or Question()
     opened = open_analysis(request, run, quantized_model)

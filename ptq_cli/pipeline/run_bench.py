@@ -52,7 +52,6 @@ class BenchOptions:
         threads: of one operator, each of these; 0 for one per core. None for those of the recipe.
         seconds: how long to measure each batch size with each number of threads, about.
         runs: how many runs of each model to count, instead of ``seconds``.
-        profile: measure each operator, too.
         runtimes: names of runtimes; none for that of the targets that the models were quantized for.
         accuracy_levels: of ONNX Runtime's kernel for weights in blocks, each of these; none for its default
             and 0 if a model has such weights.
@@ -136,21 +135,8 @@ def run_bench(
 ) -> BenchResult:
     """Let models take turns at the same inputs, and return how long they take; nothing is written.
 
-    Args:
-        request: data, inputs that are fixed, shapes of inputs and threads. Without data and shapes, the data
-            of the recipe are used, which is that of the run for models in a run directory; inputs are made up
-            if there are none.
-        run: whose float and quantized model are taken where none is named.
-        models: ONNX files; ratios are to the first.
-        options: batches, threads and length.
-        progress: is called after each turn.
-
-    Raises:
-        ModelInputError: the models have different inputs.
-        MissingStageError: no model was given, and the run has none.
-        MissingRuntimeError: a runtime is not installed.
-        UnknownNameError: there is no such runtime.
-        PtqError: a model or the data cannot be used.
+    Without data and shapes, the data of the recipe are used, which is that of the run for models in a run
+    directory; inputs are made up if there are none. Ratios are to the first model.
     """
     require_length(options.seconds, options.runs)
     paths = tuple(models) or (
@@ -211,12 +197,7 @@ def _measured(
         for path, graph, model in zip(opened.paths, opened.graphs, latency.models, strict=True):
             if options.profile:
                 progress(Progress(f"measuring the operators of {path.name}", 0, None))
-                nodes = node_times(
-                    graph,
-                    scenario.inputs,
-                    threads=scenario.threads,
-                    seconds=seconds,
-                )
+                nodes = node_times(graph, scenario.inputs, threads=scenario.threads, seconds=seconds)
                 profiles.append(scaled_to(nodes, MICROSECONDS * model.p50))
         yield BenchScenario(latency=latency, inputs=_inputs_of(scenario.inputs), profiles=tuple(profiles))
 
@@ -224,11 +205,7 @@ def _measured(
 def _at_levels(
     opened: BenchedModels, engines: Sequence[Engine], options: BenchOptions, resolved: Resolved
 ) -> tuple[Engine, ...]:
-    """Return the runtimes at each accuracy level that is asked for; of models with weights in blocks, at two.
-
-    Raises:
-        RecipeValueError: there is no such level.
-    """
+    """Return the runtimes at each level that is asked for; of models with weights in blocks, at two."""
     recipe, asked = resolved.recipe, tuple(dict.fromkeys(options.accuracy_levels))
     for level in asked:
         check_recipe(replace(recipe, runtime=replace(recipe.runtime, accuracy_level=level)))
@@ -264,11 +241,7 @@ def _inputs_of(batches: Sequence[Mapping[str, Array]]) -> tuple[TensorSpec, ...]
 def _inputs(
     request: Request, resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
 ) -> ServedInputs:
-    """Return samples of the data that were asked for, else of those in the recipe, else made-up ones.
-
-    Raises:
-        PtqError: the data that were asked for cannot be used.
-    """
+    """Return samples of the data that were asked for, else of those in the recipe, else made-up ones."""
     recipe = resolved.recipe
     if "data" in request.settings and recipe.calibration.data is not None:
         data = recipe.calibration.data
@@ -279,11 +252,7 @@ def _inputs(
 
 
 def _threads(asked: Sequence[int], resolved: Resolved) -> tuple[int, ...]:
-    """Return the numbers of threads, each once.
-
-    Raises:
-        RecipeValueError: one is out of range.
-    """
+    """Return the numbers of threads, each once."""
     recipe = resolved.recipe
     for threads in asked:
         check_recipe(replace(recipe, runtime=replace(recipe.runtime, threads=threads)))
@@ -293,11 +262,7 @@ def _threads(asked: Sequence[int], resolved: Resolved) -> tuple[int, ...]:
 def _batches(
     asked: Sequence[int], specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return the batch sizes, each once.
-
-    Raises:
-        RecipeValueError: one is not a size, or not that of the model or of the shapes.
-    """
+    """Return the batch sizes, each once."""
     fixed, shaped = own_batch_size(specs), _shaped_batch(specs, shapes)
     for batch in asked:
         if batch < 1:
@@ -335,16 +300,7 @@ SECONDS = 2.0
 def overlay_files(
     file: Path, analysis: Analysis, model: ir.Model, target: Target, dataset: Dataset, *, threads: int
 ) -> dict[Path, Content]:
-    """Return the overlays of a quantized model, by their files.
-
-    Args:
-        file: of the first; the others have its name with another word in it.
-        analysis: of the model.
-        model: as it was written.
-        target: that it was exported for.
-        dataset: the samples that operators are timed on.
-        threads: that run it.
-    """
+    """Return the overlays of a quantized model, by their files."""
     engine = engine_of(target)
     found = engine.find_kernels(model) if engine is not None else {}
     kernels = {name: kernel.placement for name, kernel in found.items() if kernel.placement != "gone"}

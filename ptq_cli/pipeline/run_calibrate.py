@@ -88,14 +88,7 @@ class CalibrationResult:
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A calibration that is not written yet.
-
-    Attributes:
-        result: what was done.
-        model: the float model, serialized.
-        calibration: the statistics.
-        files: the content of each file to write.
-    """
+    """A calibration that is not written yet."""
 
     result: CalibrationResult
     model: StoredModel
@@ -149,17 +142,6 @@ def run_calibrate(
     """Calibrate, and write the float model, the statistics and the resolved recipe.
 
     Nothing but checkpoints is written before everything succeeded.
-
-    Args:
-        request: all settings.
-        run: the run directory.
-        progress: is called after each batch.
-        shard: ``K/N`` to run only that share of the batches, or None for all.
-        restart: start from the beginning even if an earlier calibration could be continued.
-
-    Raises:
-        UsageError: there is no such shard.
-        PtqError: the recipe, the model or the data cannot be used, or an output cannot be written.
     """
     part = parse_shard(shard) if shard is not None else WHOLE
     ranks = find_ranks(os.environ)
@@ -216,28 +198,10 @@ def calibrate_together(
     group: "Group",
     changed: tuple[Rescaling, ...] = (),
 ) -> Calibrated:
-    """Run the calibration set through the model, each process of a group a share; nothing is written.
-
-    Args:
-        subject: the model and the data.
-        request: all settings.
-        resolved: what they mean, with this process's part of the machine.
-        run: the run directory.
-        progress: is called after each batch.
-        group: the processes.
-        changed: what was done to the channels of the model.
-
-    Raises:
-        PtqError: as ``make_calibration`` does, also that of another process.
-    """
+    """Run the calibration set through the model, each process of a group a share; nothing is written."""
     begun = provenance_of(subject, request, resolved, run, group.shard)
     part = measure_part(
-        subject,
-        resolved.recipe.calibration,
-        resolved.machine,
-        begun,
-        progress,
-        after_batch=group.after_batch,
+        subject, resolved.recipe.calibration, resolved.machine, begun, progress, after_batch=group.after_batch
     )
     merged = group.merge(part, calibration_bytes, parse_calibration, group.next_place())
     require_samples_seen(merged.provenance)
@@ -260,11 +224,7 @@ def make_calibration(
     *,
     changed: tuple[Rescaling, ...] = (),
 ) -> Calibrated:
-    """Run the calibration set through the model, from the last checkpoint on; only checkpoints are written.
-
-    Raises:
-        PtqError: the data do not fit the model, or a value is NaN or infinite.
-    """
+    """Run the data through the model, from the last checkpoint on; only checkpoints are written."""
 
     def tell(note: str) -> None:
         progress(Progress("calibrate", 0, None, note))

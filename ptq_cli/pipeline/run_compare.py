@@ -22,7 +22,6 @@ class ComparisonResult:
     """Several reports side by side.
 
     Attributes:
-        found: the models, by one metric.
         changes: from the first report to the second, if there are only these.
     """
 
@@ -41,15 +40,6 @@ def run_compare(before: Path, after: Path) -> ReportChanges:
     """Return what changed from one report to another.
 
     Where an ``analysis.json`` of the same quantized model lies beside each report, layers are compared, too.
-
-    Args:
-        before: the earlier report, or the folder of its run.
-        after: the later one.
-
-    Raises:
-        InputFileError: one of them is missing or unreadable.
-        ReportError: one is damaged, no report, or of another format version.
-        AnalysisError: an analysis is damaged, or of another format version.
     """
     return _changes(_read(before), _read(after))
 
@@ -57,20 +47,7 @@ def run_compare(before: Path, after: Path) -> ReportChanges:
 def run_compare_models(
     paths: Sequence[Path], metric: str | None = None, page: Path | None = None
 ) -> ComparisonResult:
-    """Return several reports side by side, and write them as a page.
-
-    Args:
-        paths: the reports, or the folders of their runs; at least two.
-        metric: by which models are judged; None for the first that all reports have, with labels if possible.
-        page: where to write the page; None for nowhere.
-
-    Raises:
-        UsageError: there is only one report, the metric is not in all of them, or it would have no effect.
-        InputFileError: a report is missing or unreadable.
-        ReportError: one is damaged, no report, or of another format version.
-        AnalysisError: an analysis is damaged, or of another format version.
-        OutputFileError: the page cannot be written.
-    """
+    """Return several reports side by side, and write them as a page."""
     if len(paths) < 2:
         raise UsageError("compare needs at least two reports", hint="pass the report.json of each run")
     if len(paths) == 2 and metric is not None and page is None:
@@ -143,19 +120,7 @@ def _analysis(path: Path, report: Report) -> Analysis | None:
 
 
 def run_gate(report: Path, gate: GateSettings) -> Report:
-    """Return the report with the given limits decided; without any limit, with its own.
-
-    Args:
-        report: the file.
-        gate: the limits; ``strict`` alone decides the report's own limits strictly.
-
-    Raises:
-        InputFileError: the report or the baseline is missing or unreadable.
-        ReportError: one of them is damaged, no report, or of another format version.
-        GateError: it lacks a metric, or a limit makes no sense.
-        BaselineError: the baseline is of another model, or was measured on other data.
-        UsageError: there is no limit at all.
-    """
+    """Return the report with the given limits decided; without any limit, with its own."""
     found = read_document(Report, report)
     if gate.has_limits or gate.baseline is not None:
         return decide(found, gate, read_baseline(gate))

@@ -50,19 +50,7 @@ def run_evaluate(
     restart: bool = False,
     thumbnails: bool = False,
 ) -> EvaluationResult:
-    """Evaluate the float and the quantized model in one pass, and write the report.
-
-    Args:
-        request: evaluation data, metrics and limits.
-        run: the run directory.
-        quantized_model: the model to judge, or None for the one in the run directory.
-        progress: is called after each batch.
-        restart: start from the beginning even if an earlier evaluation could be continued.
-        thumbnails: show the samples that change their class on the page, if they are images.
-
-    Raises:
-        PtqError: as ``run_evaluations`` does.
-    """
+    """Evaluate the float and the quantized model in one pass, and write the report."""
     models = [quantized_model] if quantized_model is not None else []
     return run_evaluations(request, run, models, progress, restart=restart, thumbnails=thumbnails)[0]
 
@@ -80,22 +68,8 @@ def run_evaluations(
 
     Under ``torchrun`` each process runs its share of the batches, and the first one writes.
 
-    Args:
-        request: evaluation data, metrics and limits.
-        run: the run directory.
-        quantized_models: the models to judge; none for the one in the run directory. The reports of several
-            are in a folder each, named as the model's file.
-        progress: is called after each batch.
-        restart: start from the beginning even if an earlier evaluation could be continued.
-        thumbnails: show the samples that change their class on the page, if they are images.
-
-    Raises:
-        MissingStageError: nothing was calibrated or exported.
-        StaleCalibrationError: the models or settings do not belong together.
-        LabelError: a metric needs labels and the data have none, or one is out of range.
-        MetricError: a metric does not fit the model's output, or an output holds NaN.
-        GateError: a limit names a metric that is not computed.
-        UsageError: two models have the same name.
+    Without ``quantized_models``, the run's own is judged. The reports of several are in a folder each, named
+    as the model's file.
     """
     ranks = find_ranks(os.environ)
     with joined_ranks(ranks) as group:
@@ -124,11 +98,7 @@ def run_evaluations(
 
 
 def joined_ranks(ranks: Ranks | None) -> "AbstractContextManager[Group | None]":
-    """Return what joins the processes that torchrun started; None of a single process.
-
-    Raises:
-        RanksError: the others cannot be found.
-    """
+    """Return what joins the processes that torchrun started; None of a single process."""
     if ranks is None:
         return nullcontext()
     from ptq_cli.pipeline.calibration.distributed import joined
@@ -151,20 +121,7 @@ def make_evaluations(
 ) -> tuple[Evaluated, ...]:
     """Evaluate the float model with each quantized one; nothing but checkpoints is written.
 
-    Args:
-        resolved: the recipe, the target and the machine.
-        calibration: that the quantized models were made from.
-        pairs: the float model, the same in each, and a quantized one.
-        evaluation_set: the data and metrics.
-        run: where checkpoints are.
-        runs: where the report of each quantized model goes.
-        progress: is called after each batch.
-        thumbnails: show the samples that change their class on the page, if they are images.
-        plan: of the float model for the target, where one was made already; otherwise it is made here.
-        group: the processes that share the data; None of a single one. Only the first has the files.
-
-    Raises:
-        PtqError: as ``run_evaluations`` does.
+    Of the processes of a ``group`` only the first has the files.
     """
     recipe, measured = resolved.recipe, MeasuredSet.of(evaluation_set)
     require_fitting_baseline(recipe.model.path, run, pairs, measured, calibration)
@@ -217,19 +174,7 @@ def run_evaluation_shard(
 ) -> EvaluationShardResult:
     """Evaluate on one share of the batches, and write a file from which ``merge`` makes the reports.
 
-    Args:
-        request: evaluation data, metrics and limits; limits are judged by ``merge``.
-        run: the run directory.
-        quantized_models: as for ``run_evaluations``.
-        shard: ``K/N``.
-        progress: is called after each batch.
-        restart: start from the beginning even if earlier work on the shard could be continued.
-        thumbnails: as for ``run_evaluations``.
-
-    Raises:
-        UsageError: there is no such shard, or torchrun shares out the work already.
-        MetricError: a metric cannot be measured in parts.
-        PtqError: as ``run_evaluations`` does.
+    ``merge`` judges the limits.
     """
     part = parse_shard(shard)
     require_single(find_ranks(os.environ), "one shard")

@@ -126,13 +126,7 @@ class ExportResult:
 
 @dataclass(frozen=True)
 class Exported:
-    """A quantized model that is not written yet.
-
-    Attributes:
-        result: what was done.
-        model: the quantized model, as its files will hold it.
-        files: the content of each file to write.
-    """
+    """A quantized model that is not written yet."""
 
     result: ExportResult
     model: StoredModel
@@ -155,19 +149,7 @@ def run_export(
 
     The run's recipe is that of the run's own quantized model, so a model that goes elsewhere leaves it alone.
 
-    Args:
-        request: may change amax settings; what the calibration depends on must be as it was.
-        run: the run directory.
-        output: where to, or None for the run directory.
-        reset: leave out what earlier exports set in the run's recipe.
-        progress: is told about a measurement of operators, and about a recovery.
-
-    Raises:
-        MissingStageError: nothing was calibrated.
-        StaleCalibrationError: the model or a setting has changed since.
-        MissingStatisticError: the amax method needs statistics that were not kept.
-        NonFiniteActivationError: a tensor had no finite value.
-        OutputFileError: the file cannot be written.
+    With ``reset``, what earlier exports set in the run's recipe is left out.
     """
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
@@ -220,21 +202,7 @@ def make_export(
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
 
-    Args:
-        resolved: the recipe and the target.
-        calibration: the statistics.
-        float_model: that was calibrated.
-        graph: its graph, which becomes the quantized one.
-        run: the run directory.
-        output: where to, or None for the run directory.
-        plan: of the model for the target, where one was made already; otherwise it is made here.
-        data: to recover accuracy from, if the recipe asks for that.
-        moments: of what the layers read, where they were collected before.
-        decided: weights of models that belong together, which are taken where they are known.
-        progress: is told about a measurement of operators, and about a recovery.
-
-    Raises:
-        PtqError: as ``run_export`` does.
+    A ``plan`` that was made already is taken, and weights of ``decided`` where they are known.
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     path = output or run.quantized_file(recipe.weights)

@@ -134,11 +134,7 @@ class Inspection:
 
 
 def run_inspect(request: Request) -> Inspection:
-    """Inspect a model, a float one or one with Q/DQ; nothing is calibrated and nothing written.
-
-    Raises:
-        PtqError: the recipe, the model or the data cannot be used.
-    """
+    """Inspect a model, a float one or one with Q/DQ; nothing is calibrated and nothing written."""
     resolved = resolve(request)
     source = open_source(resolved.recipe.model)
     settings, dataset = resolved.recipe.calibration, None

@@ -97,21 +97,7 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
 
     Where every run holds the same whole calibration and moments, it is the moments that are merged.
 
-    Args:
-        runs: the run directories of the shards, in any order.
-        run: the run directory of the result, which is none of them.
-        partial: allow shards to be missing; what is written is then a part as well.
-
-    Raises:
-        UsageError: no run was given, or the result would overwrite one.
-        MissingStageError: a run has no calibration.
-        CalibrationFileError: a calibration is damaged.
-        StaleCalibrationError: a float model is not the one that was calibrated.
-        MergeError: the runs are not shards of the same calibration.
-        OverlappingShardsError: two runs hold the same shard.
-        IncompleteCalibrationError: a shard is missing, or not finished.
-        EmptyDataError: all shards together have no sample.
-        OutputFileError: a file cannot be written.
+    With ``partial`` shards may be missing; what is written is then a part as well.
     """
     _require_runs(runs, run)
     shards = _read_shards(runs, run)

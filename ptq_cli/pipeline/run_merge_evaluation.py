@@ -38,19 +38,6 @@ def run_merge_evaluation(
     """Join the shards of an evaluation, and write the reports that one process would have written.
 
     The latency is measured here, and limits are judged here. The evaluation data is not read.
-
-    Args:
-        inputs: run directories that hold shards, or files of shards, in any order.
-        run: the run directory with the models, where the reports go; it may be one of the inputs.
-        progress: is told about the latency.
-
-    Raises:
-        EvaluationFileError: a shard is damaged.
-        MergeError: the shards are not of the same evaluation, or not of the models of this run.
-        OverlappingShardsError: two hold the same part.
-        IncompleteEvaluationError: a part is missing, or not finished.
-        MissingStageError: the run directory has no models.
-        PtqError: as ``evaluate`` does.
     """
     read = [(path, NamedShard(f"'{path}'", load_shard(path))) for path in shard_files(inputs)]
     # Settings of the machine may differ; those of the first shard hold, in whatever order they are named.

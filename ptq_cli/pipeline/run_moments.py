@@ -64,20 +64,6 @@ def run_moments(
     """Run the data of a calibration again, and write the moments of what its layers read.
 
     The integers are those of the ranges that the run's recipe decides, which an export has to share.
-
-    Args:
-        request: all settings, as for an export.
-        run: the run directory, which holds the whole calibration.
-        progress: is called after each batch.
-        shard: ``K/N`` to run only that share of the batches, or None for all.
-        restart: start from the beginning even if earlier work could be continued.
-
-    Raises:
-        UsageError: there is no such shard.
-        MissingStageError: nothing was calibrated in the run directory.
-        IncompleteCalibrationError: it has seen a part of the calibration set only.
-        StaleCalibrationError: the model, the data or a setting has changed since.
-        PtqError: the data cannot be read, or an output cannot be written.
     """
     part = parse_shard(shard) if shard is not None else WHOLE
     ranks = find_ranks(os.environ)

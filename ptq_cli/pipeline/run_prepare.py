@@ -53,44 +53,21 @@ class PrepareResult:
 
 @dataclass(frozen=True)
 class MadePreparation:
-    """A prepared model that is not written yet.
-
-    Attributes:
-        result: what was done.
-        model: as its files will hold it.
-    """
+    """A prepared model that is not written yet."""
 
     result: PrepareResult
     model: StoredModel
 
 
 def run_prepare(request: Request, output: Path) -> PrepareResult:
-    """Export and prepare a model, compare it with its source, and write it.
-
-    Args:
-        request: the model; data, where named, are what it is compared on.
-        output: where to.
-
-    Raises:
-        OutputFileError: the file cannot be written; that is told before any work.
-        UsageError: it would overwrite what it is made from.
-        PtqError: the recipe, the model or the data cannot be used, or the graph computes something else.
-    """
+    """Export and prepare a model, compare it with its source, and write it."""
     made = make_preparation(resolve(request), output)
     write_together(made.model.files(output))
     return made.result
 
 
 def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
-    """Export and prepare a model, and compare it with its source; nothing is written.
-
-    Args:
-        resolved: the model; data, where named, are what it is compared on.
-        output: where to.
-
-    Raises:
-        PtqError: as ``run_prepare`` does.
-    """
+    """Export and prepare a model, and compare it with its source; nothing is written."""
     recipe = resolved.recipe
     require_output(output, input_files(recipe))
     source = open_source(recipe.model)
@@ -144,7 +121,6 @@ class ServedInputs:
 
     Attributes:
         data: whose samples they are, or that they are made up.
-        batches: by input name, all of one size.
         faults: why data of the recipe were not used.
     """
 
@@ -155,13 +131,6 @@ class ServedInputs:
 
 def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
     """Return how many samples a run of a model takes where it is served.
-
-    Args:
-        specs: what its inputs look like.
-        asked: samples per run of the recipe; 1 is the default, which a model with another size overrides.
-
-    Raises:
-        RecipeValueError: the model takes batches of another size.
 
     Example:
         >>> import numpy as np
@@ -180,14 +149,7 @@ def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
 def inputs_of_recipe(
     resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
 ) -> ServedInputs:
-    """Return samples of the recipe's calibration or evaluation data, or made-up ones.
-
-    Args:
-        resolved: the recipe.
-        graph: the model, for which inputs are made up.
-        specs: what its inputs look like.
-        batch: samples per run.
-    """
+    """Return samples of the recipe's calibration or evaluation data, or made-up ones."""
     recipe = resolved.recipe
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
@@ -204,12 +166,7 @@ def inputs_of_recipe(
 def batches_of(
     data: str, reading: Reading, specs: Sequence[TensorSpec], batch: int, *, repeat: bool = False
 ) -> list[Mapping[str, Array]]:
-    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated.
-
-    Raises:
-        RecipeValueError: there are fewer samples than a batch has.
-        PtqError: the data cannot be used.
-    """
+    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
     dataset = reading.open(data, batch * BATCHES)
     found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))
     whole: list[Mapping[str, Array]] = [item.inputs for item in found if item.size == batch]

@@ -29,18 +29,7 @@ class ProfileResult:
 
 
 def run_profile(request: Request, output: Path, progress: ProgressCallback = silent) -> ProfileResult:
-    """Measure how long each operator of a model takes here, in float and in integers, and write it.
-
-    Args:
-        request: the model, the target, the batch and the threads; data tell what the inputs look like.
-        output: where to.
-        progress: is told about the measurement.
-
-    Raises:
-        OutputFileError: the file cannot be written; that is told before any work.
-        ProfilerError: the target's runtime cannot be measured here.
-        PtqError: the recipe, the model or the data cannot be used.
-    """
+    """Measure how long each operator of a model takes here, in float and in integers, and write it."""
     resolved = resolve(request)
     recipe = resolved.recipe
     require_output(output, input_files(recipe))

@@ -52,14 +52,7 @@ class QuantizationResult:
 
 @dataclass(frozen=True)
 class MadeQuantization:
-    """A quantization that is not written yet.
-
-    Attributes:
-        result: what was done.
-        float_model: as it was prepared.
-        model: the quantized model, as its files will hold it.
-        files: the content of each file to write.
-    """
+    """A quantization that is not written yet."""
 
     result: QuantizationResult
     float_model: StoredModel
@@ -104,18 +97,8 @@ def run_quantize(
 ) -> QuantizationResult:
     """Calibrate, export, and evaluate; every file but a checkpoint is written at the end, or none.
 
-    Args:
-        request: all settings.
-        run: the run directory.
-        output: where the quantized model goes, or None for the run directory.
-        evaluate: whether to evaluate; None evaluates if the recipe sets a limit, or the request asks for it
-            (``asks_for_evaluation``). Evaluation data in a recipe file alone do not.
-        restart: start from the beginning even if an earlier calibration could be continued.
-        thumbnails: show the samples that change their class on the page, if they are images.
-        progress: is called after each batch.
-
-    Raises:
-        PtqError: as the three stages do.
+    If ``evaluate`` is None, a limit in the recipe or the request (``asks_for_evaluation``) decides;
+    evaluation data in a recipe file alone do not.
     """
     resolved = resolve(request)
     made = make_quantization(
@@ -154,22 +137,7 @@ def make_quantization(
     progress: ProgressCallback,
     decided: DecidedWeights | None = None,
 ) -> MadeQuantization:
-    """Calibrate, export, and evaluate; only checkpoints are written.
-
-    Args:
-        request: all settings.
-        resolved: what they mean.
-        run: the run directory.
-        output: where the quantized model goes, or None for the run directory.
-        evaluate: as for ``run_quantize``.
-        restart: start from the beginning even if an earlier calibration could be continued.
-        thumbnails: show the samples that change their class on the page, if they are images.
-        progress: is called after each batch.
-        decided: weights of models that belong together, which are taken where they are known.
-
-    Raises:
-        PtqError: as ``run_quantize`` does.
-    """
+    """Calibrate, export, and evaluate; only checkpoints are written."""
     recipe = resolved.recipe
     require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
     require_device(resolved.machine.device)

@@ -126,22 +126,7 @@ def run_quantize_folder(
 ) -> FolderResult:
     """Quantize each ONNX file of a folder; every file but a checkpoint is written at the end, or none.
 
-    Args:
-        request: all settings; the model is a folder.
-        run: the run directory, in which each file has one of its own.
-        output: the folder of the quantized models, or None for one in the run directory.
-        suffix: of their names, or None for that of the form, such as ``q4``.
-        evaluate: as for ``run_quantize``; files without evaluation data are not evaluated.
-        restart: start from the beginning even if earlier calibrations could be continued.
-        thumbnails: show the samples that change their class on the pages, if they are images.
-        progress: is called after each batch.
-
-    Raises:
-        ModelFolderError: the folder holds no float ONNX files.
-        UsageError: an output would overwrite an input, or the suffix cannot be part of a name.
-        EmptyDataError: a file needs calibration data and has none.
-        NothingToQuantizeError: nothing can be quantized in any of the files.
-        PtqError: as ``run_quantize`` does; the message names the file.
+    The default suffix is that of the form, such as ``q4``; files without evaluation data are not evaluated.
     """
     resolved = resolve(request)
     ending = require_suffix(suffix) if suffix is not None else suffix_of(resolved.recipe)
@@ -184,10 +169,7 @@ class _Made:
     """A file that is quantized and not written yet.
 
     Attributes:
-        asked: what was asked of it.
         model: the quantized model, or the float model if nothing of it can be quantized.
-        result: what was done; None if nothing was.
-        reason: why nothing was.
     """
 
     asked: FileRequest
@@ -224,12 +206,7 @@ class _Making:
         self._made.append(_Made(asked=item, model=made.model, result=made.result))
 
     def finish(self, output: Path, suffix: str) -> FolderResult:
-        """Write all files together.
-
-        Raises:
-            NothingToQuantizeError: nothing can be quantized in any of them.
-            OutputFileError: a file cannot be written.
-        """
+        """Write all files together."""
         if self._refused is not None and all(item.result is None for item in self._made):
             raise self._refused
         folder = self._folder
@@ -287,12 +264,7 @@ class _Making:
 def require_places(
     folder: ModelFolder, resolved: Resolved, asked: Sequence[FileRequest], output: Path
 ) -> None:
-    """Check that all outputs can be written, and that none is an input.
-
-    Raises:
-        OutputFileError: one cannot be written; or the folder of the outputs is a file.
-        UsageError: one is an input.
-    """
+    """Check that all outputs can be written, and that none is an input."""
     if output.exists() and not output.is_dir():
         raise OutputFileError(
             f"cannot write into '{output}': it is a file, and the model is a folder",
@@ -323,22 +295,11 @@ def run_evaluate_folder(
 ) -> dict[Path, EvaluationResult]:
     """Evaluate the quantized models of a folder, and write a report of each into its run directory.
 
-    Args:
-        request: evaluation data, metrics and limits; data may be a folder with a file of each model's name.
-        run: the run directory in which the folder was quantized.
-        folder: of the quantized models.
-        progress: is called after each batch.
-        restart: start from the beginning even if earlier evaluations could be continued.
-        thumbnails: show the samples that change their class on the pages, if they are images.
+    Evaluation data may be a folder with a file of each model's name; those without are left out of the
+    result.
 
     Returns:
         The evaluations by the quantized files; those without data are left out.
-
-    Raises:
-        MissingStageError: no folder was quantized in that run directory.
-        ModelFolderError: its summary is damaged.
-        EmptyDataError: there are no data for any of the files.
-        PtqError: as ``run_evaluate`` does; the message names the file.
     """
     summary = run.path / SUMMARY
     if not summary.is_file():
@@ -373,9 +334,6 @@ def run_evaluate_folder(
 
 def require_sole(models: Sequence[Path], shard: str | None) -> None:
     """Refuse other models beside a folder, and shards of it.
-
-    Raises:
-        UsageError: there are some.
 
     Example:
         >>> require_sole([Path("exported_q4")], None)

@@ -161,24 +161,9 @@ def run_tune(
     The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
     ``torchrun`` each process measures its share of the samples, and the first one writes.
 
-    Args:
-        request: all settings; the budget among them.
-        run: the run directory.
-        output: where the quantized model goes, or None for the run directory.
-        evaluate: whether to evaluate what was chosen on the evaluation data at the end.
-        restart: start from the beginning even if an earlier tuning could be continued.
-        progress: is called as the work proceeds, and with a note on each candidate.
-
     Edge case:
         A Ctrl-C after the first candidate ends the climb: the best so far is the result. Several processes
         end without one, and continue nothing.
-
-    Raises:
-        TuneError: there is no budget, or too few samples are held out.
-        UnreachableBudgetError: they could not prove the budget of any model.
-        TimeBudgetError: the time budget was over before the first candidate was measured.
-        LabelError: a budget is on a metric that needs labels, and the calibration data have none.
-        PtqError: as ``quantize`` does.
     """
     with joined_ranks(find_ranks(os.environ)) as group:
         party = Party(group)
@@ -302,16 +287,7 @@ def _measured_once(
     *,
     again: bool,
 ) -> Resolved:
-    """Return the recipe with one profile for all candidates, where layers are placed by their latency.
-
-    Args:
-        resolved: the recipe.
-        subject: the model.
-        run: where the profile is written.
-        progress: is told about the measurement.
-        party: the processes, the first of which measures.
-        again: the tuning is continued, so that the profile may be there.
-    """
+    """Return the recipe with one profile for all candidates, where layers are placed by their latency."""
     recipe = resolved.recipe
     if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
         return resolved

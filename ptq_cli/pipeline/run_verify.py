@@ -71,15 +71,7 @@ def compared_samples(
 ) -> tuple[ComparedSamples, tuple[str, ...]]:
     """Return what the outputs are compared on, and why data of the recipe cannot be used.
 
-    Args:
-        graph: the quantized model.
-        recipe: names data, and the shapes of inputs that are generated.
-        reading: how data is read.
-        required: whether the data were asked for; those of a recipe may be gone where a run has been moved.
-        made_up: generate inputs if there are no data.
-
-    Raises:
-        PtqError: the data that were asked for cannot be used.
+    Data of a recipe that were not ``required`` may be gone where a run has been moved.
     """
     inputs = input_specs(graph)
     fixed = own_batch_size(inputs)
@@ -235,22 +227,7 @@ def run_verify(
     options: VerifyOptions = VerifyOptions(),
     progress: ProgressCallback = silent,
 ) -> Verification:
-    """Verify a quantized model; nothing is written.
-
-    Args:
-        request: target, data and threads.
-        run: whose quantized model is taken where none is named.
-        model: any ONNX file with Q/DQ.
-        options: the gate, and made-up inputs.
-        progress: is called as the work proceeds.
-
-    Raises:
-        UsageError: the share is not between 0 and 1, or the steps are negative.
-        MissingStageError: no model was given, and the run has none.
-        NotQuantizedError: the model holds no Q/DQ.
-        InvalidOnnxError: its opset is older than the target's Q/DQ needs.
-        PtqError: the model, the recipe or the data cannot be used.
-    """
+    """Verify a quantized model; nothing is written."""
     _require_limits(options)
     path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
     beside = RunDirectory(path.parent).recipe

@@ -49,16 +49,7 @@ def run_verify_folder(
 ) -> list[Verification]:
     """Verify each quantized ONNX file of a folder; nothing is written.
 
-    Args:
-        request: target, data and threads; data may be a folder with a file of each float model's name.
-        run: as for ``run_verify``.
-        folder: of the models.
-        options: the gate, and made-up inputs.
-        progress: is called as the work proceeds.
-
-    Raises:
-        ModelFolderError: the folder holds no quantized files.
-        PtqError: as ``run_verify`` does; the message names the file.
+    Data may be a folder with a file of each float model's name.
     """
     files = quantized_files(folder)
     resolved = resolve(request)
@@ -79,16 +70,7 @@ def run_verify_folder(
 
 
 def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:
-    """Prepare each ONNX file of a folder, compare it with its source, and write all of them together.
-
-    Args:
-        request: the folder; data, where named, are what the models are compared on.
-        output: another folder, which gets the configurations and tokenizers too.
-
-    Raises:
-        ModelFolderError: the folder holds no float ONNX files.
-        PtqError: as ``run_prepare`` does; the message names the file.
-    """
+    """Prepare each ONNX file of a folder, compare it with its source, and write all of them together."""
     resolved = resolve(request)
     folder = open_folder(Path(resolved.recipe.model.path or ""), (output,))
     data = data_by_file(resolved.recipe.calibration.data, folder.files)

@@ -9,15 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, optio
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    PATH,
-    RECIPES,
-    RUN,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(

@@ -9,14 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, RUNNING, SectionCommand, argume
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, READING
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    PATH,
-    RECIPES,
-    RUN,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, settings_from, take
 
 
 @click.command(

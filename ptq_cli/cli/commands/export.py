@@ -8,23 +8,8 @@ import click
 from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.quantization_options import (
-    AMAX,
-    EXCLUDE,
-    OVERRIDE,
-    PREFER,
-    RECOVER,
-    WEIGHT_BITS,
-)
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    OUTPUT,
-    RECIPES,
-    RUN,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.options.quantization_options import AMAX, EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
+from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(
@@ -61,18 +46,7 @@ Examples:
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the calibration's target]",
 )
-@take(
-    AMAX,
-    WEIGHT_BITS,
-    RECOVER,
-    EXCLUDE,
-    OVERRIDE,
-    PREFER,
-    THREADS,
-    RUN,
-    RECIPES,
-    GLOBALS,
-)
+@take(AMAX, WEIGHT_BITS, RECOVER, EXCLUDE, OVERRIDE, PREFER, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     output: Path | None,
     reset: bool,

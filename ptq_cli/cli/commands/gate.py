@@ -6,14 +6,7 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.gate_options import (
-    LATENCY_LIMIT,
-    LIMITS,
-    MAX_SIZE,
-    PORTABLE,
-    REGRESSION,
-    STRICT,
-)
+from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, MAX_SIZE, PORTABLE, REGRESSION, STRICT
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, settings_from, take
 
 

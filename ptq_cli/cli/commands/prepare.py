@@ -34,12 +34,7 @@ Examples:
 )
 @take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(
-    output: Path,
-    model: Path | None,
-    recipe: Path | None,
-    preset: str | None,
-    as_json: bool,
-    **options: Any,
+    output: Path, model: Path | None, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
 ) -> None:
     """Write MODEL as the float ONNX model that ptq calibrate measures, and show what was changed.
 

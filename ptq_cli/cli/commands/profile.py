@@ -9,14 +9,7 @@ from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    PATH,
-    RECIPES,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
 
 
 @click.command(
@@ -47,12 +40,7 @@ Examples:
 )
 @take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(
-    output: Path,
-    model: Path | None,
-    recipe: Path | None,
-    preset: str | None,
-    as_json: bool,
-    **options: Any,
+    output: Path, model: Path | None, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
 ) -> None:
     """Measure how long each operator of MODEL takes on this machine, in float and in integers.
 

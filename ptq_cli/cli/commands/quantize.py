@@ -8,14 +8,7 @@ import click
 from ptq_cli.cli.help_sections import OWN, SectionCommand, option
 from ptq_cli.cli.options.data_options import CALIBRATION, METHOD, MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.options.gate_options import EVALUATION_DATA, LIMITS, METRIC
-from ptq_cli.cli.options.quantization_options import (
-    AMAX,
-    EXCLUDE,
-    OVERRIDE,
-    PREFER,
-    RECOVER,
-    WEIGHT_BITS,
-)
+from ptq_cli.cli.options.quantization_options import AMAX, EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
     PATH,

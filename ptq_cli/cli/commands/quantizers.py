@@ -14,11 +14,7 @@ from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.declaration import Setting
-from ptq_cli.recipe.quantizer_families import (
-    FAMILIES,
-    QuantizerFamily,
-    find_family,
-)
+from ptq_cli.recipe.quantizer_families import FAMILIES, QuantizerFamily, find_family
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

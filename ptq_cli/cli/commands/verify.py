@@ -10,14 +10,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, MODEL_ARGUMENT, READING
 from ptq_cli.cli.options.gate_options import PORTABLE
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    RECIPES,
-    RUN,
-    THREADS,
-    settings_from,
-    take,
-)
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, THREADS, settings_from, take
 
 
 @click.command(
@@ -68,17 +61,7 @@ something else than its operators, or may do so on this processor.
     metavar="NAME|FILE.TOML",
     help="Target whose placement rules apply.  [default: the target that the file was made for]",
 )
-@take(
-    PORTABLE,
-    MODEL_ARGUMENT,
-    INPUT,
-    INPUT_SHAPE,
-    READING,
-    THREADS,
-    RUN,
-    RECIPES,
-    GLOBALS,
-)
+@take(PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,

@@ -19,9 +19,7 @@ LoadNames = Callable[[], Iterable[str]]
 def complete_names(load: LoadNames, *, or_files: bool = False) -> Complete:
     """Return a completion of names; with a mapping, its values describe them.
 
-    Args:
-        load: returns the names; it is called, and imports what it needs, only when a shell asks.
-        or_files: complete files where no name begins with what was typed. A shell cannot mix both.
+    Where no name begins with what was typed, ``or_files`` completes files: a shell cannot mix both.
     """
 
     def complete(

@@ -8,20 +8,12 @@ import click
 from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types, type_words
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE_FLAGS
 
-KEYS = {
-    **FLAG_KEYS,
-    **{name: (f"{ONCE}.{name}",) for name in ONCE_KEYS},
-}
+KEYS = {**FLAG_KEYS, **{name: (f"{ONCE}.{name}",) for name in ONCE_KEYS}}
 """The keys that an option set, by its name with underscores."""
 
 
 def replacement(option: str, words: Sequence[str], command: click.Command) -> str:
     """Return what to type instead of an option that a command does not have, with the value that was typed.
-
-    Args:
-        option: the option, as typed.
-        words: the whole command line.
-        command: the command.
 
     Returns:
         One or two options; empty if there never was such an option, or if the command takes no settings.

@@ -33,9 +33,6 @@ class NameList(click.ParamType[list[str]]):
 def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
     """Parse ``x=1,3,224,224`` texts.
 
-    Raises:
-        UsageError: a text is not ``NAME=N,N,…``.
-
     Example:
         >>> parse_shapes(("x=1,3,8,8",))
         {'x': [1, 3, 8, 8]}
@@ -74,11 +71,7 @@ class _PairOption:
 def _parse_pairs(
     texts: Sequence[str], parse: Callable[[str], tuple[str, Value] | None], option: _PairOption
 ) -> dict[str, Value]:
-    """Return the values by name.
-
-    Raises:
-        UsageError: ``parse`` finds no name or no value, or a name has two values.
-    """
+    """Return the values by name."""
     values: dict[str, Value] = {}
     flag, _, form = option.form.partition(" ")
     for text in texts:
@@ -94,9 +87,6 @@ def _parse_pairs(
 
 def parse_values(texts: Sequence[str]) -> dict[str, Any]:
     """Parse ``sr=16000`` texts; a value is written as in JSON.
-
-    Raises:
-        UsageError: a text is not ``NAME=VALUE``, or two give different values for the same name.
 
     Example:
         >>> parse_values(("sr=16000", "scale=[1, 0.5]", "train=false"))
@@ -114,9 +104,6 @@ def parse_values(texts: Sequence[str]) -> dict[str, Any]:
 def parse_renames(texts: Sequence[str]) -> dict[str, str]:
     """Parse ``image=x`` texts.
 
-    Raises:
-        UsageError: a text is not ``NAME=INPUT``, or two give different inputs for the same name.
-
     Example:
         >>> parse_renames(("image=x", "target=label"))
         {'image': 'x', 'target': 'label'}
@@ -132,9 +119,6 @@ def parse_renames(texts: Sequence[str]) -> dict[str, str]:
 
 def parse_batch_axes(texts: Sequence[str]) -> dict[str, int | str]:
     """Parse ``state=1`` texts; ``none`` alone is for all inputs.
-
-    Raises:
-        UsageError: a text is not ``NAME=AXIS``, or two give different axes for the same name.
 
     Example:
         >>> parse_batch_axes(("state=1", "table=none")), parse_batch_axes(("none",))
@@ -172,13 +156,11 @@ def _batch_axis_pair(text: str) -> tuple[str, int | str] | None:
 def parse_overrides(texts: Sequence[str]) -> list[dict[str, Any]]:
     """Parse ``head.*:weights.bits=4,weights.block_size=32`` texts.
 
-    Raises:
-        UsageError: a text is not ``PATTERN:KEY=VALUE,…``.
-
     Example:
-        >>> parse_overrides(("head.*:weights.bits=4,activations.symmetric=true", ":op=Gemm,amax=mse"))
-        [{'match': 'head.*', 'weights': {'bits': 4}, 'activations': {'symmetric': True}}, \
-{'op': 'Gemm', 'amax': 'mse'}]
+        >>> parse_overrides(("head.*:weights.bits=4,activations.symmetric=true",))
+        [{'match': 'head.*', 'weights': {'bits': 4}, 'activations': {'symmetric': True}}]
+        >>> parse_overrides((":op=Gemm,amax=mse",))
+        [{'op': 'Gemm', 'amax': 'mse'}]
     """
     return [_parse_override(text) for text in texts]
 

@@ -119,15 +119,7 @@ def take(*options: Decorator[Any] | tuple[Decorator[Any], ...]) -> Decorator[Any
 
 
 def settings_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, as settings of the recipe, together with those of ``--set``.
-
-    Raises:
-        UsageError: a shape, a name, an axis, an override or a ``--set`` cannot be read, two give a setting
-            different values, or a key holds for one command and has no effect on this one.
-        GateError: a limit cannot be read.
-        RecipeKeyError: ``--set`` names no key.
-        RecipeValueError: ``--set`` gives a key a value of the wrong type.
-    """
+    """Return the options that were given, as settings of the recipe, together with those of ``--set``."""
     from ptq_cli.evaluation.limits import (
         BUDGET_FLAG,
         MAX_DROP_FLAG,
@@ -171,13 +163,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def once_from(options: dict[str, Any]) -> "Once":
-    """Return what ``--set`` says for this command alone.
-
-    Raises:
-        UsageError: the command has no use for one of the keys, or a text is not ``KEY=VALUE``.
-        RecipeKeyError: there is no such key.
-        RecipeValueError: a value has the wrong type.
-    """
+    """Return what ``--set`` says for this command alone."""
     from ptq_cli.recipe.assignments import parse_assignments
 
     return parse_assignments(options["assignments"])[1]

@@ -27,16 +27,7 @@ MOST_EXCLUDED = 3
 def print_analysis(
     analysis: Analysis, run: Path, top: int, *, tensors: bool, is_last: bool = False, unit: str = "sample"
 ) -> None:
-    """Print an analysis.
-
-    Args:
-        analysis: the analysis to print.
-        run: the run directory, for the commands to try.
-        top: number of rows.
-        tensors: show tensors instead of layers.
-        is_last: whether the samples are those of the run's last evaluation, because no others were given.
-        unit: what is counted as one: ``sample`` or ``step``.
-    """
+    """Print an analysis."""
     _print_summary(analysis, is_last=is_last, unit=unit)
     if tensors or analysis.metric is None:
         rows = worst_tensors(analysis)[:top]

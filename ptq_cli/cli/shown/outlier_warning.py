@@ -17,9 +17,6 @@ def warn_of_outliers(outliers: Mapping[str, str]) -> None:
 def outlier_line(outliers: Mapping[str, str]) -> str:
     """Return the warning.
 
-    Args:
-        outliers: what is wrong, by the weight's name; at least one.
-
     Example:
         >>> outlier_line({"fc.weight": "a value is 99 times the mean of others"})
         "'fc.weight': a value is 99 times the mean of others; pass --set amax.weight_method=mse to clip it"

@@ -64,13 +64,7 @@ def _effect_lines(effect: "RungEffect") -> Iterator[str]:
 
 
 def refused_lines(refused: Mapping[str, str], one: str, several: str) -> Iterator[str]:
-    """Yield a note for each reason why layers were left out.
-
-    Args:
-        refused: by the layer's name, why.
-        one: what is said of a layer.
-        several: what is said of several.
-    """
+    """Yield a note for each reason why layers were left out."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for name, reason in refused.items():
         reasons[reason].append(name)

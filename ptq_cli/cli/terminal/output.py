@@ -63,11 +63,8 @@ def print_table(
 
     If the words of a table are too long for the terminal, each row is printed as a block of lines.
 
-    Args:
-        table: header and rows of text.
-        right: columns of numbers, which are aligned to the right.
-        whole: columns whose cells stay on one line; the others wrap.
-        optional: columns that are left out, the last first, if the terminal is too narrow for them.
+    Columns of ``right`` are aligned to the right, cells of ``whole`` ones stay on one line, and ``optional``
+    ones are left out, the last first, where the terminal is too narrow.
     """
     if not table.rows:
         return []

@@ -126,12 +126,8 @@ def longest_word(text: str) -> int:
 def fill(text: str, width: int, first: str = "", *, rest: str | None = None, fold: bool = False) -> str:
     r"""Wrap a paragraph between its words.
 
-    Args:
-        text: the paragraph, without line breaks.
-        width: columns of a line.
-        first: begins the first line.
-        rest: begins the other lines; None if it is like the first.
-        fold: split a word that is longer than a line; otherwise it stays whole, and its line is longer.
+    ``first`` and ``rest`` begin the first and the other lines; ``fold`` splits a word that is longer than a
+    line.
 
     Example:
         >>> fill("see ptq-cli[plot] or --no-strict", 20, "  ")

@@ -74,7 +74,6 @@ class Question:
     Attributes:
         layers: patterns of the layers whose sensitivity is wanted; empty for all.
         sensitivity: whether any is wanted; without, tensors alone are measured.
-        order: what layers are ranked by.
         skipped: patterns of the layers whose sensitivity is not wanted.
     """
 
@@ -87,21 +86,7 @@ class Question:
 def make_subject(
     twins: TwinGraphs, layers: Sequence[LayerEntry], question: Question, yardstick: Yardstick
 ) -> LayerSubject:
-    """Cut both models into stages, and open a session for each.
-
-    Args:
-        twins: the float and the quantized model.
-        layers: where each layer runs.
-        question: which sensitivities are wanted.
-        yardstick: what variants are judged by.
-
-    Raises:
-        InvalidOnnxError: the quantized model has not the operators of the float one.
-        UnknownNameError: no layer is called so.
-        UsageError: all layers are skipped.
-        RuntimeFailedError: ONNX Runtime cannot load a stage.
-        MetricError: the output that variants are judged by is a constant.
-    """
+    """Cut both models into stages, and open a session for each."""
     stages = cut_stages(twins, {layer.name for layer in layers if layer.integer})
     outputs = twins.float_model.graph.outputs
     constants = {
@@ -128,18 +113,7 @@ def make_subject(
 def yardstick_of(
     settings: EvaluationSettings, own: Sequence[MetricSettings], dataset: Dataset, model: ir.Model
 ) -> Yardstick:
-    """Return what variants are judged by: the first metric named or defined, or top-1 if labels allow.
-
-    Args:
-        settings: name a metric, and the samples of a batch.
-        own: metrics that the recipe defines.
-        dataset: the evaluation set.
-        model: the float model.
-
-    Raises:
-        UnknownNameError, EntryPointError, MetricError: the metric does not exist, or cannot be made.
-        LabelError: it needs labels, and there are none.
-    """
+    """Return what variants are judged by: the first metric named or defined, or top-1 if labels allow."""
     outputs = [value.name or "" for value in model.graph.outputs]
     named = settings.metrics[0] if settings.metrics else ""
     metric, output = split_output(named)
@@ -238,15 +212,7 @@ def pieces_of(
 ) -> Iterator[Batch]:
     """Yield the samples in pieces whose tensors between stages fit into memory; each is checked for NaN.
 
-    Args:
-        dataset: the samples.
-        inputs: of the model.
-        batch_size: of a batch, unless the model fixes it.
-        staged: is run to learn the sizes.
-        whole_batches: batches are not cut: a branch or a loop may look at all samples.
-
-    Raises:
-        NonFiniteDataError: an input holds NaN or Inf.
+    With ``whole_batches`` batches are not cut: a branch or a loop may look at all samples.
     """
     fixed = fixed_batch_size(inputs)
     cutter = Cutter(PIECE_BYTES)

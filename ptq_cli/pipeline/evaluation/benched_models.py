@@ -26,11 +26,9 @@ class BenchedModels:
     """Models with the same inputs.
 
     Attributes:
-        paths: the files.
         graphs: what is in them, with inputs fixed.
         timed: what runs: the files, or graphs that were changed.
         specs: the inputs that all take; a size that one of them fixes is fixed.
-        notes: what a user should know of them.
     """
 
     paths: tuple[Path, ...]
@@ -55,16 +53,7 @@ class BenchedModels:
         return tuple(others.get(name, target) for name in noted)
 
     def engines(self, names: Sequence[str], target: Target) -> tuple[Engine, ...]:
-        """Return the runtimes of these names; without any, those of the targets that the files are for.
-
-        Args:
-            names: of runtimes.
-            target: of the recipe, which is read already.
-
-        Raises:
-            UnknownNameError: there is no such runtime.
-            MissingRuntimeError: one is not installed.
-        """
+        """Return the runtimes of these names; without any, those of the targets that the files are for."""
         for name in names:
             require_known("runtime", name, tuple(ENGINES))
         found = [ENGINES[name] for name in names] or [
@@ -80,18 +69,7 @@ class BenchedModels:
 def open_models(
     paths: Sequence[Path], values: Mapping[str, Any], batch_axis: Mapping[str, int | str]
 ) -> BenchedModels:
-    """Return the models of files.
-
-    Args:
-        paths: ONNX files.
-        values: of inputs that are fixed, by name.
-        batch_axis: of inputs and outputs, by name.
-
-    Raises:
-        ModelInputError: the models have different inputs.
-        ModelFormatError: a file is not ONNX.
-        PtqError: a file cannot be read, or an input cannot be fixed.
-    """
+    """Return the models of files."""
     graphs = [_load(path) for path in paths]
     timed = _with_fixed(graphs, paths, values)
     notes = [
@@ -135,11 +113,7 @@ def _load(path: Path) -> ir.Model:
 def _with_fixed(
     graphs: Sequence[ir.Model], paths: Sequence[Path], values: Mapping[str, Any]
 ) -> list[Path | StoredModel]:
-    """Fix inputs of the graphs that have them, and return what is timed: files, or graphs that were changed.
-
-    Raises:
-        FixedInputError: none of the models has or had such an input, or the value does not fit.
-    """
+    """Fix inputs of the graphs that have them, and return what is timed: files, or changed graphs."""
     timed: list[Path | StoredModel] = []
     inputs = [[value.name or "" for value in graph.graph.inputs] for graph in graphs]
     for name in values:

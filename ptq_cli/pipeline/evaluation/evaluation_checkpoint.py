@@ -36,14 +36,7 @@ def write_if_due(checkpoints: Checkpoints, evaluator: Evaluator, identity: Ident
 
 
 def continued(path: Path, identity: Identity, make: Callable[[], Evaluator], tell: Tell) -> Evaluator:
-    """Return an evaluator that goes on from a checkpoint of this very evaluation, or a new one.
-
-    Args:
-        path: of the checkpoint, which need not be there.
-        identity: what the evaluation is of.
-        make: makes a new evaluator.
-        tell: is told how many samples are not evaluated again, or why a checkpoint is ignored.
-    """
+    """Return an evaluator that goes on from a checkpoint of this very evaluation, or a new one."""
     # Not the evaluator that a damaged state was loaded into: a part of it may be set already.
     evaluator = make()
     if read_checkpoint(path, WORK, _read, partial(_refusal, evaluator, identity), tell) is None:

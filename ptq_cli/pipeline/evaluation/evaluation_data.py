@@ -47,12 +47,8 @@ class EvaluationSet:
         batch_size: samples a batch: the model's own, or the recipe's.
         fixed_batch: the model's own.
         leads_with_samples: the model says that the first axis of each output is that of the samples.
-        outputs: names of the model's outputs.
         noted_axes: the axis of the samples of each output, if the model's metadata have axes.
-        metrics: what is measured on each model.
-        baseline: the earlier report that regressions are from.
         is_step: whether each sample is a whole step, because no input has an axis for samples.
-        notes: what a user should know of the data.
     """
 
     dataset: Dataset
@@ -69,18 +65,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredSet:
-    """What is measured on which data: all that a report needs of an evaluation set.
-
-    Attributes:
-        source: the data as the user named it.
-        data_digest: of the data.
-        class_names: by label.
-        batch_size: samples a batch.
-        outputs: names of the models' outputs.
-        metrics: what is measured on each model.
-        is_step: whether each sample is a whole step.
-        baseline: the earlier report that regressions are from.
-    """
+    """What is measured on which data: all that a report needs of an evaluation set."""
 
     source: str
     data_digest: str
@@ -107,22 +92,7 @@ class MeasuredSet:
 
 
 def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
-    """Check that the evaluation set fits the model's inputs, and the metrics its outputs.
-
-    Args:
-        dataset: the evaluation set.
-        recipe: names metrics and limits.
-        model: the float model.
-
-    Raises:
-        DataNameError, DataShapeError, DataTypeError: an array does not fit an input.
-        LabelError: a metric needs labels, and there are none.
-        UnknownNameError, EntryPointError, MetricError: a metric does not exist, cannot be made, or needs
-            class scores and the output has none.
-        GateError: a limit makes no sense, or names a metric that will not be measured.
-        ReportError: the baseline is damaged, or no report.
-        UsageError: the PyTorch model is wanted, and there is none.
-    """
+    """Check that the evaluation set fits the model's inputs, and the metrics its outputs."""
     if recipe.evaluation.with_pytorch:
         _require_pytorch(recipe.model.path)
     inputs = input_specs(model)
@@ -154,17 +124,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
 def noted_evaluation(
     recipe: Recipe, model: ir.Model, noted: MeasuredSet, *, with_labels: bool
 ) -> MeasuredSet:
-    """Return what was measured on data that is not at hand, with the metrics and the baseline of the recipe.
-
-    Args:
-        recipe: names metrics and limits.
-        model: the float model.
-        noted: what is known of the data.
-        with_labels: metrics that need labels were measured.
-
-    Raises:
-        PtqError: as ``fit_evaluation`` does.
-    """
+    """Return what was measured on data that is not at hand, by the recipe's metrics and baseline."""
     specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
     return replace(noted, outputs=outputs, metrics=metrics, baseline=read_baseline(recipe.gate))
@@ -257,13 +217,7 @@ def _require_pytorch(model: str | None) -> None:
 
 @dataclass(frozen=True)
 class OtherLevel:
-    """A quantized model at another level than that of its report.
-
-    Attributes:
-        name: of the model's file.
-        level: the other level.
-        engine: runs it so.
-    """
+    """A quantized model at another level than that of its report."""
 
     name: str
     level: int
@@ -280,10 +234,7 @@ def other_levels(
 ) -> tuple[OtherLevel, ...]:
     """Return which models are to be measured at which other levels: those with weights in blocks.
 
-    Args:
-        models: by the name of their file.
-        engines: of each.
-        level: that the reports are of; None for the default.
+    ``level`` is that of the reports; None is the default.
     """
     reported = ROUNDED if level is None else level
     return tuple(
@@ -303,11 +254,7 @@ def accuracy_levels(
 ) -> dict[str, tuple[AccuracyLevel, ...]]:
     """Return what each model gives at each level, by the name of its file.
 
-    Args:
-        models: as for ``other_levels``.
-        others: what it returned.
-        evaluations: of the models, and then of the others.
-        level: that the reports are of; None for the default.
+    ``evaluations`` are of the models, and then of ``others``; ``level`` is that of the reports.
     """
     names = list(models)
     found: dict[str, tuple[AccuracyLevel, ...]] = {}

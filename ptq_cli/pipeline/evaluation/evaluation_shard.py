@@ -41,12 +41,7 @@ class ShardFacts:
         identity: models, data, metrics and settings, each under the name that a message gives it.
         recipe: all settings as TOML, with paths from the run directory.
         models: the quantized models' files, from the run directory.
-        thumbnails: whether the samples that change their class are shown.
-        data_digest: of the evaluation data.
-        unit: what is counted as one.
-        class_names: of the data, by label.
         metrics: names of the metrics that need labels.
-        axes: where the samples of each output are.
     """
 
     identity: dict[str, str]
@@ -65,9 +60,6 @@ class EvaluationShard:
     """One part of an evaluation.
 
     Attributes:
-        facts: what it is a part of.
-        share: which part.
-        batches: what was measured on each batch.
         watched: what was noted besides: the samples that change their class.
     """
 
@@ -103,21 +95,12 @@ def shard_bytes(shard: EvaluationShard) -> bytes:
 
 
 def load_shard(path: Path) -> EvaluationShard:
-    """Read a shard.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        EvaluationFileError: it is damaged, no shard of an evaluation, or of another format version.
-    """
+    """Read a shard."""
     return parse_shard_bytes(read_file(path, "shard of an evaluation"), str(path))
 
 
 def parse_shard_bytes(content: bytes, name: str) -> EvaluationShard:
-    """Return the shard that a file's content holds; ``name`` is for messages.
-
-    Raises:
-        EvaluationFileError: it is damaged, no shard of an evaluation, or of another format version.
-    """
+    """Return the shard that a file's content holds; ``name`` is for messages."""
     return CONTAINER.parse(content, name, _shard)
 
 

@@ -70,19 +70,7 @@ def joined_shards(
 ) -> Evaluator:
     """Return an evaluator that has seen what all parts have seen together.
 
-    Args:
-        shards: all parts, at least one, in any order.
-        measured: the metrics.
-        models: that were evaluated.
-        watches: new ones, which have seen all samples at the end.
-        with_pytorch: whether the PyTorch model was evaluated too.
-
-    Raises:
-        MergeError: they are not parts of the same evaluation.
-        OverlappingShardsError: two are the same part.
-        IncompleteEvaluationError: a part is missing, or not finished.
-        EvaluationFileError: what a part has measured is damaged.
-        MetricError: an output has another layout in one part than in another.
+    The ``watches`` are new, and have seen all samples at the end.
     """
     require_whole(shards)
     make = evaluator_maker(models, measured, watches, with_pytorch=with_pytorch)
@@ -98,13 +86,7 @@ def joined_shards(
 
 
 def require_whole(shards: Sequence[NamedShard]) -> None:
-    """Refuse parts that do not make a whole.
-
-    Raises:
-        MergeError: they are not parts of the same evaluation.
-        OverlappingShardsError: two are the same part.
-        IncompleteEvaluationError: a part is missing, or not finished.
-    """
+    """Refuse parts that do not make a whole."""
     first, holders = shards[0], dict[int, str]()
     for named in shards:
         share = named.shard.share
@@ -175,9 +157,6 @@ SUFFIX = ".safetensors"
 def holds_evaluation(inputs: Sequence[Path]) -> bool:
     """Return whether shards of an evaluation are to be merged, and not those of a calibration.
 
-    Args:
-        inputs: run directories, or files of shards.
-
     Edge case:
         A file that is missing counts by its name, and is named when it is read.
 
@@ -189,11 +168,7 @@ def holds_evaluation(inputs: Sequence[Path]) -> bool:
 
 
 def shard_files(inputs: Sequence[Path]) -> list[Path]:
-    """Return the files of all shards.
-
-    Raises:
-        IncompleteEvaluationError: a run directory holds none, and others do.
-    """
+    """Return the files of all shards."""
     files: list[Path] = []
     for path in inputs:
         found = [path] if _is_file(path) else RunDirectory(path).evaluation_shards()
@@ -209,9 +184,6 @@ def shard_files(inputs: Sequence[Path]) -> list[Path]:
 
 def evaluated_run(inputs: Sequence[Path]) -> RunDirectory:
     """Return the run directory whose models the shards are of: the first that has models beside its shards.
-
-    Args:
-        inputs: run directories, or files of shards.
 
     Edge case:
         The default one, if the shards lie where no models are, as those do that were fetched.
@@ -237,9 +209,6 @@ class ShardOrigin:
 
     Attributes:
         folder: the run directory, where paths begin.
-        recipe: all settings as TOML.
-        models: the quantized models' files.
-        thumbnails: whether the samples that change their class are shown.
     """
 
     folder: Path = Path()
@@ -266,21 +235,8 @@ def evaluate_part(
 ) -> EvaluationShard:
     """Run all models over one share of the batches, and return what each batch adds to the metrics.
 
-    Args:
-        resolved: the recipe, and the machine that runs the models.
-        models: what runs.
-        evaluation_set: the data and metrics.
-        shard: which of the batches.
-        progress: is called after each batch.
-        watches: one for each quantized model, which sees its outputs too; they are new.
-        origin: what the file has to say besides.
-        checkpoint: where what was measured so far is written; None for nowhere.
-        group: the processes that share the batches, which hear of an error of one.
-
-    Raises:
-        LabelError: a label does not fit a metric.
-        MetricError: an output does not fit a metric or holds NaN, or a metric cannot be measured in parts.
-        MergeError: a batch other than the last one is not full.
+    ``origin`` is what the file has to say besides; without a ``checkpoint`` nothing is written on the way.
+    The processes of a ``group`` hear of an error of one.
     """
     tell, dataset = teller(progress), evaluation_set.dataset
     opened = open_pass(resolved, models, evaluation_set, progress, watches, origin.folder)
@@ -324,17 +280,6 @@ def evaluate_together(
     """Run all models over the evaluation set once, each process of a group a share of the batches.
 
     Returns what ``evaluate_pass`` returns, on every process. There are no checkpoints.
-
-    Args:
-        resolved: the recipe, and this process's part of the machine.
-        models: what runs.
-        evaluation_set: the data and metrics.
-        progress: is called after each batch.
-        group: the processes.
-        watches: one for each quantized model; they are new, and have seen all samples at the end.
-
-    Raises:
-        PtqError: as ``evaluate_part`` does, also that of another process.
     """
     part = evaluate_part(resolved, models, evaluation_set, group.shard, progress, watches, group=group)
     # The bytes of the files that shards have: what is proven of these holds for ranks.

@@ -16,17 +16,8 @@ def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> 
     A flag of ``ptq evaluate`` holds for that command alone, but what is asked next about the same models is
     most likely about the same samples. ``report.toml`` has them.
 
-    Args:
-        request: may name evaluation data itself, by a flag or in ``--recipe``.
-        run: the run directory.
-        model: the quantized model that is asked about; None for the run's own. The report of one of several
-            models is in a folder of its name.
-
     Edge case:
         None without an evaluation, or if it had no data, as an edited file may not.
-
-    Raises:
-        PtqError: ``--recipe`` or ``report.toml`` cannot be read.
     """
     if "eval_data" in request.settings or _names_data(request.recipe_file):
         return None
@@ -41,17 +32,8 @@ def with_remembered_evaluation(
 
     Those are the data of the last evaluation, or else those that the model was quantized with.
 
-    Args:
-        resolved: the recipe and what it names.
-        request: its flags hold, also for the number of samples.
-        run: the run directory.
-        model: the quantized model that is asked about; None for the run's own.
-
     Edge case:
         Without data to remember, what was given, and an empty note.
-
-    Raises:
-        PtqError: a recipe in the run directory cannot be read.
     """
     settings = resolved.recipe.evaluation
     if settings.data is not None:

@@ -70,16 +70,7 @@ def report_files(
     changes: Changes | None,
     run: RunDirectory,
 ) -> dict[Path, bytes]:
-    """Return the content of each file that tells of an evaluation.
-
-    Args:
-        report: what was measured.
-        recipe: the settings behind it.
-        material: hands over both models and the statistics, for the page.
-        origin: the quantized model's metadata.
-        changes: the samples that changed their class; None if the output is not one of classes.
-        run: names the files.
-    """
+    """Return the content of each file that tells of an evaluation."""
     material = cache(material)
     notes = tuple(not_reproduced(origin, material()))
     details = Details(report.created, report.model.quantized_model.sha256, notes, changes)
@@ -96,12 +87,7 @@ def report_files(
 
 
 def not_reproduced(origin: Mapping[str, str], material: Material) -> Iterator[str]:
-    """Say if the model was exported with other quantizers than the recipe has.
-
-    Args:
-        origin: the quantized model's metadata.
-        material: what the recipe is applied to.
-    """
+    """Say if the model was exported with other quantizers than the recipe has."""
     was, now = origin.get(QUANTIZERS, PLAIN), _quantizers(material)
     if now is not None and was != now:
         yield f"The model was exported with {was}, the recipe has {now}."
@@ -121,12 +107,7 @@ def _quantizers(material: Material) -> str | None:
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """The result of ``evaluate`` of one quantized model.
-
-    Attributes:
-        report: all of it, with the verdict.
-        run: where ``report.json``, ``report.md``, ``report.html`` and ``junit.xml`` are.
-    """
+    """The result of ``evaluate`` of one quantized model."""
 
     report: Report
     run: RunDirectory
@@ -150,11 +131,7 @@ class JudgedModel:
     """A quantized model, and what its file says of it.
 
     Attributes:
-        pair: it and the float model.
-        origin: its metadata.
         exported: the recipe and the target that it was exported with.
-        plan: of the float model for that target.
-        layers: where each layer runs.
     """
 
     pair: Pair
@@ -165,17 +142,7 @@ class JudgedModel:
 
 
 def judged_models(resolved: Resolved, pairs: Sequence[Pair], plan: Plan | None = None) -> list[JudgedModel]:
-    """Return the quantized models with what their files say of them.
-
-    Args:
-        resolved: the recipe and the target.
-        pairs: the float model, the same in each, and a quantized one.
-        plan: of the float model for the target, where one was made already; otherwise it is made here.
-
-    Raises:
-        StaleCalibrationError: a model was exported for a target of the user's own that the recipe lacks.
-        PtqError: a model cannot be read.
-    """
+    """Return the quantized models with what their files say of them."""
     plans = {} if plan is None else {_rules_of(resolved): plan}
     found = []
     for pair in pairs:
@@ -231,24 +198,9 @@ def change_collectors(image: ImageSettings, count: int, *, thumbnails: bool) -> 
 
 
 def require_fitting_baseline(
-    source: str | None,
-    run: RunDirectory,
-    pairs: Sequence[Pair],
-    found: MeasuredSet,
-    calibration: Calibration,
+    source: str | None, run: RunDirectory, pairs: Sequence[Pair], found: MeasuredSet, calibration: Calibration
 ) -> None:
-    """Refuse a baseline of another model, as ``decide`` would, but before all the work.
-
-    Args:
-        source: the path of the model that the float one was made from, as the recipe has it.
-        run: where the float model is.
-        pairs: the models that are evaluated.
-        found: the metrics, and the baseline if there is one.
-        calibration: that the quantized models were made from.
-
-    Raises:
-        BaselineError: it is of another model.
-    """
+    """Refuse a baseline of another model, as ``decide`` would, but before all the work."""
     if found.baseline is None:
         return
     for pair in pairs:
@@ -269,19 +221,8 @@ def make_reports(
 ) -> tuple[Evaluated, ...]:
     """Measure the latency, decide the gates, and return the files of each report.
 
-    Args:
-        resolved: the recipe, the target and the machine.
-        calibration: that the quantized models were made from.
-        judged: the quantized models.
-        measured: what was measured on which data.
-        evaluations: what came out, of each of ``evaluated_models``.
-        changed: the samples that changed their class, of each of them.
-        run: the run directory.
-        runs: where the report of each quantized model goes.
-        progress: is told about the latency.
-
-    Raises:
-        PtqError: the latency is limited and cannot be measured, or a limit does not fit.
+    ``evaluations`` and ``changed`` are of each of ``evaluated_models``, ``runs`` where the report of each
+    quantized model goes.
     """
     recipe, float_model = resolved.recipe, judged[0].pair.float_model
     files = [QuantizedFile(item.pair.quantized_model, item.exported.target, item.layers) for item in judged]

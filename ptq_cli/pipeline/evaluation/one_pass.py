@@ -57,7 +57,6 @@ class EvaluatedModels:
     """The models of an evaluation.
 
     Attributes:
-        float_model: serialized; ONNX Runtime runs it.
         quantized: the quantized ones by the name of their file, serialized.
         engines: the runtime of each; ONNX Runtime of those that are not named.
     """
@@ -86,8 +85,6 @@ class OpenedPass:
     Attributes:
         runs: the models, with the samples of each output on axis 0.
         axes: where the samples of each output are in the model's output.
-        identity: what it is of; see ``EvaluationCheckpoints``.
-        make: makes an evaluator.
     """
 
     runs: Runs
@@ -106,17 +103,7 @@ def evaluate_pass(
 ) -> tuple[Evaluation, ...]:
     """Run all models over the evaluation set once, and return what was measured of each quantized one.
 
-    Args:
-        resolved: the recipe, and the machine that runs the models.
-        models: what runs.
-        evaluation_set: the data and metrics.
-        run: where checkpoints are.
-        progress: is called after each batch.
-        watches: one for each quantized model, which sees its outputs too; they are new.
-
-    Raises:
-        LabelError: a label does not fit a metric.
-        MetricError: an output does not fit a metric, or holds NaN.
+    There is one new watch for each quantized model, which sees its outputs too.
     """
     tell = teller(progress)
     opened = open_pass(resolved, models, evaluation_set, progress, watches, run.path)
@@ -161,19 +148,7 @@ def open_pass(
     watches: Sequence[Watch],
     folder: Path,
 ) -> OpenedPass:
-    """Open the models, and find out where the samples are in their outputs.
-
-    Args:
-        resolved: the recipe, and the machine that runs the models.
-        models: what runs.
-        evaluation_set: the data and metrics.
-        progress: is told the notes on the data.
-        watches: one for each quantized model; they are new.
-        folder: the run directory.
-
-    Raises:
-        PtqError: a model cannot be opened.
-    """
+    """Open the models, and find out where the samples are in their outputs."""
     recipe, settings, machine = resolved.recipe, resolved.recipe.evaluation, resolved.machine
     for note in evaluation_set.notes:
         teller(progress)(note)
@@ -197,12 +172,7 @@ def open_pass(
 def evaluations_of(
     evaluator: Evaluator, outputs: Sequence[str], axes: Sequence[Axis]
 ) -> tuple[Evaluation, ...]:
-    """Return what was measured of each quantized model, with axes as the models' outputs have them.
-
-    Raises:
-        EmptyDataError: there was no sample.
-        MetricError: an output held NaN or Inf, or a metric has no value.
-    """
+    """Return what was measured of each quantized model, with axes as the models' outputs have them."""
     by_output = dict(zip(outputs, axes, strict=True))
     return tuple(
         replace(found, measurements=tuple(_as_in_the_file(item, by_output) for item in found.measurements))
@@ -268,13 +238,7 @@ def pass_identity(
 ) -> Identity:
     """Return what an evaluation is of, each part under the name that a message gives it.
 
-    Args:
-        settings: of the evaluation.
-        image: how images become arrays.
-        models: what runs.
-        measured: the data and metrics.
-        watches: what sees the outputs too.
-        folder: where the paths of code begin, so that it can move with the run.
+    Paths of code begin at ``folder``, so that it can move with the run.
     """
     specs = [judged.spec for judged in measured.metrics]
     # The code of a metric belongs to the identity: its file may be edited between two runs.
@@ -315,9 +279,6 @@ class OpenedModels:
     """The models of an evaluation, found to belong together.
 
     Attributes:
-        loaded: what the run holds.
-        paths: files of the quantized models.
-        pairs: the float model, the same in each, and a quantized one.
         runs: where the report of each quantized model goes.
         note: what data the run remembers, if it is evaluated on those; otherwise empty.
     """
@@ -335,13 +296,7 @@ class OpenedModels:
 
 
 def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[Path]) -> OpenedModels:
-    """Return the models of an evaluation, if they belong together.
-
-    Raises:
-        MissingStageError: nothing was calibrated or exported.
-        StaleCalibrationError: the models or settings do not belong together.
-        UsageError: two models have the same name.
-    """
+    """Return the models of an evaluation, if they belong together."""
     loaded = load_run(request, run)
     # The last evaluation was of one model; of several none of them decides the data.
     asked = quantized_models[0] if len(quantized_models) == 1 else None
@@ -362,15 +317,7 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
 
 
 def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> EvaluationSet:
-    """Return the evaluation data, fitted to the models.
-
-    Args:
-        opened: the models.
-        progress: is told which data the run remembers, if it is evaluated on those.
-
-    Raises:
-        PtqError: the data cannot be used, or a metric does not fit.
-    """
+    """Return the evaluation data, fitted to the models."""
     resolved = opened.loaded.resolved
     if opened.note:
         progress(Progress("evaluate", 0, None, opened.note))

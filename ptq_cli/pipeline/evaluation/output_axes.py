@@ -28,14 +28,7 @@ def noted_output_axes(model: ir.Model) -> tuple[Axis, ...] | None:
 
 
 def output_axes(dataset: Dataset, fixed: int | None, outputs: int, run: Run) -> tuple[Axis, ...]:
-    """Return the axis of each output that the samples are on; None where it is not known.
-
-    Args:
-        dataset: whose first samples are run.
-        fixed: how many samples each batch must have, if the model says so.
-        outputs: how many outputs there are.
-        run: runs the float model.
-    """
+    """Return the axis of each output that the samples are on; None where it is not known."""
     unknown: tuple[Axis, ...] = (None,) * outputs
     try:
         one = _batch_of(dataset, 1) if fixed in (None, 1) else None

@@ -36,15 +36,7 @@ MOST_STEPS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Material:
-    """What a run holds.
-
-    Attributes:
-        float_model, quantized_model: the graphs.
-        calibration: the statistics.
-        plan: of the float model for the target.
-        target: the target whose rules made the plan.
-        recipe: how tensors were quantized.
-    """
+    """What a run holds."""
 
     float_model: ir.Model
     quantized_model: ir.Model
@@ -57,13 +49,7 @@ class Material:
 def gather(
     material: Material,
 ) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...], tuple[str, ...]]:
-    """Return the layers, the quantized activations, and what is left out of them.
-
-    Raises:
-        StaleCalibrationError: the statistics are not those of the model.
-        RecipeValueError: an override matches nothing.
-        NothingToQuantizeError: the recipe leaves nothing to quantize.
-    """
+    """Return the layers, the quantized activations, and what is left out of them."""
     model = material.float_model
     placement = place(model, material.plan, material.target, material.recipe, material.calibration)
     plan, settings = placement.plan, placement.settings.activations
@@ -219,10 +205,6 @@ def _weight_words(site: WeightSite) -> str:
 
 def tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
     """Return what ``ptq tune`` tried before it chose this very model.
-
-    Args:
-        run: whose ``tune.json`` is read.
-        model: the quantized model.
 
     Edge case:
         None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model

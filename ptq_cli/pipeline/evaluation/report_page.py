@@ -57,14 +57,6 @@ def make_page(
 
     What is missing or does not belong to the report is a note on the page and no error: a report without
     histograms is still a report.
-
-    Args:
-        report: what was measured.
-        details: the samples that changed; None if they are not known.
-        recipe: the settings as TOML; empty if they are not known.
-        material: reads or hands over both models and the statistics.
-        run: names the files.
-        analysis: where the model loses; None if nothing tells.
     """
     evidence, profile = Evidence(_origin(details, recipe, run)), None
     try:
@@ -87,13 +79,7 @@ def make_page(
 
 
 def run_page(run: RunDirectory) -> PageResult:
-    """Make the page again from a run directory: no model is run.
-
-    Raises:
-        MissingStageError: nothing was evaluated there.
-        ReportError: the report is damaged, or of another format version.
-        OutputFileError: the page cannot be written.
-    """
+    """Make the page again from a run directory: no model is run."""
     report = read_document(Report, run.require_stage(run.report_json, "ptq evaluate"))
     content, notes = _made_again(report, run, earlier_analysis(run))
     write_together({run.report_html: content})
@@ -120,11 +106,7 @@ def _profile(float_model: ir.Model, run: RunDirectory) -> MachineProfile | None:
 
 
 def read_material(report: Report, run: RunDirectory) -> Material:
-    """Return what a page shows of a run, read from its directory again.
-
-    Raises:
-        PtqError: a file of the run is missing, or does not belong to the report.
-    """
+    """Return what a page shows of a run, read from its directory again."""
     recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
     calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
     if calibration.provenance.model != report.model.float_model.sha256:

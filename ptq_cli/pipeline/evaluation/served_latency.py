@@ -52,13 +52,7 @@ HINT_OF_WEIGHTS = (
 
 @dataclass(frozen=True)
 class QuantizedFile:
-    """A quantized model, and where its layers run.
-
-    Attributes:
-        model: the file.
-        target: that it was made for.
-        layers: each with whether it is integer.
-    """
+    """A quantized model, and where its layers run."""
 
     model: StoredModel
     target: Target
@@ -75,11 +69,7 @@ class _OwnFile:
 
 
 def require_served_batch(resolved: Resolved, graph: ir.Model) -> None:
-    """Refuse a batch that the model does not take before any work begins.
-
-    Raises:
-        RecipeValueError: the model takes batches of another size.
-    """
+    """Refuse a batch that the model does not take before any work begins."""
     if resolved.recipe.evaluation.latency:
         served_batch(input_specs(graph), resolved.recipe.export.serve_batch)
 
@@ -93,19 +83,9 @@ def served_latency(
 ) -> tuple[Times, ...]:
     """Return how fast each quantized model is, with the causes and a warning where it is slower.
 
-    Args:
-        resolved: the batch and the threads, the data, and whether a limit depends on the result.
-        float_model: as it was prepared.
-        quantized: made from it.
-        run: is named in the next command.
-        progress: is told about the parts.
-
     Edge case:
         What cannot be measured is no error, unless a limit depends on it: the result says why. Without a
         limit, nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
-
-    Raises:
-        PtqError: there is a limit, and a model or the data cannot be used.
     """
     limited = resolved.recipe.gate.max_latency_ratio is not None
     reasons = [_unmeasured(resolved, float_model, item, limited=limited) for item in quantized]

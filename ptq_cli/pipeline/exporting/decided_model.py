@@ -69,13 +69,8 @@ class DecidedModel:
 
     Attributes:
         model: the float model, in an opset that has the integers.
-        placement: where which quantizer goes.
         plan: of the placement, with clamps exposed.
-        parameters: of every site.
         unsearched: tensors whose method had only one candidate, with the method.
-        latency: what was moved to float for speed; None if that was not asked for.
-        ranges: which ranges of activations were chosen by their effect; None if that was not asked for.
-        work: multiply-accumulates of each layer.
         begun: the file that holds integers of a large model already; None of another.
     """
 
@@ -107,19 +102,7 @@ def decided_model(
 ) -> DecidedModel:
     """Decide scales and integers of a model from its calibration.
 
-    Args:
-        resolved: the recipe and the target.
-        calibration: the statistics.
-        float_model: that was calibrated.
-        graph: its graph, which the result takes.
-        run: the run directory, for messages.
-        output: the file that the graph will be written to; large constants go where its data will be.
-        plan: of the model for the target, where one was made already; otherwise it is made here.
-        data: to choose ranges of activations by, if the recipe asks for that; None does without.
-        progress: is told about a measurement of operators.
-
-    Raises:
-        PtqError: as ``run_export`` does.
+    The result takes ``graph``. Large constants go where the data of ``output`` will be.
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     calibration = with_moved_statistics(calibration, graph.graph)
@@ -178,11 +161,7 @@ def _decide(
 
 
 def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
-    """Return the model in an opset that its placement needs; may change it.
-
-    Raises:
-        InvalidOnnxError: it cannot be converted to that opset, or only with other operators.
-    """
+    """Return the model in an opset that its placement needs; may change it."""
     if opset_of(model) >= opset:
         return model
     names = [node.name for node in model.graph.all_nodes()]
@@ -213,9 +192,7 @@ class RecoveryMaterial:
     """What a model is recovered from.
 
     Attributes:
-        calibration: the statistics.
         data: the calibration data; None where moments are all there is.
-        moments: of what the layers read, if they were collected before.
     """
 
     calibration: Calibration
@@ -236,24 +213,10 @@ def recover_model(
 ) -> tuple[DecidedModel, Recovery]:
     """Choose the weights of a model again, rung by rung, and keep what makes the output better.
 
-    Args:
-        made: the model as it is decided.
-        float_model: that it was made from.
-        rungs: in the order in which they run.
-        material: what they learn from.
-        machine: what of it may be used.
-        folder: where tensors wait that do not fit into memory.
-        progress: is called as the work proceeds.
-        but: weights that stay as they are.
+    Tensors that do not fit into memory wait in ``folder``; the weights of ``but`` stay as they are.
 
     Returns:
         The model with what is decided in the end, and what was done.
-
-    Raises:
-        RecoveryError: there are too few samples.
-        StaleMomentsError: the moments are of another calibration, or of other ranges.
-        RuntimeFailedError: ONNX Runtime failed.
-        PtqError: the data cannot be read.
     """
     samples = recovery_samples(material.data) if material.data is not None else None
     kept = tuple(site for site in made.plan.weights if site not in but)

@@ -53,7 +53,6 @@ class _Decision:
     """What was decided of a layer.
 
     Attributes:
-        weight: as it is stored.
         bias: None if there is none that could be changed.
         nearest: the bias before anything was recovered.
     """
@@ -68,7 +67,6 @@ class GivenWeights:
     """The weights of a model that were decided with an earlier one.
 
     Attributes:
-        sites: these weights.
         left: number of layers whose weights can still be chosen.
     """
 
@@ -91,10 +89,6 @@ class DecidedWeights:
         """Return a model with what was decided before, and which weights took it.
 
         A weight keeps its own integers if its bias would not fit into int32 with the scale that was decided.
-
-        Args:
-            made: the model as it is decided by itself.
-            float_model: that it is made from.
         """
         graph = float_model.load()
         taken, layers, parameters = [], _layers(graph, made), made.parameters
@@ -183,14 +177,7 @@ def _is_same(one: _Bias | None, other: _Bias) -> bool:
 
 
 def model_summary(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> ModelSummary:
-    """Return the two models by file, hash and size.
-
-    Args:
-        model: the file that the float model was made from, if one is known.
-        run: names the float model.
-        pair: both.
-        calibration: names the files that the float model was made from.
-    """
+    """Return the two models by file, hash and size."""
     source = relative_location(model, Path.cwd()) if model else run.float_model.name
     return ModelSummary(
         source,
@@ -205,15 +192,7 @@ def _model_file(name: str, model: StoredModel) -> ModelEntry:
 
 
 def amax_summary(origin: Mapping[str, str], name: str) -> AmaxSummary:
-    """Return how the ranges were decided, as the model says.
-
-    Args:
-        origin: the quantized model's metadata.
-        name: of its file.
-
-    Raises:
-        InputFileError: what the model says of itself is damaged.
-    """
+    """Return how the ranges were decided, as the model says."""
     settings: dict[str, float] = {}
     if AMAX_PERCENTILE in origin:
         settings["percentile"] = _percentile(origin[AMAX_PERCENTILE], name)
@@ -247,11 +226,7 @@ def _listed(text: str, name: str) -> list[object]:
 
 
 def plan_of(model: StoredModel, target: Target) -> Plan:
-    """Return what a target would quantize of a serialized model.
-
-    Raises:
-        NothingToQuantizeError: the target can quantize nothing.
-    """
+    """Return what a target would quantize of a serialized model."""
     graph = model.load()
     plan = make_plan(graph, target)
     release(graph)
@@ -259,16 +234,7 @@ def plan_of(model: StoredModel, target: Target) -> Plan:
 
 
 def evaluated_layers(plan: Plan, origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ...]:
-    """Return where each layer of a quantized model runs.
-
-    Args:
-        plan: of the float model, for the target that it was exported for.
-        origin: the quantized model's metadata.
-        name: of its file.
-
-    Raises:
-        InputFileError: what the model says of itself is damaged.
-    """
+    """Return where each layer of a quantized model runs."""
     # Which quantizers it was exported with, the recipe at hand need not say.
     reasons = unusual_layers(origin, name)
     return tuple(
@@ -283,13 +249,6 @@ def unusual_layers(origin: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the layers that a quantized model computes otherwise than its target alone would have it.
 
     Each comes with the reason why it is float, which is empty for an integer layer.
-
-    Args:
-        origin: the quantized model's metadata.
-        name: of its file.
-
-    Raises:
-        InputFileError: what the model says of itself is damaged.
     """
     if LAYERS not in origin:
         return {}

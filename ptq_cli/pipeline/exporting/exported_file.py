@@ -58,12 +58,7 @@ class Pair:
 
 
 def quantized_path(run: RunDirectory, named: Path | None) -> Path:
-    """Return the quantized model's file: the one that was named, or the run's own.
-
-    Raises:
-        InputFileError: the one that was named is missing.
-        MissingStageError: nothing was exported.
-    """
+    """Return the quantized model's file: the one that was named, or the run's own."""
     if named is not None:
         require_name(named)
         return require_file(named, "quantized model")
@@ -71,11 +66,7 @@ def quantized_path(run: RunDirectory, named: Path | None) -> Path:
 
 
 def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
-    """Return what a quantized model says of where it came from.
-
-    Raises:
-        InputFileError: it is not an ONNX file.
-    """
+    """Return what a quantized model says of where it came from."""
     try:
         proto = onnx.load_model_from_string(model.content)
     except DecodeError as error:
@@ -86,12 +77,7 @@ def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
 
 
 def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
-    """Check that a quantized model was made from a calibration.
-
-    Raises:
-        InputFileError: it was not written by ``export``.
-        StaleCalibrationError: it was made from another model or calibration.
-    """
+    """Check that a quantized model was made from a calibration."""
     if FLOAT_SHA256 not in origin:
         raise InputFileError(
             f"'{path}' was not written by ptq export", hint="pass a model that was, or no model"
@@ -109,11 +95,7 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
 
 
 def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Resolved:
-    """Return the recipe with the target that a quantized model was exported for: ``export`` may take another.
-
-    Raises:
-        StaleCalibrationError: it was a target of a user's own, and the recipe names another.
-    """
+    """Return the recipe with the target that a model was exported for: ``export`` may take another."""
     allowed = origin.get(RUNTIME_OPERATORS) == "true"
     if allowed != resolved.target.runtime_operators:
         quantization = replace(resolved.recipe.quantization, runtime_operators=allowed)
@@ -134,15 +116,6 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
     """Return a recipe with the methods, quantizers and overrides that a quantized model was exported with.
 
     ``export`` to a file of its own changes no recipe, so the file alone says them.
-
-    Args:
-        recipe: of the run.
-        origin: the quantized model's metadata.
-        calibration: decides what ``auto`` means.
-        name: of the quantized model's file.
-
-    Raises:
-        InputFileError: what the model says of itself is damaged.
     """
     amax = recipe.amax
     method = resolve_method(amax, has_histogram=calibration.provenance.method == "histogram")
@@ -173,9 +146,6 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
     Edge case:
         Files of earlier versions have no such settings: if they have other quantizers than their target's,
         the recipe is left as it is.
-
-    Raises:
-        PtqError, ValueError: the metadata is damaged.
     """
     if WEIGHTS not in origin and QUANTIZERS in origin:
         return recipe
@@ -196,16 +166,7 @@ def write_metadata(
     method: str,
     target: Target,
 ) -> None:
-    """Write the metadata of a quantized model.
-
-    Args:
-        made: the model, which is changed, and what it was made by.
-        recipe: what was asked for.
-        calibration: the statistics.
-        recovery: what recovery did; None if it was not asked for.
-        method: that decided the ranges.
-        target: the target.
-    """
+    """Write the metadata of a quantized model."""
     placement, found = made.placement, made.model.metadata_props
     if made.ranges is not None:
         found[RANGES] = made.ranges.metadata()

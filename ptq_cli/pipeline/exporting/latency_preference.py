@@ -48,20 +48,9 @@ def prefer_latency(
 ) -> LatencyPreference:
     """Return which layers are faster in float, by the recipe's profile or by a measurement on this machine.
 
-    Args:
-        model: the float model.
-        plan: with everything in integers that the recipe and the target put there.
-        resolved: names the target, the profile, the batch and the threads.
-        progress: is told about the measurement.
-
     Edge case:
         A model that is too fast to measure, and a machine that is too busy, decide nothing: everything stays
         in integers, and ``undecided`` says why.
-
-    Raises:
-        ProfilerError: the target's runtime cannot be measured here.
-        ProfileError: the profile is of another model, target or runtime.
-        PtqError: the profile cannot be read, or the runtime cannot run the model.
     """
     target, settings = resolved.target, resolved.recipe.export
     if settings.profile is not None:
@@ -86,13 +75,7 @@ def prefer_latency(
 def profile_here(
     model: ir.Model, plan: Plan, resolved: Resolved, progress: ProgressCallback = silent
 ) -> MachineProfile:
-    """Return the profile of a model on this machine, for the batch and the threads of the recipe.
-
-    Raises:
-        ProfilerError: the target's runtime cannot be measured here, or the model is too large.
-        RecipeValueError: the batch is not that of the model.
-        RuntimeFailedError: the runtime cannot run the model.
-    """
+    """Return the profile of a model on this machine, for the batch and the threads of the recipe."""
     target, asked = resolved.target, resolved.recipe.export.serve_batch
     engine = engine_of(target)
     if engine is None or not engine.has_profiler:
@@ -110,13 +93,7 @@ def profile_here(
     batch = served_batch(specs, asked)
     inputs = inputs_of_recipe(resolved, model, specs, batch)
     return measure_profile(
-        model,
-        plan,
-        target,
-        inputs.batches,
-        batch=batch,
-        threads=resolved.machine.threads,
-        progress=progress,
+        model, plan, target, inputs.batches, batch=batch, threads=resolved.machine.threads, progress=progress
     )
 
 

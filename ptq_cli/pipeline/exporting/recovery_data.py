@@ -50,8 +50,6 @@ class RecoveryData:
 
     Attributes:
         dataset: whose arrays have the names of the model's inputs.
-        inputs: of the model.
-        allow_nonfinite: NaN and Inf in the data are not refused.
         batch_size: samples that run together where the sums do not depend on it.
         known_costs: what ranges have cost the outputs of the same float model on these data.
     """
@@ -64,11 +62,7 @@ class RecoveryData:
 
 
 def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
-    """Return the moments of a run, if a rung that is asked for needs them and they are there.
-
-    Raises:
-        MomentsFileError: they are damaged.
-    """
+    """Return the moments of a run, if a rung that is asked for needs them and they are there."""
     rungs = exporting_rungs(resolved.recipe.recovery)
     # With other ranges what layers read are other integers.
     wanted = WEIGHED in rungs and RANGES not in rungs
@@ -78,20 +72,7 @@ def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
 def open_recovery_data(
     resolved: Resolved, calibration: Calibration, graph: ir.Model, moments: Moments | None
 ) -> RecoveryData | None:
-    """Open the data of an earlier calibration again; None if no rung of recovery needs them.
-
-    Args:
-        resolved: the recipe.
-        calibration: the earlier one.
-        graph: of the float model.
-        moments: of the run, if there are any: with them one of the rungs needs no data.
-
-    Raises:
-        EmptyDataError: the recipe names none.
-        StaleCalibrationError: it is not what was calibrated on.
-        RecoveryError: there are too few samples.
-        PtqError: it cannot be opened, or does not fit the model.
-    """
+    """Open the data of an earlier calibration again; None if no rung of recovery needs them."""
     recipe = resolved.recipe
     rungs = exporting_rungs(recipe.recovery)
     if not rungs or (moments is not None and rungs == (WEIGHED,)):
@@ -103,19 +84,7 @@ def open_recovery_data(
 def calibrated_data(
     resolved: Resolved, calibration: Calibration, inputs: tuple[TensorSpec, ...], option: str
 ) -> Dataset:
-    """Open the data of an earlier calibration again.
-
-    Args:
-        resolved: the recipe.
-        calibration: the earlier one.
-        inputs: of the model.
-        option: that needs them.
-
-    Raises:
-        EmptyDataError: the recipe names none.
-        StaleCalibrationError: it is not what was calibrated on.
-        PtqError: it cannot be opened.
-    """
+    """Open the data of an earlier calibration again."""
     recipe = resolved.recipe
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
     if dataset.digest() != calibration.provenance.data:
@@ -129,13 +98,7 @@ def calibrated_data(
 def recovery_data(
     resolved: Resolved, dataset: Dataset | None, inputs: tuple[TensorSpec, ...]
 ) -> RecoveryData | None:
-    """Return the data of a calibration for recovery; None if no rung of recovery is asked for.
-
-    Raises:
-        EmptyDataError: a rung is asked for, and there are no data.
-        RecoveryError: there are too few samples, as far as that is known before they are read.
-        PtqError: the data do not fit the model.
-    """
+    """Return the data of a calibration for recovery; None if no rung of recovery is asked for."""
     if not exporting_rungs(resolved.recipe.recovery):
         return None
     if dataset is None:
@@ -157,10 +120,6 @@ def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
 
     Every eighth sample is held out, whichever the batch size; of a model with a fixed batch size every
     eighth batch. Of fewer than eight the last is.
-
-    Raises:
-        RecoveryError: nothing is left to learn from.
-        NonFiniteDataError: a sample holds NaN or Inf.
     """
     fixed = fixed_batch_size(data.inputs)
     pieces = list(_fixed(data, fixed) if fixed else _free(data))
@@ -298,20 +257,7 @@ def choose_ranges(
 ) -> tuple[Placement, RangesByEffect]:
     """Return the placement with the best method of each tensor, and what was done.
 
-    Args:
-        build: makes the quantized graph of a placement.
-        float_model: that it is made from.
-        placement: with the methods of the recipe.
-        calibration: has the statistics that each method decides from.
-        data: the calibration data.
-        cuts: tensors at which the float model is cut, whatever is quantized of it.
-        machine: what of it may be used.
-        progress: is called after each run.
-
-    Raises:
-        RecoveryError: there are too few samples.
-        RuntimeFailedError: ONNX Runtime failed.
-        PtqError: the data cannot be read.
+    The float model is cut at ``cuts``, whatever is quantized of it.
     """
     require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
@@ -353,9 +299,7 @@ def choose_ranges(
 
 
 def _best(
-    placement: Placement,
-    assignments: Iterator[dict[str, AmaxSettings]],
-    sqnr: Callable[[Placement], float],
+    placement: Placement, assignments: Iterator[dict[str, AmaxSettings]], sqnr: Callable[[Placement], float]
 ) -> tuple[Placement, dict[str, AmaxSettings], float]:
     """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
     best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
@@ -393,9 +337,8 @@ def affordable(
 ) -> tuple[dict[str, Sequence[QuantParameters]], int]:
     """Return the tensors that are measured, and on how many samples.
 
-    Args:
-        grids: candidates of each tensor.
-        work: multiply-accumulates of the model for one sample; half of them run again for each candidate.
+    ``work`` is in multiply-accumulates of the model for one sample; half of them run again for each
+    candidate.
 
     Example:
         >>> from ptq_cli.core.formats import BY_NAME
@@ -423,10 +366,6 @@ def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
 
 def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
-
-    Args:
-        pieces: the samples.
-        most: how many to return, about.
 
     Edge case:
         A piece that cannot be divided is taken as it is.

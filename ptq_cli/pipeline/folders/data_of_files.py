@@ -18,13 +18,6 @@ def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str 
     A folder that holds ``decoder_model.npz``, or another file or folder of a model's name, has data for each
     file by its name; all other data are for all files.
 
-    Args:
-        source: the data, as they were named.
-        files: the models, by their paths in their folder.
-
-    Raises:
-        DataFormatError: there are two for one model.
-
     Example:
         >>> data_by_file("calib.npz", [Path("model.onnx")])
         {PosixPath('model.onnx'): 'calib.npz'}
@@ -117,9 +110,6 @@ def suffix_of(recipe: Recipe) -> str:
 def require_suffix(suffix: str) -> str:
     """Return a suffix that a file's name can have.
 
-    Raises:
-        UsageError: it is empty, or has a character that belongs to a path or separates suffixes.
-
     Example:
         >>> require_suffix("q4")
         'q4'
@@ -134,9 +124,6 @@ def require_suffix(suffix: str) -> str:
 
 def refuse_suffix(suffix: str | None) -> None:
     """Refuse a suffix for a model that is a single file, whose output has any name.
-
-    Raises:
-        UsageError: there is one.
 
     Example:
         >>> refuse_suffix(None)

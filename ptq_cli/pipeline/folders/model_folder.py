@@ -43,10 +43,8 @@ class ModelFolder:
     """A folder of ONNX files; all paths but its own start there.
 
     Attributes:
-        path: the folder.
         files: float models, those that read a cache last.
         left_out: ONNX files that are quantized already.
-        carried: configurations and tokenizers.
         data: of each float model, the files beside it that hold its constants.
         layers: of each float model, what overrides may mean its layers and their tensors by.
     """
@@ -94,9 +92,6 @@ class ModelFolder:
 def names_folder(request: Request) -> bool:
     """Tell whether the model of a request, or of the recipe that it leaves it to, is a folder.
 
-    Raises:
-        PtqError: the recipe cannot be used; see ``resolve``.
-
     Example:
         >>> [names_folder(Request(settings={}, model=Path(name))) for name in (".", "model.onnx")]
         [True, False]
@@ -111,15 +106,8 @@ def names_folder(request: Request) -> bool:
 def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") -> ModelFolder:
     """Find the files of a model that is a folder: those in it, and in the folders directly inside it.
 
-    Args:
-        path: the folder.
-        outputs: folders that commands write to; what lies in them belongs to no model.
-        suffix: of files that are quantized already, besides the known ones.
-
-    Raises:
-        ModelFolderError: it holds no ONNX files, or all of them are quantized.
-        InputFileError: it cannot be read.
-        ModelFormatError: external data are missing or lie outside a file's folder.
+    What lies in ``outputs`` belongs to no model. Files with ``suffix`` are quantized already, as those with a
+    known one.
     """
     found = _files(path, {item.resolve() for item in outputs} - {path.resolve()})
     models = _models(found)
@@ -139,12 +127,7 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
 
 
 def quantized_files(path: Path) -> tuple[Path, ...]:
-    """Return the quantized models of a folder, those of the folders directly inside it too, by their names.
-
-    Raises:
-        ModelFolderError: there are none.
-        InputFileError: the folder cannot be read.
-    """
+    """Return the quantized models of a folder and of the folders directly inside it, by their names."""
     found = tuple(item for item in _models(_files(path, ())) if _read(item) is None)
     if not found:
         raise ModelFolderError(
@@ -240,15 +223,7 @@ def _empty(path: Path, left_out: Sequence[Path]) -> ModelFolderError:
 
 @dataclass(frozen=True, kw_only=True)
 class FileRequest:
-    """What is asked of one file.
-
-    Attributes:
-        file: its path in the folder.
-        request, resolved: its settings, and what they mean.
-        run: its run directory.
-        output: where its quantized model goes.
-        has_evaluation: whether there are evaluation data for it.
-    """
+    """What is asked of one file."""
 
     file: Path
     request: Request
@@ -264,18 +239,6 @@ def file_requests(
     """Return what is asked of each file of a folder.
 
     Text is read with the folder's tokenizer if no other one is named.
-
-    Args:
-        folder: the model.
-        request: what is asked of the folder.
-        resolved: what that means.
-        run: the run directory, in which each file has one of its own.
-        output: the folder of the quantized models.
-        suffix: of their names.
-
-    Raises:
-        EmptyDataError: a file needs calibration data and has none.
-        DataFormatError: two data files have one model's name.
     """
     recipe = resolved.recipe
     calibration = data_by_file(recipe.calibration.data, folder.files)
@@ -303,14 +266,7 @@ def file_requests(
 def own_settings(
     request: Request, resolved: Resolved, own: Mapping[str, str | None], tokenizer: Path | None
 ) -> dict[str, Any]:
-    """Return the settings of a request with data of one file, and with the folder's tokenizer for text.
-
-    Args:
-        request: what is asked of the folder.
-        resolved: what that means.
-        own: the file's data by the names of their settings; None if it has none.
-        tokenizer: the folder's, if it has one.
-    """
+    """Return the settings of a request with data of one file, and with the folder's tokenizer for text."""
     settings = {name: value for name, value in request.settings.items() if name not in own}
     settings |= {name: value for name, value in own.items() if value is not None}
     if resolved.recipe.text.tokenizer is None and tokenizer is not None and _has_text(own):
@@ -375,10 +331,8 @@ class FolderLayout:
     """The files of quantized models.
 
     Attributes:
-        files: the content of each.
         models: each model as its files hold it, by the path of its float model in the folder.
         shared: number of constants that several models read from one file.
-        saved: bytes that copies of these would take.
     """
 
     files: Mapping[Path, Content]
@@ -400,14 +354,7 @@ def lay_out(
 ) -> FolderLayout:
     """Return the files of quantized models.
 
-    Args:
-        folder: the float models.
-        models: each quantized model, by the path of its float model in the folder.
-        outputs: where each goes.
-        suffix: of their names; empty if they have the names of the float models.
-
-    Raises:
-        OutputFileError: a file of constants cannot be written.
+    An empty ``suffix`` keeps the names of the float models.
     """
     files: dict[Path, Content] = {}
     placed: dict[Path, StoredModel] = {}

@@ -29,19 +29,7 @@ EXAMPLE_SAMPLES = 2
 
 
 def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
-    """Return a small batch for a model.
-
-    Args:
-        source: the opened model.
-        shapes: of inputs, by name, where there is no data.
-        dataset: its first samples are the example, if there is one.
-        axes: of the samples of inputs that do not have them first.
-
-    Raises:
-        ModelInputError: neither data nor shapes nor the model's file tell what its inputs look like.
-        DataShapeError: data and shapes contradict each other.
-        DataNameError: the data have no array for an input.
-    """
+    """Return a small batch for a model."""
     names = source.input_names
     if shapes:
         _require_names(shapes, names)
@@ -172,14 +160,7 @@ def made_up_batches(
     Sizes that the model leaves open are ``batch`` for the axis of the samples, or as ``bind_shapes`` assumes
     them.
 
-    Args:
-        model: the model, with symbolic sizes.
-        batch: samples a batch; a model that fixes another keeps its own.
-        count: how many batches.
-        shapes: of inputs, by name; their first axis counts.
-
-    Raises:
-        ModelInputError: the rank of an input is not known.
+    A model that fixes another batch keeps its own; the first axis of ``shapes`` counts.
 
     Example:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>

@@ -49,13 +49,8 @@ class FloatModel:
     """A prepared float model.
 
     Attributes:
-        file: where it came from.
-        model: the graph.
-        stored: the graph as its files hold it.
-        inputs: specs of its inputs.
         parity: largest relative difference to the source on the example. Of ONNX it is None if nothing was
             rewritten, and where the file itself does not run on the example.
-        prepared: what was done to the graph.
     """
 
     file: SourceFile
@@ -81,16 +76,10 @@ class FloatModel:
 
 
 def open_source(settings: ModelSettings) -> ModelSource:
-    """Open the model that a recipe names.
-
-    Raises:
-        UsageError: the recipe names none.
-        PtqError: it cannot be opened; see ``ptq_cli.models.loading.source``.
-    """
+    """Open the model that a recipe names."""
     if settings.path is None:
         raise UsageError(
-            "no model was given",
-            hint="name its file, or set path = 'model.pt' under [model] in ptq.toml",
+            "no model was given", hint="name its file, or set path = 'model.pt' under [model] in ptq.toml"
         )
     return open_model(Path(settings.path), settings)
 
@@ -113,24 +102,10 @@ def make_float_model(
 ) -> FloatModel:
     """Export, prepare and compare with the source.
 
-    Args:
-        source: the opened model.
-        dataset: its first samples are the example, if there is one.
-        threads: that run it.
-        shapes: of inputs, by name, where there is no data.
-        axes: of the samples of inputs and outputs that do not have them first, as the recipe has them.
-        allow_nan: its outputs may hold NaN.
-        always_compare: run an ONNX file too that was prepared without new operators.
-        output: where the graph will be written. One that is too large for one file waits there; without an
-            output, where the system keeps temporary files.
-
-    Raises:
-        ModelInputError: neither data nor settings nor the model's file tell what its inputs look like.
-        DataNameError: the data have no array for an input.
-        ExportError: PyTorch cannot export it.
-        InvalidOnnxError: its opset is unknown or cannot be converted, or the result fails the checker.
-        ParityError: it does not compute what the source computes.
-        OutputFileError: it is too large for one file, and the other one cannot be written.
+    The example is the first samples of the data, or made up from ``shapes`` or the model's own. Axes are
+    those of samples that do not come first. With ``always_compare`` an ONNX file is run too that was prepared
+    without new operators. A graph that is too large for one file waits where ``output`` will be, or where the
+    system keeps temporary files.
     """
     what, is_onnx = source.file.path.name, source.file.kind is ModelKind.ONNX
     if is_onnx:

@@ -17,15 +17,8 @@ from ptq_cli.recipe.schema import Recipe
 def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path | None = None) -> None:
     """Check that every output can be written, and that none would overwrite what it is made from.
 
-    Args:
-        run: the run directory, all of whose files count, whichever the stage at hand writes.
-        inputs: what the outputs are made from; see ``input_files``.
-        output: where the quantized model goes, or None for the run directory.
-
-    Raises:
-        OutputFileError: a folder cannot be made, is a file, or is read-only; or an output is a folder or a
-            device.
-        UsageError: an output is one of the inputs, or another output.
+    All files of the run directory count, whichever the stage at hand writes; ``inputs`` is as ``input_files``
+    returns it.
 
     Example:
         >>> require_outputs(RunDirectory(Path("no-such-folder/run")), {})
@@ -49,23 +42,11 @@ def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
         >>> report_outputs(RunDirectory(Path("run")))[0].as_posix()
         'run/report.json'
     """
-    return (
-        run.report_json,
-        run.report_markdown,
-        run.junit,
-        run.report_html,
-        run.details,
-        run.report_recipe,
-    )
+    return (run.report_json, run.report_markdown, run.junit, run.report_html, run.details, run.report_recipe)
 
 
 def require_free_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path]) -> None:
     """Check that files can be written, and that none of them is what they are made from.
-
-    Raises:
-        OutputFileError: a folder cannot be made, is a file, or is read-only; or an output is a folder or a
-            device.
-        UsageError: one is an input.
 
     Example:
         >>> require_free_outputs([Path("no-such-folder/report.json")], {})
@@ -77,10 +58,6 @@ def require_free_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path]) ->
 def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
     """Check that a single output can be written, and that it would not overwrite what it is made from.
 
-    Raises:
-        OutputFileError: its folder cannot be made, is a file, or is read-only; or it is a folder or a device.
-        UsageError: it is an input.
-
     Example:
         >>> require_output(Path("no-such-folder/float.onnx"), {})
     """
@@ -88,15 +65,7 @@ def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
 
 
 def require_data_output(output: Path, model: Path) -> None:
-    """Check that the file of a large model's constants would not overwrite one that the model is made from.
-
-    Args:
-        output: the file of its graph.
-        model: the source, of any kind; it may be gone.
-
-    Raises:
-        UsageError: it is one that holds data of the source.
-    """
+    """Check that a large model's constants would not overwrite a file that the model is made from."""
     from ptq_cli.models.files.mapped_constants import data_path
     from ptq_cli.models.files.stored import read_model
     from ptq_cli.models.loading.detect import ModelKind, detect_kind
@@ -200,10 +169,6 @@ def _version(name: str) -> str:
 
 def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, str]:
     """Return the versions of the packages whose plug-ins a model was made and measured with, by their names.
-
-    Args:
-        recipe: what the model was made with.
-        metrics: what was measured.
 
     Example:
         >>> plugin_versions(Recipe(), [])

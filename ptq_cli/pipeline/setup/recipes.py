@@ -61,14 +61,7 @@ class CheckedRecipes:
 def check_recipe_file(file: Path | None = None, *, folder: Path = Path()) -> CheckedRecipe:
     """Check a recipe as a command would that reads it, and whether what it names is there.
 
-    Args:
-        file: the recipe; ``ptq.toml`` of ``folder`` if there is none.
-        folder: where a command would run.
-
-    Raises:
-        InputFileError: there is no such file.
-        EmptyDataError: it names a model, and not the data that quantizing it needs.
-        PtqError: it is not a recipe; see ``resolve``.
+    Without a ``file`` it is ``ptq.toml`` of ``folder``.
     """
     path = file if file is not None else folder / FOLDER_RECIPE
     if not path.is_file():
@@ -159,17 +152,7 @@ class NewRecipe:
 
 
 def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> NewRecipe:
-    """Write a commented recipe for a model.
-
-    Args:
-        request: the model, and what of the recipe is known; its data are named, and not read.
-        output: the recipe's file.
-        force: replace a file that is there.
-
-    Raises:
-        OutputFileError: the file is there already, or cannot be written.
-        PtqError: the model cannot be opened.
-    """
+    """Write a commented recipe for a model."""
     if output.exists() and not force:
         raise OutputFileError(
             f"'{output}' is there already", hint="pass another file with --output, or replace it with --force"

@@ -55,8 +55,6 @@ class Reading:
     """How the data of a recipe is read.
 
     Attributes:
-        image: how images become arrays.
-        text: how texts become tokens.
         rename: the model's input by the name of an array.
         fixed: inputs of the model that are constants; arrays of theirs are not read.
         required: the arrays in ``rename`` that the data must have.
@@ -69,11 +67,7 @@ class Reading:
     required: frozenset[str] = frozenset()
 
     def open(self, source: str, samples: int | None = None) -> Dataset:
-        """Open data, with its arrays under the names of the model's inputs.
-
-        Raises:
-            PtqError: it cannot be opened; see ``open_dataset`` and ``rename_arrays``.
-        """
+        """Open data, with its arrays under the names of the model's inputs."""
         dataset = open_dataset(source, self.image, self.text, samples=samples)
         return rename_arrays(dataset, self.rename, self.fixed, self.required)
 
@@ -92,12 +86,7 @@ def reading_of(recipe: Recipe) -> Reading:
 def open_data(
     settings: CalibrationSettings | EvaluationSettings, reading: Reading, section: str, flag: str
 ) -> Dataset:
-    """Open the data that a section of the recipe names.
-
-    Raises:
-        EmptyDataError: the section names none.
-        PtqError: it cannot be opened; see ``Reading.open``.
-    """
+    """Open the data that a section of the recipe names."""
     if settings.data is None:
         raise no_data(section, flag)
     return reading.open(settings.data, settings.samples)
@@ -125,9 +114,6 @@ class Request:
 
     Attributes:
         settings: by flag name.
-        model: the model's file, or None to leave it to the recipe.
-        recipe_file: ``--recipe``.
-        preset: ``--preset``.
         folder: where ``ptq.toml`` is looked for, and where relative paths of flags start.
         given: all settings of an earlier command, which take the place of flags and recipe files.
     """
@@ -152,9 +138,6 @@ class Resolved:
     """What a request means: the recipe, and what it names, each read or parsed once.
 
     Attributes:
-        recipe: all settings.
-        target: whose rules decide what is quantized.
-        machine: what of the machine may be used.
         renames: what ``--rename`` of this command says; a recipe's may be for other data.
     """
 
@@ -171,9 +154,7 @@ class Resolved:
     def strict_reading(self, *others: Dataset, labels: bool = False) -> Reading:
         """Return how data is read that must have each array that ``--rename`` of this command names.
 
-        Args:
-            others: data that the command reads too, and that may have it instead.
-            labels: whether the command reads labels.
+        The ``others``, data that the command reads too, may have it instead.
         """
         with_labels = labels or bool(others)
         names = {name for name, new in self.renames.items() if with_labels or new not in LABEL_NAMES}
@@ -181,32 +162,19 @@ class Resolved:
         return replace(self.reading, required=frozenset(required))
 
     def with_recipe(self, recipe: Recipe) -> "Resolved":
-        """Return the same with another recipe, whose target is read where it is another.
-
-        Raises:
-            PtqError: the target cannot be read; see ``load_target``.
-        """
+        """Return the same with another recipe, whose target is read where it is another."""
         is_same = _names_same(recipe.quantization, self.recipe.quantization)
         target = self.target if is_same else named_target(recipe.quantization)
         return replace(self, recipe=recipe, target=target)
 
     def for_target(self, name: str) -> "Resolved":
-        """Return the same for the target of that name.
-
-        Raises:
-            PtqError: the target cannot be read; see ``load_target``.
-        """
+        """Return the same for the target of that name."""
         quantization = replace(self.recipe.quantization, target=name)
         return self.with_recipe(replace(self.recipe, quantization=quantization))
 
 
 def named_target(settings: QuantizationSettings) -> Target:
-    """Return the target that a recipe names, with what the recipe says otherwise than the target's table.
-
-    Raises:
-        RecipeValueError: it allows operators of a runtime that does not run the target.
-        PtqError: the target cannot be read; see ``load_target``.
-    """
+    """Return the target that a recipe names, with what the recipe says otherwise than the target's table."""
     target = _load_target(settings.target)
     if settings.float_type not in target.float_types:
         raise RecipeValueError(
@@ -234,19 +202,8 @@ def resolve(
 ) -> Resolved:
     """Return what a request means.
 
-    Args:
-        request: what the user asked for.
-        earlier: what the command line of an earlier stage of the same run set; the flags override it.
-        otherwise: takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither.
-
-    Raises:
-        InputFileError: ``--recipe`` names no file.
-        RecipeSyntaxError: a recipe is not TOML.
-        RecipeKeyError: a recipe has an unknown key.
-        RecipeValueError: a value has the wrong type or is out of range.
-        MissingRuntimeError: the target's runtime is not installed.
-        UnknownNameError: a method, target, metric, device or preset does not exist.
-        GateError: a limit makes no sense.
+    The flags override ``earlier``, what the command line of an earlier stage of the same run set;
+    ``otherwise`` takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither.
     """
     if request.given is not None:
         return _look_up(check_recipe(merge_layers([request.given])))
@@ -343,11 +300,7 @@ def with_data_of(
 ) -> Resolved:
     """Return the recipe with data that are remembered, read as they were, unless flags say how.
 
-    Args:
-        resolved: the recipe and what it names.
-        request: its flags hold.
-        remembered: a recipe that a run directory has kept.
-        evaluation: the settings that name the data, as they will be.
+    ``evaluation`` names the data, as they will be.
     """
     flags: Mapping[str, Any] = request.flags().table
     recipe = resolved.recipe
@@ -361,14 +314,6 @@ def with_run_data(resolved: Resolved, request: Request, file: Path | None) -> Re
     """Return the recipe with the data of a run's own recipe, if it names none itself.
 
     A ``ptq.toml`` takes the place of the run's recipe; one without data says nothing about them.
-
-    Args:
-        resolved: the recipe and what it names.
-        request: its flags hold.
-        file: the run's recipe; None if there is none.
-
-    Raises:
-        PtqError: the file cannot be read.
     """
     recipe = resolved.recipe
     if file is None or recipe.calibration.data is not None or recipe.evaluation.data is not None:
@@ -383,16 +328,8 @@ def with_run_data(resolved: Resolved, request: Request, file: Path | None) -> Re
 def with_calibration_data(request: Request, recipe: Recipe, run: RunDirectory) -> tuple[Request, str]:
     """Return a request with the data that a run was calibrated on, and a note on them, if there are none yet.
 
-    Args:
-        request: for a model that is quantized again.
-        recipe: what it means.
-        run: the run directory.
-
     Edge case:
         The data of another model, or data that were read in another way than the recipe says, are not meant.
-
-    Raises:
-        PtqError: the run's recipe cannot be read.
     """
     if recipe.calibration.data is not None or recipe.model.path is None or not run.recipe.is_file():
         return request, ""
@@ -415,14 +352,7 @@ def with_calibration_data(request: Request, recipe: Recipe, run: RunDirectory) -
 def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
     """Return the target that was asked for, or else the one that the file says it was made for.
 
-    Args:
-        model: the quantized file's graph.
-        resolved: with the recipe's target.
-        named: the user named that target now; a preset or an earlier recipe did not.
-
-    Raises:
-        UsageError: it was made for a target of a user's own, whose table nobody named.
-        PtqError: the target's table cannot be read; see ``load_target``.
+    ``named`` says that the user named it now, and not a preset or an earlier recipe.
     """
     noted = model.metadata_props.get(TARGET)
     target = resolved.target

@@ -22,21 +22,11 @@ NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which
 class Checkpoints:
     """Writes the checkpoints of some work.
 
-    Args:
-        path: of the file.
-        work: what messages call it: ``"calibration"``.
-        every: minimum number of seconds between checkpoints; 0 writes one after each batch.
-        tell: is told that one could not be written.
-        clock: returns seconds that only increase.
+    At least ``every`` seconds lie between them; 0 writes one after each batch.
     """
 
     def __init__(
-        self,
-        path: Path,
-        work: str,
-        every: float,
-        tell: Tell,
-        clock: Callable[[], float] = time.monotonic,
+        self, path: Path, work: str, every: float, tell: Tell, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._path, self._work, self._tell = path, work, tell
         self._schedule = Schedule(every, clock)
@@ -60,12 +50,8 @@ def read_checkpoint(
 ) -> Found | None:
     """Return the checkpoint of this very work, or None.
 
-    Args:
-        path: of the file, which need not be there.
-        work: what messages call it.
-        read: reads one.
-        refusal: why it is not of this work; an empty text if it is.
-        tell: is told why a checkpoint is ignored.
+    ``refusal`` says why it is not of this work, with an empty text if it is; ``tell`` hears why one is
+    ignored.
     """
     if not path.is_file():
         return None

@@ -85,11 +85,7 @@ class RunDirectory:
         return self.path / ("model.int8.onnx" if bits == BYTE else f"model.w{bits}.onnx")
 
     def discard_other_models(self, kept: Path) -> None:
-        """Remove the run's earlier models whose weights were others: whoever read one would not get ``kept``.
-
-        Args:
-            kept: the model that was written; nothing is removed if it is not the run's own.
-        """
+        """Remove the run's models with other weights: whoever read one would not get ``kept``."""
         files = self._own_models()
         # A model that was written elsewhere leaves the run's own; a link may lead into the run all the same.
         if os.path.realpath(kept) in (os.path.realpath(file) for file, _ in files):
@@ -191,11 +187,7 @@ class RunDirectory:
         return RunDirectory(self.path / model.stem)
 
     def require_stage(self, file: Path, command: str) -> Path:
-        """Return ``file`` if an earlier stage wrote it.
-
-        Raises:
-            MissingStageError: it is not there; the message names the command that writes it.
-        """
+        """Return ``file`` if an earlier stage wrote it."""
         if not file.is_file():
             raise MissingStageError(
                 f"'{file}' does not exist: nothing was made in '{self.path}' with {command}",

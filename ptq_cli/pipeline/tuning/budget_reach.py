@@ -36,11 +36,6 @@ AGREEMENT = "top1_agreement"
 def budget_gate(recipe: Recipe) -> GateSettings:
     """Return the budgets of a recipe as limits on drops, and minima of metrics that compare the models.
 
-    Raises:
-        TuneError: there is no budget.
-        UnknownNameError: no metric has that name.
-        GateError: a budget is not a finite number, is negative, or is on an error that compares the models.
-
     Example:
         >>> from ptq_cli.recipe.sections import TuneSettings
         >>> gate = budget_gate(Recipe(tune=TuneSettings(budget={"top1": "1%", "sqnr_db": 30.0})))
@@ -123,19 +118,11 @@ def budget_checks(
 ) -> tuple[BudgetCheck, ...]:
     """Return each budget with what was measured, and its one-sided bound.
 
-    Args:
-        gate: the budgets.
-        measurements: of a candidate.
-        samples: that were measured on.
-        level: how likely a bound may be wrong.
-        expected: as if so many samples had been like these; None for those that were measured.
+    ``level`` is how likely a bound may be wrong, and ``expected`` tells as if so many samples had been like
+    these.
 
     Edge case:
         A bootstrap's interval of 95 % is widened as a normal distribution would be.
-
-    Raises:
-        TuneError: a metric has no interval, so that nothing can be promised of it.
-        GateError: a metric was not measured.
     """
     by_name = {item.name: item for item in measurements}
     for name in (*gate.max_drop, *gate.min):
@@ -168,9 +155,6 @@ def budget_checks(
 
 def require_measured(name: str, measured: Sequence[str]) -> None:
     """Refuse a budget on what this model and these data do not have.
-
-    Raises:
-        GateError: none was measured.
 
     Example:
         >>> require_measured("sqnr_db", ["sqnr_db", "cosine"])
@@ -221,10 +205,6 @@ def all_hold(checks: Sequence[BudgetCheck]) -> bool:
 def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]:
     """Say what it would take for each budget that is not kept.
 
-    Args:
-        checks: of the best candidate, on the held-out samples.
-        set_aside: how many these are.
-
     Example:
         >>> check = BudgetCheck(
         ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.004, bound=0.016
@@ -258,14 +238,6 @@ FEWEST = 20
 
 def require_reachable(gate: GateSettings, samples: int | None) -> None:
     """Refuse budgets that so few samples could not prove, even of a model that changes no answer.
-
-    Args:
-        gate: the budgets.
-        samples: to decide by; None if that is not known.
-
-    Raises:
-        TuneError: there are too few samples for any budget.
-        UnreachableBudgetError: a budget on shares of samples is too small for so many.
 
     Example:
         >>> require_reachable(GateSettings(max_drop={"top1": 0.02}), 256)
@@ -323,11 +295,7 @@ def could_be_shown(
 ) -> bool:
     """Tell whether so many samples could show the budgets to be kept by a model that changes no answer.
 
-    Args:
-        gate: the budgets.
-        measurements: of a candidate; they tell which metrics are shares of samples.
-        samples: to decide by.
-        level: how likely the proof may be wrong.
+    ``level`` is how likely the proof may be wrong; ``measurements`` tell which metrics are shares of samples.
 
     Edge case:
         A budget on another metric could always be shown: an equal model has no noise.

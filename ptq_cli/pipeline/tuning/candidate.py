@@ -18,9 +18,6 @@ class Candidate:
     """What a model is made with.
 
     Attributes:
-        rungs: of recovery, in the order in which they run.
-        in_float: layers that stay in float.
-        in_16_bits: activations that have 16 bits.
         dynamic: layers whose activations become integers in ranges that are found at each run.
         weights_alone: layers of which only the weights are integers.
     """
@@ -121,17 +118,9 @@ class Climb:
     """The state of a climb.
 
     Attributes:
-        subject: makes and measures candidates.
-        gate: the budgets.
-        is_over: whether no time is left.
-        tell: is told about each candidate.
         allow: is told until which share of the time budget what follows may go on.
         stop: is called when the climb is over, so that a last look may take its time.
         alone: whether an interrupt ends the climb with the best so far; one of several processes cannot.
-        steps: the candidates so far.
-        chosen: index of the best one.
-        met: the budget is kept.
-        stopped: why no further candidate was tried.
     """
 
     subject: Subject
@@ -157,10 +146,7 @@ class Climb:
         all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
         in that the climb goes on, so the candidates are not chosen by these samples.
 
-        Args:
-            rungs: of recovery, in the order in which they run.
-            base: the default; None for one without any rung.
-            late: those that take so long that only layers in float come after them.
+        Only layers in float come after rungs that are ``late``.
         """
         try:
             self._up([rung for rung in rungs if rung not in late], base or Candidate(), late)

@@ -68,9 +68,6 @@ class Party:
     Every process makes each candidate, which comes out the same on all; what is measured on samples is shared
     out, and what a clock or a folder says is what they say to the first process.
 
-    Attributes:
-        group: the processes; None of a single one.
-
     Example:
         >>> alone = Party()
         >>> alone.is_first, alone.agreed(lambda: True), alone.told(lambda: b"profile")
@@ -85,20 +82,12 @@ class Party:
         return self.group is None or self.group.ranks.is_first
 
     def go_on(self) -> None:
-        """Say that there is progress, and raise what another process has raised.
-
-        Raises:
-            PtqError: another process's.
-        """
+        """Say that there is progress, and raise what another process has raised."""
         if self.group is not None:
             self.group.after_batch(0, 0)
 
     def told(self, make: Callable[[], bytes]) -> bytes:
-        """Return what the first process makes, on all of them.
-
-        Raises:
-            PtqError: another process's.
-        """
+        """Return what the first process makes, on all of them."""
         if self.group is None:
             return make()
         return self.group.announce(make() if self.is_first else b"", self.group.next_place())
@@ -122,11 +111,7 @@ class CandidateCalibration:
     """What candidates with the same rewrites are exported from.
 
     Attributes:
-        subject: the float model with its rewrites, the samples and the plan.
-        calibration: the statistics.
-        float_model: serialized.
         files: what has to be written with a candidate; nothing if the run directory has it.
-        known_costs: of ranges, which candidates share.
     """
 
     subject: CalibrationSubject
@@ -148,35 +133,18 @@ class CandidateCalibrations:
         progress: ProgressCallback,
         party: Party,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            request: of the tuning.
-            resolved: what it means.
-            subject: the float model without rewrites, the samples and the plan.
-            run: whose calibration is taken where it fits.
-            progress: is told about each calibration.
-            party: the processes that calibrate together.
-        """
+        """Begin with nothing."""
         self._request, self._resolved, self._subject = request, resolved, subject
         self._run, self._progress, self._party = run, progress, party
         self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}
 
     def float_model_of(self, rungs: tuple[str, ...]) -> StoredModel:
-        """Return the float model that candidates with these rungs are made from; it is not calibrated yet.
-
-        Raises:
-            PtqError: as ``calibrate`` does.
-        """
+        """Return the float model that candidates with these rungs are made from; it is not calibrated yet."""
         return self._rescaled_subject(rungs)[0].model.stored
 
     def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
-        """Return the calibration of candidates with these rungs.
-
-        Raises:
-            PtqError: as ``calibrate`` does.
-        """
+        """Return the calibration of candidates with these rungs."""
         key = rewriting(rungs)
         if key not in self._made:
             self._made[key] = self._calibrated(key)
@@ -246,17 +214,8 @@ class CandidateModels:
     """Makes and measures candidates, and remembers both.
 
     Attributes:
-        resolved: the recipe that candidates change, with the machine.
         deciding: the recipe of the evaluations that decide.
-        calibrations: what candidates are exported from.
         float_model: without rewrites, that all candidates are compared with.
-        compared_on: the samples to choose by.
-        proven_on: the held-out samples.
-        run: the run directory.
-        output: where the best candidate is written.
-        checkpoint: what was measured.
-        progress: is told about all of it.
-        party: the processes that measure together.
     """
 
     resolved: Resolved
@@ -410,11 +369,6 @@ class CandidateModels:
 def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
     """Return the recipe of a candidate, with which ``ptq quantize`` makes the same file.
 
-    Args:
-        recipe: that the candidate changes.
-        candidate: rungs, and what is in float or in 16 bits.
-        wide: the integers of 16 bits.
-
     Example:
         >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), in_float=("head",)))
         >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
@@ -431,9 +385,7 @@ def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
     ]
     modes += [
         OverrideSettings(
-            match=name,
-            activations=ActivationSettings(mode=FLOAT),
-            weights=WeightSettings(block_size=BLOCK),
+            match=name, activations=ActivationSettings(mode=FLOAT), weights=WeightSettings(block_size=BLOCK)
         )
         for name in candidate.weights_alone
     ]

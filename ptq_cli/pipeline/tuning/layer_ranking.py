@@ -81,14 +81,7 @@ class _Told:
         self._total: int | None = None
 
     def begin(self, layers: int, size: int, begun: int, done: int) -> None:
-        """Begin to measure layers on a piece of the data.
-
-        Args:
-            layers: how many.
-            size: samples of the piece.
-            begun: layers that were measured on the first samples.
-            done: samples that will have been measured then, those of the piece among them.
-        """
+        """Begin to measure layers on a piece of the data."""
         self._done += self._layers * self._size
         self._layers, self._size = layers, size
         rest = self.total(still_measured(layers, begun, self._first, done), begun, done)
@@ -108,11 +101,8 @@ class _Told:
 def still_measured(left: int, begun: int, first: int, done: int) -> int:
     """Return how many layers are measured further: half as many on twice as many samples.
 
-    Args:
-        left: layers that were measured on the last samples.
-        begun: layers that were measured on the first ones.
-        first: samples that all layers are measured on.
-        done: samples that were measured.
+    ``left`` layers were measured on the last samples, ``begun`` on the first ones; all are on ``first``
+    samples.
 
     Example:
         >>> [still_measured(100, 100, 8, done) for done in (4, 8, 16, 32)]
@@ -156,21 +146,10 @@ def layer_noise(
     quiet keeps what was measured first. Of more than ``MOST_ALONE`` layers, groups of neighbors are measured
     first, and the layers of quiet groups count as alike.
 
-    Args:
-        twins: the float and the quantized model.
-        plan: of the quantized one.
-        target: whose rules made the plan.
-        dataset: the samples to measure on.
-        inputs: of the model.
-        batch_size: samples that are run together, at most.
-        threads: each runs a model of its own; the result does not depend on them.
-        progress: is called after each run.
+    Each thread runs a model of its own; the result does not depend on them.
 
     Units:
         shares of what an output varies by, the sum over all outputs.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
@@ -292,8 +271,6 @@ class LayerRanking:
     """What is known of the layers of a candidate.
 
     Attributes:
-        noise: that each adds on its own.
-        cost: of each in float.
         dynamic: those that could find ranges at each run.
         weight_only: those of which only the weights could be integers.
     """
@@ -306,12 +283,7 @@ class LayerRanking:
     def levels(
         self, among: Collection[str] | None = None, levels: Collection[int] = LEVELS
     ) -> tuple[tuple[str, ...], ...]:
-        """Return which layers to change, more and more; see ``layers_by_level``.
-
-        Args:
-            among: only these; None for all.
-            levels: how many times the noise of these is halved.
-        """
+        """Return which layers to change, more and more; see ``layers_by_level``."""
         noise = {name: value for name, value in self.noise.items() if among is None or name in among}
         most = len(noise) - (among is None)  # Of layers in float some are left.
         return layers_by_level(noise, self.cost, levels, most=most)
@@ -320,12 +292,8 @@ class LayerRanking:
 def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str) -> dict[str, float]:
     """Return what each layer costs if it stays in float.
 
-    Args:
-        model: the float model.
-        plan: of the quantized one.
-        names: of the layers.
-        prefer: ``"size"``: as many as its weights; otherwise the products that it sums up, and what it takes
-            to convert tensors that pass between it and its neighbors as integers.
+    With ``"size"`` as many as its weights; otherwise the products that it sums up, and what it takes to
+    convert tensors that pass between it and its neighbors as integers.
     """
     if prefer == SIZE:
         counts: Mapping[str, int | None] = {layer.name: layer.parameters for layer in plan.layers}
@@ -345,11 +313,7 @@ def layers_by_level(
 
     Layers come in the order of what they take away for what they cost.
 
-    Args:
-        noise: that each layer adds on its own.
-        cost: of each layer in float.
-        levels: how many times the noise is halved.
-        most: more layers than these are not chosen, so that some stay as they are.
+    ``levels`` are how many times the noise is halved; more than ``most`` layers are not chosen.
 
     Example:
         >>> layers_by_level({"a": 6.0, "b": 3.0, "c": 1.0}, {"a": 2.0, "b": 1.0, "c": 1.0}, (1, 2, 9), most=2)
@@ -387,9 +351,6 @@ class TuneCheckpoint:
     """Measurements by candidate, written to a file after each.
 
     Attributes:
-        path: of the file.
-        identity: what they are of; each part under the name that a message gives it.
-        compared, proven: measurements by the candidate's key.
         rankings: of the layers, by the key of the candidate that they were ranked for.
         written: SHA-256 of the candidates that were the best so far and were written.
         stored: whether it is written at all; several processes of torchrun store nothing.
@@ -404,11 +365,7 @@ class TuneCheckpoint:
     stored: bool = True
 
     def save(self) -> None:
-        """Write all of it, if it is stored.
-
-        Raises:
-            OutputFileError: it cannot be written.
-        """
+        """Write all of it, if it is stored."""
         if not self.stored:
             return
         both = {f"compared {key}": seen.samples for key, seen in self.compared.items()}
@@ -425,13 +382,7 @@ class TuneCheckpoint:
 
 
 def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoint:
-    """Return what an earlier tuning measured, if it is of the same; otherwise nothing, and say why.
-
-    Args:
-        path: of the checkpoint, which need not exist.
-        identity: what it must be of.
-        tell: is told that it is continued, or why not.
-    """
+    """Return what an earlier tuning measured, if it is of the same; otherwise nothing, and say why."""
     fresh = TuneCheckpoint(path=path, identity=identity)
 
     def refusal(found: _Content) -> str:

@@ -34,12 +34,8 @@ class OpenedTuning:
 
     Attributes:
         request: with the share that is set aside.
-        resolved: what it means.
-        gate: the budgets.
-        subject: the model and the samples to calibrate on.
         proven_on: the held-out samples, with the metrics.
         compared_on: samples that are calibrated on, with the metrics.
-        evaluation: the evaluation set; None if no evaluation is asked for.
     """
 
     request: Request
@@ -60,19 +56,7 @@ def open_tuning(
     *,
     evaluate: bool,
 ) -> OpenedTuning:
-    """Return what a tuning begins with.
-
-    Args:
-        request: all settings.
-        run: the run directory.
-        output: where the quantized model goes, or None for the run directory.
-        progress: is told what is done to the model.
-        party: the processes that tune together.
-        evaluate: whether what is chosen will be evaluated on the evaluation data.
-
-    Raises:
-        PtqError: as ``run_tune`` does.
-    """
+    """Return what a tuning begins with."""
     if not resolve(request).recipe.calibration.set_aside:
         request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
     request, note = with_calibration_data(request, resolve(request).recipe, run)

@@ -22,9 +22,7 @@ WIDE = 16
 def wide_format(target: Target, settings: ActivationSettings) -> str:
     """Return the integers of 16 bits that a target computes with; an empty string if there are none.
 
-    Args:
-        target: its table says which formats overrides may ask for.
-        settings: of the recipe; with another quantizer, or a type of its own, nothing is chosen.
+    Where the recipe asks for another quantizer or a type of its own, nothing is chosen.
 
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
@@ -68,13 +66,7 @@ than float alone
 
 
 def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tuple[str, ...]:
-    """Return the tensors whose parameters decide what some layers read and make, in graph order.
-
-    Args:
-        model: the float model.
-        plan: made for it.
-        layers: names of layers.
-    """
+    """Return the tensors whose parameters decide what some layers read and make, in graph order."""
     found: dict[str, None] = {}
     for node in model.graph.all_nodes():
         if (node.name or "") not in layers:
@@ -97,11 +89,7 @@ MATRIX = 2
 def dynamic_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
     """Return the layers that could find the ranges of what they read at each run and do not, in graph order.
 
-    Args:
-        model: the float model.
-        plan: of the quantized one.
-        target: whose rules made it.
-        recipe: with another quantizer of weights, or another mode for all layers, none could.
+    With another quantizer of weights, or another mode for all layers, there are none.
     """
     if not _is_plain(recipe):
         return ()
@@ -120,11 +108,7 @@ def dynamic_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Reci
 def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
     """Return the layers in integers whose weight alone the target could read in blocks, in graph order.
 
-    Args:
-        model: the float model.
-        plan: of the quantized one.
-        target: whose rules made it.
-        recipe: where layers are placed by their latency, there are none: their kernels were not measured.
+    There are none where layers are placed by their latency: their kernels were not measured.
     """
     if not _is_plain(recipe) or recipe.export.prefer == LATENCY:
         return ()
@@ -159,14 +143,7 @@ BITS = 8
 
 
 def slow_rungs(rungs: Sequence[str], model: ir.Model, plan: Plan, weights: WeightSettings) -> tuple[str, ...]:
-    """Return those of some rungs that are tried late.
-
-    Args:
-        rungs: in the order in which they run.
-        model: the float model.
-        plan: of the quantized one.
-        weights: of the recipe.
-    """
+    """Return those of some rungs that are tried late."""
     family = weight_family(weights)
     if not isinstance(family, ScaledWeights) or family.bits < BITS or search_products(model, plan) < SLOW:
         return ()

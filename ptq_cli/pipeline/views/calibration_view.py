@@ -220,16 +220,7 @@ def shown_name(name: str) -> str:
 def view_calibration(request: Request, run: RunDirectory, find: Find = measured) -> CalibrationView:
     """Return what was measured of every tensor; nothing is run and nothing written.
 
-    Args:
-        request: may change amax settings.
-        run: the run directory.
-        find: which tensors to look at, by the name of their source; all that were measured.
-
-    Raises:
-        MissingStageError: nothing was calibrated in the run directory.
-        CalibrationFileError: the calibration is damaged.
-        StaleCalibrationError: the model or a setting has changed since.
-        RecipeValueError: an override matches nothing.
+    ``find`` tells which tensors to look at, by the name of their source.
     """
     resolved, calibration, _, model = load_run(request, run)
     target = resolved.target
@@ -259,14 +250,7 @@ def view_calibration(request: Request, run: RunDirectory, find: Find = measured)
 def view_tensors(
     plan: Plan, settings: Mapping[str, AmaxSettings], calibration: Calibration, names: Sequence[str]
 ) -> tuple[TensorView, ...]:
-    """Return what was measured of these tensors, and what each method makes of them.
-
-    Args:
-        plan: what is quantized.
-        settings: of each tensor that was measured.
-        calibration: the statistics.
-        names: of the tensors to look at, by their source.
-    """
+    """Return what was measured of these tensors, and what each method makes of them."""
     # A search over a large model takes a while; one tensor is decided in no time.
     part = replace(plan, activations={name: plan.activations[name] for name in names})
     decisions = _decide_by_each(part, settings, calibration)
@@ -340,9 +324,6 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 def require_plot(path: Path) -> None:
     """Raise if a plot cannot be written there, before any work.
 
-    Raises:
-        UsageError: the file's name ends neither in .png nor in .svg, or matplotlib is not installed.
-
     Example:
         >>> require_plot(Path("x.pdf"))
         Traceback (most recent call last):
@@ -352,8 +333,7 @@ def require_plot(path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"expected a .png or .svg file for the plot, got '{path}'",
-            hint="for example: --plot tensor.svg",
+            f"expected a .png or .svg file for the plot, got '{path}'", hint="for example: --plot tensor.svg"
         )
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
@@ -367,10 +347,6 @@ def write_plot(tensor: TensorView, path: Path) -> None:
 
     Edge case:
         Where only ranges were kept, or all values are 0, only the ranges are drawn.
-
-    Raises:
-        UsageError: as ``require_plot``.
-        OutputFileError: the file cannot be written.
     """
     with figure_in(path) as figure:
         _draw(figure, tensor)
@@ -378,12 +354,7 @@ def write_plot(tensor: TensorView, path: Path) -> None:
 
 @contextmanager
 def figure_in(path: Path) -> "Iterator[Figure]":
-    """Give an empty figure, and write what was drawn into the file.
-
-    Raises:
-        UsageError: as ``require_plot``.
-        OutputFileError: the file cannot be written.
-    """
+    """Give an empty figure, and write what was drawn into the file."""
     require_plot(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -478,15 +449,8 @@ class Explanation:
 def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanation:
     """Return what is known of a tensor; nothing is run and nothing written.
 
-    Args:
-        request: may change amax settings.
-        run: the run directory.
-        name: of the tensor; of one that takes its parameters from it; or of the layer that computes it. A
-            name with control characters may be written with ``?`` for each, as it is shown.
-
-    Raises:
-        UnknownNameError: no tensor of that name was measured.
-        PtqError: as ``view_calibration`` does.
+    The name is that of the tensor, of one that takes its parameters from it, or of the layer that computes
+    it; ``?`` may stand for a control character.
     """
     calibration = view_calibration(request, run, lambda model, plan: (_find(model, plan, name),))
     (tensor,) = calibration.tensors

@@ -36,13 +36,7 @@ FINE = (1 << 18) + 1
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A quantizer over a range.
-
-    Attributes:
-        quantizer: from a tensor to the fake-quantized one.
-        low: where a drawing begins.
-        high: where it ends.
-    """
+    """A quantizer over a range."""
 
     quantizer: Quantizer
     low: float
@@ -117,10 +111,6 @@ class Staircase:
 
 def staircase_of(family: QuantizerFamily, given: Mapping[str, Value]) -> Staircase:
     """Return the staircase of a quantizer; ``family.drawn`` has the settings.
-
-    Raises:
-        RecipeKeyError: the family has no such parameter.
-        RecipeValueError: a value is out of range.
 
     Example:
         >>> from ptq_cli.recipe.quantizer_families import find_family

@@ -19,12 +19,7 @@ IDENTITY_COLOR = "#767676"
 
 
 def write_staircase(stairs: Staircase, path: Path) -> None:
-    """Draw a quantizer's result, and below it its gradient.
-
-    Raises:
-        UsageError: as ``require_plot``.
-        OutputFileError: the file cannot be written.
-    """
+    """Draw a quantizer's result, and below it its gradient."""
     settings = ", ".join(f"{name}={value}" for name, value in stairs.settings.items())
     with figure_in(path) as figure:
         above, beneath = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
