@@ -14,6 +14,17 @@ BYTE = 8
 _OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?")
 
 
+class RunFile:
+    """A file of a run directory, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: "RunDirectory", _kind: type) -> Path:
+        """Return its path."""
+        return run.path / self._name
+
+
 @dataclass(frozen=True)
 class RunDirectory:
     """A folder with the outputs of each stage.
@@ -25,6 +36,39 @@ class RunDirectory:
 
     path: Path
 
+    recipe = RunFile("recipe.toml")
+    """The resolved recipe."""
+    float_model = RunFile("model.float.onnx")
+    """The float model, as ONNX, that everything was measured on."""
+    calibration = RunFile("calibration.safetensors")
+    """The statistics."""
+    checkpoint = RunFile("calibration.partial.safetensors")
+    """The statistics so far, of a calibration that is not finished."""
+    moments = RunFile("moments.safetensors")
+    """Second moments of what layers read, once their ranges are decided."""
+    evaluation_checkpoint = RunFile("evaluation.partial.safetensors")
+    """What the metrics hold so far, of an evaluation that is not finished."""
+    report_json = RunFile("report.json")
+    """The report for programs."""
+    report_markdown = RunFile("report.md")
+    """The report for a pull request."""
+    report_html = RunFile("report.html")
+    """The report as one page."""
+    report_recipe = RunFile("report.toml")
+    """The settings behind the report, from which all of it can be made again."""
+    details = RunFile("details.json")
+    """What the page shows beside the report: the samples that changed."""
+    junit = RunFile("junit.xml")
+    """The gates as test cases, for a CI server."""
+    analysis = RunFile("analysis.json")
+    """Where the quantized model loses, for programs."""
+    profile = RunFile("profile.json")
+    """Times of operators on this machine, by which a tuning places layers."""
+    tuning = RunFile("tune.json")
+    """What ``ptq tune`` tried and chose, for programs."""
+    tuning_checkpoint = RunFile("tune.partial.json")
+    """What was measured so far, of a tuning that is not finished."""
+
     def __post_init__(self) -> None:
         """Refuse a name that its files cannot have; see ``require_name``."""
         require_name(self.path)
@@ -32,31 +76,6 @@ class RunDirectory:
     def __fspath__(self) -> str:
         """Return the folder's path, as documents write it."""
         return str(self.path)
-
-    @property
-    def recipe(self) -> Path:
-        """The resolved recipe."""
-        return self.path / "recipe.toml"
-
-    @property
-    def float_model(self) -> Path:
-        """The float model, as ONNX, that everything was measured on."""
-        return self.path / "model.float.onnx"
-
-    @property
-    def calibration(self) -> Path:
-        """The statistics."""
-        return self.path / "calibration.safetensors"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The statistics so far, of a calibration that is not finished."""
-        return self.path / "calibration.partial.safetensors"
-
-    @property
-    def moments(self) -> Path:
-        """Second moments of what layers read, once their ranges are decided."""
-        return self.path / "moments.safetensors"
 
     @property
     def quantized_model(self) -> Path:
@@ -99,11 +118,6 @@ class RunDirectory:
         found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
         return [(file, name[1]) for file, name in found if name is not None]
 
-    @property
-    def evaluation_checkpoint(self) -> Path:
-        """What the metrics hold so far, of an evaluation that is not finished."""
-        return self.path / "evaluation.partial.safetensors"
-
     def evaluation_shard(self, shard: str) -> Path:
         """One part of an evaluation, such as ``2/8``.
 
@@ -126,56 +140,6 @@ class RunDirectory:
     def evaluation_shards(self) -> list[Path]:
         """The parts of an evaluation that are here, in the order of their names."""
         return sorted(self.path.glob("evaluation.shard-*-of-*[0-9].safetensors"))
-
-    @property
-    def report_json(self) -> Path:
-        """The report for programs."""
-        return self.path / "report.json"
-
-    @property
-    def report_markdown(self) -> Path:
-        """The report for a pull request."""
-        return self.path / "report.md"
-
-    @property
-    def report_html(self) -> Path:
-        """The report as one page."""
-        return self.path / "report.html"
-
-    @property
-    def report_recipe(self) -> Path:
-        """The settings behind the report, from which all of it can be made again."""
-        return self.path / "report.toml"
-
-    @property
-    def details(self) -> Path:
-        """What the page shows beside the report: the samples that changed."""
-        return self.path / "details.json"
-
-    @property
-    def junit(self) -> Path:
-        """The gates as test cases, for a CI server."""
-        return self.path / "junit.xml"
-
-    @property
-    def analysis(self) -> Path:
-        """Where the quantized model loses, for programs."""
-        return self.path / "analysis.json"
-
-    @property
-    def profile(self) -> Path:
-        """Times of operators on this machine, by which a tuning places layers."""
-        return self.path / "profile.json"
-
-    @property
-    def tuning(self) -> Path:
-        """What ``ptq tune`` tried and chose, for programs."""
-        return self.path / "tune.json"
-
-    @property
-    def tuning_checkpoint(self) -> Path:
-        """What was measured so far, of a tuning that is not finished."""
-        return self.path / "tune.partial.json"
 
     def of_model(self, model: Path) -> "RunDirectory":
         """Return the folder of the reports of one of several quantized models: that of its file's name.
