@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -145,67 +146,35 @@ def run_calibrate(
     """
     part = parse_shard(shard) if shard is not None else WHOLE
     ranks = find_ranks(os.environ)
-    if ranks is not None:
-        require_single(ranks if shard is not None else None, "one shard")
-        return _run_on_ranks(request, run, progress, ranks, restart=restart)
-    resolved = resolve(request)
-    require_outputs(run, input_files(resolved.recipe))
-    require_device(resolved.machine.device)
-    if restart:
-        discard_checkpoint(run.checkpoint)
-    opened = open_subject(resolved, progress, run.float_model)
-    request, resolved = opened.as_given(request, resolved)
-    subject, changed = rescaled(opened, resolved, progress)
-    calibrated = make_calibration(subject, request, resolved, run, progress, part, changed=changed)
-    write_together(calibrated.files)
-    discard_checkpoint(run.checkpoint)
-    return calibrated.result
-
-
-def _run_on_ranks(
-    request: Request, run: RunDirectory, progress: ProgressCallback, ranks: Ranks, *, restart: bool
-) -> CalibrationResult:
-    """Calibrate as one of several processes; the first one writes what a single one would.
-
-    There are no checkpoints: the shards of one rank do not continue those of another, as ``--shard`` does.
-    """
-    from ptq_cli.pipeline.calibration.distributed import joined
-
-    with joined(ranks) as group:
+    require_single(ranks if shard is not None else None, "one shard")
+    is_first = ranks is None or ranks.is_first
+    with joined_ranks(ranks) as group:
         resolved = resolve(request)
         require_outputs(run, input_files(resolved.recipe))
-        mine = replace(resolved, machine=machine_of_rank(resolved.machine, ranks))
-        require_device(mine.machine.device)
-        if restart and ranks.is_first:
+        if ranks is not None:
+            resolved = replace(resolved, machine=machine_of_rank(resolved.machine, ranks))
+        require_device(resolved.machine.device)
+        if restart and is_first:
             discard_checkpoint(run.checkpoint)
-        opened = open_subject(mine, progress, run.float_model)
-        request, mine = opened.as_given(request, mine)
-        subject, changed = rescaled(opened, mine, progress)
-        calibrated = calibrate_together(subject, request, mine, run, progress, group, changed)
-        if ranks.is_first:
-            write_together(calibrated.files)
+        opened = open_subject(resolved, progress, run.float_model)
+        request, resolved = opened.as_given(request, resolved)
+        subject, changed = rescaled(opened, resolved, progress)
+        made = make_calibration(subject, request, resolved, run, progress, part, changed=changed, group=group)
+        if is_first:
+            write_together(made.files)
             discard_checkpoint(run.checkpoint)
-        group.wait_for_all("written")
-    return calibrated.result
+        if group is not None:
+            group.wait_for_all("written")
+    return made.result
 
 
-def calibrate_together(
-    subject: CalibrationSubject,
-    request: Request,
-    resolved: Resolved,
-    run: RunDirectory,
-    progress: ProgressCallback,
-    group: "Group",
-    changed: tuple[Rescaling, ...] = (),
-) -> Calibrated:
-    """Run the calibration set through the model, each process of a group a share; nothing is written."""
-    begun = provenance_of(subject, request, resolved, run, group.shard)
-    part = measure_part(
-        subject, resolved.recipe.calibration, resolved.machine, begun, progress, after_batch=group.after_batch
-    )
-    merged = group.merge(part, calibration_bytes, parse_calibration, group.next_place())
-    require_samples_seen(merged.provenance)
-    return assemble(subject, merged, resolved.recipe, run, changed)
+def joined_ranks(ranks: Ranks | None) -> "AbstractContextManager[Group | None]":
+    """Return what joins the processes that torchrun started; None of a single process."""
+    if ranks is None:
+        return nullcontext()
+    from ptq_cli.pipeline.calibration.distributed import joined
+
+    return joined(ranks)
 
 
 def machine_of_rank(machine: Machine, ranks: Ranks) -> Machine:
@@ -223,14 +192,26 @@ def make_calibration(
     shard: Shard = WHOLE,
     *,
     changed: tuple[Rescaling, ...] = (),
+    group: "Group | None" = None,
 ) -> Calibrated:
-    """Run the data through the model, from the last checkpoint on; only checkpoints are written."""
+    """Run the data through the model, from the last checkpoint on; only checkpoints are written.
+
+    The processes of a ``group`` run a share each, and have no checkpoints: the shards of one rank do not
+    continue those of another, as ``--shard`` does.
+    """
 
     def tell(note: str) -> None:
         progress(Progress("calibrate", 0, None, note))
 
-    begun = provenance_of(subject, request, resolved, run, shard)
+    begun = provenance_of(subject, request, resolved, run, shard if group is None else group.shard)
     settings = resolved.recipe.calibration
+    if group is not None:
+        part = measure_part(
+            subject, settings, resolved.machine, begun, progress, after_batch=group.after_batch
+        )
+        merged = group.merge(part, calibration_bytes, parse_calibration, group.next_place())
+        require_samples_seen(merged.provenance)
+        return assemble(subject, merged, resolved.recipe, run, changed)
     if subject.data is None and shard is WHOLE:
         return assemble(subject, Calibration(replace(begun, share=None), {}), resolved.recipe, run)
     is_resumable = subject.dataset.is_resumable

@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import shard_bytes
 from ptq_cli.pipeline.evaluation.joined_shards import ShardOrigin, evaluate_part, evaluate_together
@@ -29,7 +28,7 @@ from ptq_cli.pipeline.evaluation.made_reports import (
 )
 from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass, open_evaluation_set, open_models
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.run_calibrate import machine_of_rank
+from ptq_cli.pipeline.run_calibrate import joined_ranks, machine_of_rank
 from ptq_cli.pipeline.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
@@ -95,15 +94,6 @@ def run_evaluations(
         if group is not None:
             group.wait_for_all("written")
     return tuple(item.result for item in evaluated)
-
-
-def joined_ranks(ranks: Ranks | None) -> "AbstractContextManager[Group | None]":
-    """Return what joins the processes that torchrun started; None of a single process."""
-    if ranks is None:
-        return nullcontext()
-    from ptq_cli.pipeline.calibration.distributed import joined
-
-    return joined(ranks)
 
 
 def make_evaluations(

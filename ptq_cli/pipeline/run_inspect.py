@@ -13,7 +13,7 @@ from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.models.batch_axes import axis_notes, note_told_axes
+from ptq_cli.models.batch_axes import note_told_axes
 from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
@@ -21,7 +21,7 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.pipeline.exporting.decided_once import unusual_layers
 from ptq_cli.pipeline.setup.example_inputs import Shapes, own_batch_size
-from ptq_cli.pipeline.setup.float_model import axes_told, make_float_model, open_source
+from ptq_cli.pipeline.setup.float_model import float_model_of, open_source
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve, target_of
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
@@ -190,20 +190,12 @@ def _with_exported_reasons(plan: Plan, quantized: ir.Model, name: str) -> Plan:
 def _inspect_float(source: ModelSource, resolved: Resolved, dataset: Dataset | None) -> Inspection:
     recipe, target = resolved.recipe, resolved.target
     shapes = recipe.model.input_shape
-    told = axes_told(source, recipe.data.batch_axis)
-    model = make_float_model(
-        source,
-        dataset,
-        threads=resolved.machine.threads,
-        shapes=shapes,
-        axes={**told, **recipe.data.batch_axis},
-        allow_nan=recipe.calibration.allow_nonfinite,
-    )
+    model, told = float_model_of(resolved, source, dataset)
     graph = model.model
     target_plan = make_plan(graph, target, may_be_empty=True)
     plan = place(graph, target_plan, target, tensor_recipe(recipe), may_be_empty=True).plan
     inspection = _inspection(model.file, graph, plan, shapes, model.parity, planned_formats(plan, graph))
-    return replace(inspection, notes=axis_notes(told))
+    return replace(inspection, notes=told)
 
 
 def _inspection(

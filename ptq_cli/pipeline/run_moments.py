@@ -1,8 +1,7 @@
 """``calibrate --moments``: the calibration data run again, for the moments that ``--recover`` needs."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -17,9 +16,10 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.moments import MomentSubject, measure_blocks, moments_provenance
-from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
+from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 from ptq_cli.pipeline.exporting.decided_model import decided_model, free_scales, largest_values
 from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
+from ptq_cli.pipeline.run_calibrate import joined_ranks
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
@@ -68,25 +68,13 @@ def run_moments(
     part = parse_shard(shard) if shard is not None else WHOLE
     ranks = find_ranks(os.environ)
     require_single(ranks if shard is not None else None, "one shard")
-    with _joined(ranks) as group:
+    with joined_ranks(ranks) as group:
         if restart and (ranks is None or ranks.is_first):
             _discard_blocks(run)
         with loaded_run(request, run) as loaded:
             require_outputs(run, input_files(loaded.resolved.recipe))
             result = _collect(loaded, run, group.shard if group is not None else part, progress, group)
     return result
-
-
-@contextmanager
-def _joined(ranks: Ranks | None) -> Iterator["Group | None"]:
-    if ranks is None:
-        with nullcontext():
-            yield None
-        return
-    from ptq_cli.pipeline.calibration.distributed import joined
-
-    with joined(ranks) as group:
-        yield group
 
 
 def _collect(

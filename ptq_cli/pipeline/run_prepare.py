@@ -14,11 +14,10 @@ from ptq_cli.calibdata.dataset.dataset import Dataset, joined, part_of
 from ptq_cli.core.errors import PtqError, RecipeValueError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.setup.float_model import axes_told, make_float_model, open_source
+from ptq_cli.pipeline.setup.float_model import float_model_of, open_source
 from ptq_cli.pipeline.setup.output_checks import input_files, require_output
 from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve
 
@@ -51,22 +50,14 @@ class PrepareResult:
     compared_on: Annotated[str, "The data, or random inputs."]
 
 
-@dataclass(frozen=True)
-class MadePreparation:
-    """A prepared model that is not written yet."""
-
-    result: PrepareResult
-    model: StoredModel
-
-
 def run_prepare(request: Request, output: Path) -> PrepareResult:
     """Export and prepare a model, compare it with its source, and write it."""
-    made = make_preparation(resolve(request), output)
-    write_together(made.model.files(output))
-    return made.result
+    result, model = make_preparation(resolve(request), output)
+    write_together(model.files(output))
+    return result
 
 
-def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
+def make_preparation(resolved: Resolved, output: Path) -> tuple[PrepareResult, StoredModel]:
     """Export and prepare a model, and compare it with its source; nothing is written."""
     recipe = resolved.recipe
     require_output(output, input_files(recipe))
@@ -77,17 +68,7 @@ def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
     if settings.data is not None:
         dataset = resolved.strict_reading().open(settings.data, settings.samples)
         notes = tuple(sole_notes(dataset, match_names(dataset, source.input_names)))
-    told = axes_told(source, recipe.data.batch_axis)
-    model = make_float_model(
-        source,
-        dataset,
-        threads=resolved.machine.threads,
-        shapes=recipe.model.input_shape,
-        axes={**told, **recipe.data.batch_axis},
-        allow_nan=settings.allow_nonfinite,
-        always_compare=True,
-        output=output,
-    )
+    model, told = float_model_of(resolved, source, dataset, always_compare=True, output=output)
     prepared = model.prepared
     result = PrepareResult(
         file=model.file,
@@ -100,12 +81,12 @@ def make_preparation(resolved: Resolved, output: Path) -> MadePreparation:
         nodes=prepared.nodes,
         simplified=prepared.simplified,
         applied=prepared.applied,
-        notes=(*axis_notes(told), *model.notes, *notes),
+        notes=(*told, *model.notes, *notes),
         difference=model.parity,
         compared_with=model.compared_with,
         compared_on=dataset.source if dataset is not None else RANDOM_INPUTS,
     )
-    return MadePreparation(result, model.stored)
+    return result, model.stored
 
 
 # Inputs that a model is timed on: samples of the run's data, or made-up ones if there are none.

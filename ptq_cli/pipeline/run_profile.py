@@ -9,9 +9,8 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.fastest_placement import fastest_placement
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.pipeline.exporting.latency_preference import profile_here
-from ptq_cli.pipeline.setup.float_model import axes_told, make_float_model, open_source
+from ptq_cli.pipeline.setup.float_model import float_model_of, open_source
 from ptq_cli.pipeline.setup.output_checks import input_files, require_output
 from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.plan.planner import make_plan
@@ -36,16 +35,7 @@ def run_profile(request: Request, output: Path, progress: ProgressCallback = sil
     settings = recipe.calibration
     reading = resolved.strict_reading()
     dataset = reading.open(settings.data, settings.samples) if settings.data is not None else None
-    source = open_source(recipe.model)
-    told = axes_told(source, recipe.data.batch_axis)
-    model = make_float_model(
-        source,
-        dataset,
-        threads=resolved.machine.threads,
-        shapes=recipe.model.input_shape,
-        axes={**told, **recipe.data.batch_axis},
-        allow_nan=settings.allow_nonfinite,
-    )
+    model, told = float_model_of(resolved, open_source(recipe.model), dataset)
     plan = make_plan(model.model, resolved.target)
     profile = profile_here(model.model, plan, resolved, progress)
     found = fastest_placement(model.model, plan, resolved.target, profile)
@@ -55,5 +45,5 @@ def run_profile(request: Request, output: Path, progress: ProgressCallback = sil
         profile=profile,
         expected=found.expected,
         in_float=len(found.in_float),
-        notes=(*axis_notes(told), *model.notes),
+        notes=(*told, *model.notes),
     )

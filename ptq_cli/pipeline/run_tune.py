@@ -19,7 +19,8 @@ from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.latency_preference import profile_here
-from ptq_cli.pipeline.run_evaluate import joined_ranks, make_evaluations
+from ptq_cli.pipeline.run_calibrate import joined_ranks
+from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory

@@ -82,11 +82,9 @@ def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:
     for file in folder.files:
         settings = own_settings(request, resolved, {"data": data[file]}, folder.tokenizer)
         with named_errors(file):
-            made = make_preparation(
-                resolve(replace(request, model=folder.path / file, settings=settings)), outputs[file]
-            )
-        results.append(made.result)
-        models[file] = made.model
+            asked = resolve(replace(request, model=folder.path / file, settings=settings))
+            result, models[file] = make_preparation(asked, outputs[file])
+        results.append(result)
     copies = {output / file: (folder.path / file).read_bytes() for file in carried_files(folder, output)}
     layout = lay_out(folder, models, outputs, "")  # It keeps the folder in which files of constants wait.
     write_together({**layout.files, **copies})

@@ -15,6 +15,7 @@ from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models.batch_axes import (
     Wanted,
+    axis_notes,
     fixed_earlier,
     found_axes,
     input_axes,
@@ -40,6 +41,7 @@ from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE,
 from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
 from ptq_cli.pipeline.setup.example_inputs import Shapes, example_inputs, one_sample
 from ptq_cli.pipeline.setup.output_checks import require_data_output
+from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.runtime.session import Session, know_foreign_types, require_known_opset
 
@@ -87,6 +89,30 @@ def open_source(settings: ModelSettings) -> ModelSource:
 def axes_told(source: ModelSource, wanted: Wanted) -> dict[str, int | str]:
     """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
     return told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
+
+
+def float_model_of(
+    resolved: Resolved,
+    source: ModelSource,
+    dataset: Dataset | None,
+    *,
+    always_compare: bool = False,
+    output: Path | None = None,
+) -> tuple[FloatModel, tuple[str, ...]]:
+    """Return the float model of a recipe, and notes on the axes of samples that its file told."""
+    recipe = resolved.recipe
+    told = axes_told(source, recipe.data.batch_axis)
+    model = make_float_model(
+        source,
+        dataset,
+        threads=resolved.machine.threads,
+        shapes=recipe.model.input_shape,
+        axes={**told, **recipe.data.batch_axis},
+        allow_nan=recipe.calibration.allow_nonfinite,
+        always_compare=always_compare,
+        output=output,
+    )
+    return model, axis_notes(told)
 
 
 def make_float_model(

@@ -26,7 +26,7 @@ from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.joined_shards import evaluate_together
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
-from ptq_cli.pipeline.run_calibrate import calibrate_together, machine_of_rank, make_calibration
+from ptq_cli.pipeline.run_calibrate import machine_of_rank, make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
@@ -171,12 +171,9 @@ class CandidateCalibrations:
             return CandidateCalibration(
                 subject=subject, calibration=earlier, float_model=subject.model.stored, files={}
             )
-        if self._party.group is not None:
-            found = calibrate_together(
-                subject, request, resolved, self._run, self._progress, self._party.group, changed
-            )
-        else:
-            found = make_calibration(subject, request, resolved, self._run, self._progress, changed=changed)
+        found = make_calibration(
+            subject, request, resolved, self._run, self._progress, changed=changed, group=self._party.group
+        )
         return CandidateCalibration(
             subject=subject, calibration=found.calibration, float_model=found.model, files=found.files
         )
