@@ -20,11 +20,8 @@ from ptq_cli.pipeline.evaluation.joined_shards import ShardOrigin, evaluate_part
 from ptq_cli.pipeline.evaluation.made_reports import (
     Evaluated,
     EvaluationResult,
-    change_collectors,
-    evaluated_models,
-    judged_models,
     make_reports,
-    require_fitting_baseline,
+    open_judged,
 )
 from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass, open_evaluation_set, open_models
 from ptq_cli.pipeline.exporting.exported_file import Pair
@@ -113,11 +110,10 @@ def make_evaluations(
 
     Of the processes of a ``group`` only the first has the files.
     """
-    recipe, measured = resolved.recipe, MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(recipe.model.path, run, pairs, measured, calibration)
-    judged = judged_models(resolved, pairs, plan)
-    models = evaluated_models(judged)
-    changed = change_collectors(recipe.image, len(models.quantized), thumbnails=thumbnails)
+    measured = MeasuredSet.of(evaluation_set)
+    judged, models, changed = open_judged(
+        resolved, calibration, run, pairs, measured, thumbnails=thumbnails, plan=plan
+    )
 
     def reports() -> tuple[Evaluated, ...]:
         return make_reports(
@@ -173,10 +169,9 @@ def run_evaluation_shard(
     file = run.evaluation_shard(str(part))
     require_free_outputs([file], input_files(opened.loaded.resolved.recipe))
     resolved, measured = opened.resolved(run), MeasuredSet.of(evaluation_set)
-    require_fitting_baseline(
-        resolved.recipe.model.path, run, opened.pairs, measured, opened.loaded.calibration
+    _, models, changed = open_judged(
+        resolved, opened.loaded.calibration, run, opened.pairs, measured, thumbnails=thumbnails
     )
-    models = evaluated_models(judged_models(resolved, opened.pairs))
     if restart:
         discard_checkpoint(run.shard_checkpoint(file))
     # What the recipe holds before an export's settings are added: merge adds them again.
@@ -186,7 +181,6 @@ def run_evaluation_shard(
         tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
         thumbnails,
     )
-    changed = change_collectors(resolved.recipe.image, len(models.quantized), thumbnails=thumbnails)
     found = evaluate_part(
         resolved,
         models,

@@ -22,12 +22,7 @@ from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_model import (
-    DecidedModel,
-    RecoveryMaterial,
-    decided_model,
-    recover_model,
-)
+from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
@@ -209,7 +204,6 @@ def make_export(
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
-    material = RecoveryMaterial(calibration=calibration, data=data, moments=moments)
     given = GivenWeights()
     if decided is not None:
         made, given = decided.give(made, float_model)
@@ -217,9 +211,19 @@ def make_export(
     rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
     # There may be nothing to learn from, or nothing left to choose.
     if rungs and (data is not None or moments is not None) and (decided is None or given.left):
-        made, recovery = recover_model(
-            made, float_model, rungs, material, resolved.machine, path.parent, progress, but=given.sites
+        work = Recovering(
+            made=made,
+            float_model=float_model,
+            calibration=calibration,
+            data=data,
+            moments=moments,
+            machine=resolved.machine,
+            folder=path.parent,
+            progress=progress,
+            but=given.sites,
         )
+        recovery = work.climb(rungs)
+        made = work.made
     if decided is not None:
         decided.learn(made, float_model)
     made.write(made.model)

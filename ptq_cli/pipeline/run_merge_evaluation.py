@@ -17,14 +17,7 @@ from ptq_cli.pipeline.evaluation.joined_shards import (
     require_whole,
     shard_files,
 )
-from ptq_cli.pipeline.evaluation.made_reports import (
-    EvaluationResult,
-    change_collectors,
-    evaluated_models,
-    judged_models,
-    make_reports,
-    require_fitting_baseline,
-)
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult, make_reports, open_judged
 from ptq_cli.pipeline.evaluation.one_pass import OpenedModels, evaluations_of, open_models, pass_identity
 from ptq_cli.pipeline.run_merge import OF_THE_MACHINE, settings_by_name
 from ptq_cli.pipeline.setup.resolve import Request
@@ -52,12 +45,9 @@ def run_merge_evaluation(
     opened = open_models(Request(settings={}, given=layers[0]), run, paths)
     resolved = opened.resolved(run)
     measured = _measured(first, opened)
-    require_fitting_baseline(
-        resolved.recipe.model.path, run, opened.pairs, measured, opened.loaded.calibration
+    judged, models, changed = open_judged(
+        resolved, opened.loaded.calibration, run, opened.pairs, measured, thumbnails=facts.thumbnails
     )
-    judged = judged_models(resolved, opened.pairs)
-    models = evaluated_models(judged)
-    changed = change_collectors(resolved.recipe.image, len(models.quantized), thumbnails=facts.thumbnails)
     settings, image = resolved.recipe.evaluation, resolved.recipe.image
     _require_own(first, pass_identity(settings, image, models, measured, changed, bases[0]), run)
     evaluator = joined_shards(

@@ -51,7 +51,6 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ImageSettings
 from ptq_cli.report.text.markdown import report_to_junit, report_to_markdown
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine
@@ -141,6 +140,30 @@ class JudgedModel:
     layers: tuple[LayerEntry, ...]
 
 
+def open_judged(
+    resolved: Resolved,
+    calibration: Calibration,
+    run: RunDirectory,
+    pairs: Sequence[Pair],
+    measured: MeasuredSet,
+    *,
+    thumbnails: bool,
+    plan: Plan | None = None,
+) -> tuple[list[JudgedModel], EvaluatedModels, list[ChangeCollector]]:
+    """Return quantized models as they are judged and run, each run with what notes the samples that change.
+
+    A baseline of another model is refused as ``decide`` would, but before all the work.
+    """
+    if measured.baseline is not None:
+        for pair in pairs:
+            summary = model_summary(resolved.recipe.model.path, run, pair, calibration)
+            require_same_model(summary, measured.baseline.model)
+    judged = judged_models(resolved, pairs, plan)
+    models = evaluated_models(judged)
+    paint = partial(thumbnail, settings=resolved.recipe.image) if thumbnails else None
+    return judged, models, [ChangeCollector(paint) for _ in models.quantized]
+
+
 def judged_models(resolved: Resolved, pairs: Sequence[Pair], plan: Plan | None = None) -> list[JudgedModel]:
     """Return the quantized models with what their files say of them."""
     plans = {} if plan is None else {_rules_of(resolved): plan}
@@ -189,23 +212,6 @@ def _levels(
     quantized = {item.pair.quantized_name: item.pair.quantized_model for item in judged}
     others = other_levels(quantized, models.engines, _level(judged))
     return accuracy_levels(quantized, others, evaluations, _level(judged))
-
-
-def change_collectors(image: ImageSettings, count: int, *, thumbnails: bool) -> list[ChangeCollector]:
-    """Return what notes the samples that change their class, one for each model that is evaluated."""
-    paint = partial(thumbnail, settings=image) if thumbnails else None
-    return [ChangeCollector(paint) for _ in range(count)]
-
-
-def require_fitting_baseline(
-    source: str | None, run: RunDirectory, pairs: Sequence[Pair], found: MeasuredSet, calibration: Calibration
-) -> None:
-    """Refuse a baseline of another model, as ``decide`` would, but before all the work."""
-    if found.baseline is None:
-        return
-    for pair in pairs:
-        summary = model_summary(source, run, pair, calibration)
-        require_same_model(summary, found.baseline.model)
 
 
 def make_reports(
@@ -285,7 +291,7 @@ def _report(
         versions=versions,
         model=models,
         target=judged.plan.target,
-        amax=amax_summary(judged.origin, models.quantized_model.name),
+        amax=amax_summary(judged.origin),
         calibration=CalibrationSummary(stored.method, stored.samples, stored.data),
         evaluation=EvaluationSummary(
             relative_location(measured.source, Path.cwd()),

@@ -55,9 +55,14 @@ from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, 
 from ptq_cli.recipe.recovery_rungs import RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
-from ptq_cli.recovery.quantized_layer import SolvedLayer, quantized_layers
-from ptq_cli.recovery.recover_rounding import recover_rounding, weigh_rounding
-from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, output_sqnr
+from ptq_cli.recovery.quantized_layer import quantized_layers
+from ptq_cli.recovery.recover_rounding import (
+    RecoveredRounding,
+    WeighedRounding,
+    recover_rounding,
+    weigh_rounding,
+)
+from ptq_cli.recovery.recovery_samples import IN_MEMORY, output_sqnr
 from ptq_cli.recovery.tensor_moments import TensorMoments, moment_sites
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
@@ -187,83 +192,55 @@ MEMORY_SHARE = 2
 """One part of so many of the memory that is allowed is for tensors that wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecoveryMaterial:
-    """What a model is recovered from.
+@dataclass(kw_only=True)
+class Recovering:
+    """The weights of a model are chosen again, rung by rung, and kept if they make the output better.
 
     Attributes:
-        data: the calibration data; None where moments are all there is.
+        made: the model as it is decided so far.
+        data, moments: at least one of both is there.
+        folder: where tensors wait that do not fit into memory.
+        but: weights that stay as they are.
     """
 
+    made: DecidedModel
+    float_model: StoredModel
     calibration: Calibration
     data: RecoveryData | None
     moments: Moments | None
+    machine: Machine
+    folder: Path
+    progress: ProgressCallback
+    but: Collection[WeightSite] = ()
 
-
-def recover_model(
-    made: DecidedModel,
-    float_model: StoredModel,
-    rungs: Sequence[str],
-    material: RecoveryMaterial,
-    machine: Machine,
-    folder: Path,
-    progress: ProgressCallback,
-    *,
-    but: Collection[WeightSite] = (),
-) -> tuple[DecidedModel, Recovery]:
-    """Choose the weights of a model again, rung by rung, and keep what makes the output better.
-
-    Tensors that do not fit into memory wait in ``folder``; the weights of ``but`` stay as they are.
-
-    Returns:
-        The model with what is decided in the end, and what was done.
-    """
-    samples = recovery_samples(material.data) if material.data is not None else None
-    kept = tuple(site for site in made.plan.weights if site not in but)
-    work = _Work(
-        made, replace(made.plan, weights=kept), float_model, material, samples, machine, folder, progress
-    )
-    effects = {WEIGHED: work.weigh, ROUND: work.round}
-    recovery = Recovery(tuple(effects[rung]() for rung in rungs))
-    return work.made, recovery
-
-
-class _Work:
-    """One model, on its way from rung to rung."""
-
-    def __init__(
-        self,
-        made: DecidedModel,
-        plan: Plan,
-        float_model: StoredModel,
-        material: RecoveryMaterial,
-        samples: tuple[RecoverySamples, int, int] | None,
-        machine: Machine,
-        folder: Path,
-        progress: ProgressCallback,
-    ) -> None:
-        self.made = made
-        self._plan, self._float_model, self._material = plan, float_model, material
-        self._samples, self._machine, self._folder = samples, machine, folder
-        self._progress = progress
+    def __post_init__(self) -> None:
+        self._samples = recovery_samples(self.data) if self.data is not None else None
+        kept = tuple(site for site in self.made.plan.weights if site not in self.but)
+        self._plan = replace(self.made.plan, weights=kept)
+        self._float_graph = self.float_model.load()
+        self._free = free_scales(self.made.placement)
+        self._largest = largest_values(self.calibration, self._float_graph)
         self._waiting: PartialFolder | None = None
-        self._float_graph = float_model.load()
-        self._free = free_scales(made.placement)
+
+    def climb(self, rungs: Sequence[str]) -> Recovery:
+        """Run the rungs in their order, and return what each did."""
+        effects = {WEIGHED: self.weigh, ROUND: self.round}
+        return Recovery(tuple(effects[rung]() for rung in rungs))
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
-        count = self._material.calibration.provenance.samples
+        count = self.calibration.provenance.samples
         moments = self._moments()
-        self._progress(LayerProgress(STAGE, 0, None))
+        self.progress(LayerProgress(STAGE, 0, None))
         found = weigh_rounding(
             self._float_graph,
             self._plan,
             self.made.parameters,
             self._free,
             moments,
-            largest=self._largest(),
+            largest=self._largest,
             samples=count,
-            threads=self._machine.threads,
+            threads=self.machine.threads,
             done=self._done,
         )
         before = after = math.nan
@@ -276,24 +253,14 @@ class _Work:
             kept = after > before
         if kept:
             self._keep(found.decided)
-        return RungEffect(
-            rung=WEIGHED,
-            changed=found.changed,
-            kept=kept,
-            before=before,
-            after=after,
-            samples=count,
-            decided_by=self._samples[2] if self._samples is not None else 0,
-            layers=_layers(found.layers),
-            refused=found.refused,
-            damped=_damped(found.layers),
-        )
+        held_out = self._samples[2] if self._samples is not None else 0
+        return _effect(WEIGHED, found, kept, (before, after), count, held_out)
 
     def round(self) -> RungEffect:
         """Choose the weights again behind the quantized layers before."""
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
-        self._progress(LayerProgress(STAGE, 0, None))
+        self.progress(LayerProgress(STAGE, 0, None))
         model, places = self._written()
         found = recover_rounding(
             # Stages of the model run as the whole does, so they are cut out of it as it is written.
@@ -303,58 +270,44 @@ class _Work:
             self.made.parameters,
             self._free,
             samples,
-            folder=self._folder,
-            memory=self._machine.memory // MEMORY_SHARE if self._machine.memory is not None else IN_MEMORY,
-            threads=self._machine.threads,
+            folder=self.folder,
+            memory=self.machine.memory // MEMORY_SHARE if self.machine.memory is not None else IN_MEMORY,
+            threads=self.machine.threads,
             done=self._done,
         )
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
-        return RungEffect(
-            rung=ROUND,
-            changed=found.changed,
-            kept=kept,
-            before=found.before,
-            after=found.after,
-            samples=learned,
-            decided_by=decided,
-            layers=_layers(found.layers),
-            refused=found.refused,
-            damped=_damped(found.layers),
-        )
+        return _effect(ROUND, found, kept, (found.before, found.after), learned, decided)
 
     def _written(self) -> tuple[ir.Model, Places]:
         """Return the model as it would be written now, and where it holds what was decided."""
-        model = with_opset(self._float_model.load(), self.made.placement.opset, "the float model")
+        model = with_opset(self.float_model.load(), self.made.placement.opset, "the float model")
         return model, self.made.write(model)
 
     def _keep(self, found: DecidedConstants) -> None:
         self.made = replace(self.made, parameters=self.made.parameters.changed(found))
 
-    def _largest(self) -> dict[str, float]:
-        return largest_values(self._material.calibration, self._float_graph)
-
     def _done(self, done: int, total: int) -> None:
-        self._progress(LayerProgress(STAGE, done, total))
+        self.progress(LayerProgress(STAGE, done, total))
 
     def _moments(self) -> Mapping[str, TensorMoments]:
         """Return the moments of the run, if they fit; otherwise collect them."""
-        calibration, data = self._material.calibration, self._material.data
+        calibration, data = self.calibration, self.data
         layers, _ = quantized_layers(self._float_graph, self._plan, self.made.parameters, self._free)
-        sites = moment_sites(layers.values(), self._largest(), calibration.provenance.samples)
+        sites = moment_sites(layers.values(), self._largest, calibration.provenance.samples)
         size = data.batch_size if data is not None else 0
         begun = moments_provenance(calibration, sites, WHOLE, size)
-        if self._material.moments is not None:
-            require_fit(self._material.moments, begun, MOMENTS)
-            return self._material.moments.statistics
+        if self.moments is not None:
+            require_fit(self.moments, begun, MOMENTS)
+            return self.moments.statistics
         assert data is not None  # noqa: S101 - there is one of both
         waiting = (
-            PartialFolder(self._folder, MOMENTS) if len(divided(sites, self._machine.memory)) > 1 else None
+            PartialFolder(self.folder, MOMENTS) if len(divided(sites, self.machine.memory)) > 1 else None
         )
         subject = MomentSubject(
-            model=self._float_model.load(),
-            stored=self._float_model,
+            model=self.float_model.load(),
+            stored=self.float_model,
             inputs=data.inputs,
             dataset=data.dataset,
             batch_size=size,
@@ -363,9 +316,9 @@ class _Work:
         moments = measure_blocks(
             subject,
             sites,
-            self._machine,
+            self.machine,
             begun,
-            self._progress,
+            self.progress,
             folder=waiting.path if waiting is not None else None,
         )
         self._waiting = waiting  # Arrays are mapped from its files.
@@ -376,16 +329,32 @@ class _Work:
         assert self._samples is not None  # noqa: S101 - the caller has asked
         pieces = self._samples[0].decide
         # One thread, so that the decision does not depend on how many there are.
-        wanted, found = (Session(item, threads=1) for item in (self._float_model, serialize(model)))
+        wanted, found = (Session(item, threads=1) for item in (self.float_model, serialize(model)))
         return output_sqnr([wanted.run(piece) for piece in pieces], [found.run(piece) for piece in pieces])
 
 
-def _layers(solved: Mapping[str, SolvedLayer]) -> dict[str, LayerRecovery]:
-    return {name: LayerRecovery(before=item.before, after=item.after) for name, item in solved.items()}
-
-
-def _damped(solved: Mapping[str, SolvedLayer]) -> tuple[str, ...]:
-    return tuple(name for name, item in solved.items() if item.damped)
+def _effect(
+    rung: str,
+    found: RecoveredRounding | WeighedRounding,
+    kept: bool,
+    sqnr: tuple[float, float],
+    samples: int,
+    decided_by: int,
+) -> RungEffect:
+    """Return what a rung did; ``sqnr`` is that of the output before and after."""
+    layers = found.layers.items()
+    return RungEffect(
+        rung=rung,
+        changed=found.changed,
+        kept=kept,
+        before=sqnr[0],
+        after=sqnr[1],
+        samples=samples,
+        decided_by=decided_by,
+        layers={name: LayerRecovery(before=item.before, after=item.after) for name, item in layers},
+        refused=found.refused,
+        damped=tuple(name for name, item in layers if item.damped),
+    )
 
 
 def largest_values(calibration: Calibration, float_model: ir.Model) -> dict[str, float]:

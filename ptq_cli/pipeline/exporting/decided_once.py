@@ -191,38 +191,18 @@ def _model_file(name: str, model: StoredModel) -> ModelEntry:
     return ModelEntry(name, model.sha256, model.size)
 
 
-def amax_summary(origin: Mapping[str, str], name: str) -> AmaxSummary:
-    """Return how the ranges were decided, as the model says."""
+def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
+    """Return how the ranges were decided, as the model says; see ``with_ranges_of``, which checks that."""
     settings: dict[str, float] = {}
     if AMAX_PERCENTILE in origin:
-        settings["percentile"] = _percentile(origin[AMAX_PERCENTILE], name)
+        settings["percentile"] = float(origin[AMAX_PERCENTILE])
     if OVERRIDES in origin:
-        settings["overrides"] = len(_listed(origin[OVERRIDES], name))
+        settings["overrides"] = len(json.loads(origin[OVERRIDES]))
     method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
     text = method if weights == "max" else f"{method}, weights by {weights}"
     if QUANTIZERS in origin:
         text += f"; {origin[QUANTIZERS]}"
     return AmaxSummary(text, settings)
-
-
-def _percentile(text: str, name: str) -> float:
-    try:
-        percentile = float(text)
-    except ValueError as error:
-        raise _damaged(name, AMAX_PERCENTILE, error) from error
-    if not 0 < percentile <= 100:
-        raise _damaged(name, AMAX_PERCENTILE, ValueError(f"{text} is not between 0 and 100"))
-    return percentile
-
-
-def _listed(text: str, name: str) -> list[object]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(name, OVERRIDES, error) from error
-    if not isinstance(found, list):
-        raise _damaged(name, OVERRIDES, ValueError("expected a list"))
-    return found
 
 
 def plan_of(model: StoredModel, target: Target) -> Plan:

@@ -43,6 +43,7 @@ from ptq_cli.qdq.metadata import (
     WEIGHT_AMAX,
     WEIGHTS,
 )
+from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16
@@ -132,6 +133,7 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
         recipe = _with_quantizers_of(recipe, origin, name)
         found = replace(recipe, amax=replace(amax, **changes))
         check_amax_settings(found.amax)
+        check_recipe(Recipe(amax=found.amax))  # Its percentile is between 0 and 100.
     except (ValueError, RecursionError, PtqError) as error:
         reason = error.message if isinstance(error, PtqError) else first_line(error)
         raise InputFileError(

@@ -36,8 +36,7 @@ class Candidate:
     @property
     def key(self) -> str:
         """A text that identifies it."""
-        names = self.rungs, self.in_float, self.in_16_bits, self.dynamic, self.weights_alone
-        return "|".join(",".join(part) for part in names)
+        return "|".join(map(",".join, vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -257,17 +256,7 @@ class Climb:
             self.gate, seen.measurements, seen.samples, level, expected=self.subject.set_aside
         )
         kept = not self.steps or seen.sqnr_db > self.steps[self.chosen].sqnr_db
-        step = LadderStep(
-            name=name,
-            rungs=candidate.rungs,
-            in_float=candidate.in_float,
-            in_16_bits=candidate.in_16_bits,
-            dynamic=candidate.dynamic,
-            weights_alone=candidate.weights_alone,
-            sqnr_db=seen.sqnr_db,
-            kept=kept,
-            checks=expected,
-        )
+        step = LadderStep(name=name, sqnr_db=seen.sqnr_db, kept=kept, checks=expected, **vars(candidate))
         self.steps.append(step)
         if kept:
             self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from ptq_cli.core.files import write_text
 from ptq_cli.core.progress import ProgressCallback, RunProgress, pooled_results
 from ptq_cli.core.read_files import read_file
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.pipeline.evaluation.analysis_subject import pieces_of
 from ptq_cli.pipeline.setup.resumable import Tell, read_checkpoint
 from ptq_cli.pipeline.tuning.candidate import Seen
@@ -333,21 +332,17 @@ def layers_by_level(
     return tuple(found)
 
 
-Identity = Mapping[str, str]
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Content:
     identity: dict[str, str]
-    compared: dict[str, tuple[Measurement, ...]]
-    proven: dict[str, tuple[Measurement, ...]]
-    samples: dict[str, int]
-    rankings: dict[str, LayerRanking]
-    written: dict[str, str]
+    compared: dict[str, Seen] = field(default_factory=dict)
+    proven: dict[str, Seen] = field(default_factory=dict)
+    rankings: dict[str, LayerRanking] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
-class TuneCheckpoint:
+class TuneCheckpoint(_Content):
     """Measurements by candidate, written to a file after each.
 
     Attributes:
@@ -357,33 +352,17 @@ class TuneCheckpoint:
     """
 
     path: Path
-    identity: Identity
-    compared: dict[str, Seen] = field(default_factory=dict)
-    proven: dict[str, Seen] = field(default_factory=dict)
-    rankings: dict[str, LayerRanking] = field(default_factory=dict)
-    written: dict[str, str] = field(default_factory=dict)
     stored: bool = True
 
     def save(self) -> None:
         """Write all of it, if it is stored."""
-        if not self.stored:
-            return
-        both = {f"compared {key}": seen.samples for key, seen in self.compared.items()}
-        both |= {f"proven {key}": seen.samples for key, seen in self.proven.items()}
-        content = _Content(
-            identity=dict(self.identity),
-            compared={key: seen.measurements for key, seen in self.compared.items()},
-            proven={key: seen.measurements for key, seen in self.proven.items()},
-            samples=both,
-            rankings=self.rankings,
-            written=self.written,
-        )
-        write_text(self.path, json.dumps(encode(content), allow_nan=False))
+        if self.stored:
+            content = _Content(**{item.name: getattr(self, item.name) for item in fields(_Content)})
+            write_text(self.path, json.dumps(encode(content), allow_nan=False))
 
 
-def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoint:
+def continued_tuning(path: Path, identity: Mapping[str, str], tell: Tell) -> TuneCheckpoint:
     """Return what an earlier tuning measured, if it is of the same; otherwise nothing, and say why."""
-    fresh = TuneCheckpoint(path=path, identity=identity)
 
     def refusal(found: _Content) -> str:
         other = [name for name, value in identity.items() if found.identity.get(name) != value]
@@ -391,24 +370,12 @@ def continued_tuning(path: Path, identity: Identity, tell: Tell) -> TuneCheckpoi
 
     content = read_checkpoint(path, "tuning", _read, refusal, tell)
     if content is None:
-        return fresh
+        return TuneCheckpoint(path=path, identity=dict(identity))
     tell(
         f"continuing an earlier tuning after {len(content.compared)} candidates; "
         "--set run.restart=true starts again"
     )
-    samples = content.samples
-    fresh.compared = {
-        key: Seen(samples[f"compared {key}"], item)
-        for key, item in content.compared.items()
-        if f"compared {key}" in samples
-    }
-    fresh.proven = {
-        key: Seen(samples[f"proven {key}"], item)
-        for key, item in content.proven.items()
-        if f"proven {key}" in samples
-    }
-    fresh.rankings, fresh.written = dict(content.rankings), dict(content.written)
-    return fresh
+    return TuneCheckpoint(path=path, **vars(content))
 
 
 def _read(path: Path) -> _Content:
