@@ -1,11 +1,13 @@
 """``tune``: the cheapest model that provably keeps a budget."""
 
 import os
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ptq_cli.core.documents import HIDDEN, to_json
+from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
@@ -25,12 +27,11 @@ from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budget_reach import decision_recipe
-from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, Candidate, Climb
+from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, Candidate, Climb, TimeIsOverError
 from ptq_cli.pipeline.tuning.candidate_models import CandidateCalibrations, CandidateModels, Party
 from ptq_cli.pipeline.tuning.layer_ranking import TuneCheckpoint, continued_tuning
 from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
 from ptq_cli.pipeline.tuning.sixteen_bits import slow_rungs, why_not_wide
-from ptq_cli.pipeline.tuning.time_budget import BudgetClock
 from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY, RecoverySettings
 from ptq_cli.report.text.tables import budgeted, written
@@ -211,6 +212,50 @@ def _climbed(
     climb.up(rungs, base, slow_rungs(rungs, subject.model.model, subject.plan, recipe.weights))
     clock.stop()
     return finish_tuning(opened, models, climb, run, progress)
+
+
+class BudgetClock:
+    """Ends the climb when the time budget is over: several processes between candidates, one anywhere."""
+
+    def __init__(self, seconds: float | None, progress: ProgressCallback, party: Party) -> None:
+        self._party = party
+        self._begin = time.monotonic()
+        self._seconds, self._progress = seconds, progress
+        self.begun = False
+        self.allow(1.0)
+
+    def allow(self, share: float) -> None:
+        """Let the climb go on until so much of the time has passed, counted from the beginning."""
+        self._end = self._begin + share * self._seconds if self._seconds is not None else None
+
+    def is_over(self) -> bool:
+        """Return whether no time is left, by the clock of the first process."""
+        return self._party.agreed(self._has_passed)
+
+    def _has_passed(self) -> bool:
+        return self._end is not None and time.monotonic() > self._end
+
+    def progress(self, step: Progress) -> None:
+        """Hand on progress, unless the time is over.
+
+        Raises:
+            TimeIsOverError: it is.
+            TimeBudgetError: it is, and nothing has been measured.
+        """
+        self._progress(step)
+        self._party.go_on()
+        if self._party.group is not None or not self._has_passed():
+            return
+        if self.begun:
+            raise TimeIsOverError
+        raise TimeBudgetError(
+            f"the time budget of {self._seconds:g} s was over before the first candidate was measured",
+            hint="allow more with --time-budget, or pass fewer --samples",
+        )
+
+    def stop(self) -> None:
+        """What follows may take its time."""
+        self._end = None
 
 
 def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candidate]:

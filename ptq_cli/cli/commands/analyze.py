@@ -9,7 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, optio
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, THREADS, request_from, take
 
 
 @click.command(
@@ -90,8 +90,6 @@ Examples:
 def command(
     quantized_model: Path | None,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     layers: tuple[str, ...],
     skip_layers: tuple[str, ...],
     no_sensitivity: bool,
@@ -117,14 +115,13 @@ def command(
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.evaluation.analysis_subject import Question
     from ptq_cli.pipeline.run_analyze import run_analyze
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.report.text.result_warnings import saturation_warnings
 
     if options["metric"] is not None:
         options["metric"] = (options["metric"],)
     question = Question(layers, not no_sensitivity, "metric" if rank_by == "metric" else "sqnr", skip_layers)
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     with shown_progress() as progress:
         result = run_analyze(
             request, RunDirectory(run), quantized_model, question, progress, overlay=model_explorer

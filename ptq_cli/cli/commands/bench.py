@@ -9,7 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, RUNNING, SectionCommand, argume
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, READING
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, request_from, take
 
 
 @click.command(
@@ -100,8 +100,6 @@ def command(
     runtimes: tuple[str, ...],
     accuracy_levels: tuple[int, ...],
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -122,12 +120,11 @@ def command(
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     if top is not None and not profile:
         raise UsageError("--top lists the slowest nodes of --profile", hint=f"--profile --top {top}")
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     asked = BenchOptions(
         batches=batches,
         threads=threads,

@@ -23,7 +23,7 @@ from ptq_cli.cli.options.shared_options import (
     TARGET,
     THREADS,
     once_from,
-    settings_from,
+    request_from,
     take,
 )
 
@@ -63,8 +63,6 @@ def command(
     moments: bool,
     restart: bool,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -84,11 +82,10 @@ def command(
     from ptq_cli.cli.terminal.output import print_json, tell
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_calibrate import run_calibrate
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     restart = restart or once_from(options).restart
-    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    request = request_from(options, model)
     if moments:
         from ptq_cli.cli.shown.calibration_lines import after_moments, print_moments
         from ptq_cli.pipeline.run_moments import run_moments

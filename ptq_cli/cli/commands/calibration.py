@@ -8,7 +8,7 @@ import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, option
 from ptq_cli.cli.options.quantization_options import AMAX
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
@@ -48,20 +48,17 @@ Examples:
     "[default: as the model runs them]",
 )
 @take(AMAX, RUN, RECIPES, GLOBALS)
-def show(
-    sort: str | None, run: Path, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
-) -> None:
+def show(sort: str | None, run: Path, as_json: bool, **options: Any) -> None:
     """Show each measured tensor: its range, amax by each method, and the shares of clipped values and zeros.
 
     Clipped values lie outside the range that the chosen method decides for the tensor. They are counted in
     the histogram; ≤ marks a share whose range ends inside a bin. A narrow terminal shows fewer columns.
     """
     from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import view_calibration
 
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     view = view_calibration(request, RunDirectory(run))
     view = replace(view, tensors=_sorted(view.tensors, sort))
     if as_json:

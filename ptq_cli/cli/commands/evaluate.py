@@ -16,7 +16,7 @@ from ptq_cli.cli.options.shared_options import (
     RUN,
     THREADS,
     once_from,
-    settings_from,
+    request_from,
     take,
 )
 
@@ -77,8 +77,6 @@ def command(
     shard: str | None,
     restart: bool,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -100,10 +98,9 @@ def command(
     from ptq_cli.core.read_files import is_folder
     from ptq_cli.pipeline.run_evaluate import run_evaluation_shard, run_evaluations
     from ptq_cli.pipeline.run_quantize_folder import require_sole, run_evaluate_folder
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     named = [*([quantized_model] if quantized_model is not None else []), *models]
     directory = RunDirectory(run)
     once = once_from(options)

@@ -9,7 +9,7 @@ import click
 
 from ptq_cli.cli.help_sections import SectionCommand, argument
 from ptq_cli.cli.options.quantization_options import AMAX
-from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.document.report_document import LayerEntry
@@ -31,8 +31,6 @@ def command(
     tensor: str,
     plot: Path | None,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -42,7 +40,6 @@ def command(
     come from rounding and clipping. They are estimated from the histogram; no model is run.
     """
     from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import explain_tensor
 
@@ -50,7 +47,7 @@ def command(
         from ptq_cli.pipeline.views.calibration_view import require_plot
 
         require_plot(plot)
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     found = explain_tensor(request, RunDirectory(run), tensor)
     if plot is not None:
         from ptq_cli.pipeline.views.calibration_view import write_plot

@@ -9,7 +9,7 @@ from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.quantization_options import AMAX, EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
-from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, THREADS, request_from, take
 
 
 @click.command(
@@ -51,8 +51,6 @@ def command(
     output: Path | None,
     reset: bool,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -68,16 +66,14 @@ def command(
     for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
     calibration's target.
     """
-    from ptq_cli.cli.shown.export_lines import print_export
-    from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
+    from ptq_cli.cli.shown.export_lines import print_export, warn_of_outliers
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result
     from ptq_cli.cli.terminal.phrases import next_step
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_export import run_export
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     with shown_progress() as progress:
         result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
     warn_of_outliers(result.outliers)

@@ -9,7 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
 from ptq_cli.cli.options.quantization_options import EXCLUDE, OVERRIDE, WEIGHT_BITS
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, request_from, take
 
 
 @click.command(
@@ -41,8 +41,6 @@ Examples:
 @take(MODEL_ARGUMENT, MODEL_SOURCE, TARGET, WEIGHT_BITS, EXCLUDE, OVERRIDE, RECIPES, GLOBALS)
 def command(
     model: Path | None,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     depth: int | None,
     show_all: bool,
@@ -57,11 +55,8 @@ def command(
     from ptq_cli.cli.shown.inspection_tree import print_inspection
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.run_inspect import run_inspect
-    from ptq_cli.pipeline.setup.resolve import Request
 
-    result = run_inspect(
-        Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
-    )
+    result = run_inspect(request_from(options, model))
     if as_json:
         print_json(result)
     else:

@@ -8,7 +8,7 @@ import click
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.run_prepare import PrepareResult
@@ -33,9 +33,7 @@ Examples:
     help="Data to compare the models on.  [default: random inputs]",
 )
 @take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
-def command(
-    output: Path, model: Path | None, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
-) -> None:
+def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> None:
     """Write MODEL as the float ONNX model that ptq calibrate measures, and show what was changed.
 
     Constants and BatchNormalization are folded, patterns of several operators are replaced by one operator,
@@ -47,9 +45,8 @@ def command(
     from ptq_cli.pipeline.folders.model_folder import names_folder
     from ptq_cli.pipeline.run_prepare import run_prepare
     from ptq_cli.pipeline.run_verify_folder import PreparedFolder, run_prepare_folder
-    from ptq_cli.pipeline.setup.resolve import Request
 
-    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    request = request_from(options, model)
     if names_folder(request):
         results = run_prepare_folder(request, output)
         if as_json:

@@ -9,7 +9,7 @@ from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, request_from, take
 
 
 @click.command(
@@ -39,9 +39,7 @@ Examples:
     help="Data to run the model on.  [default: random inputs]",
 )
 @take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
-def command(
-    output: Path, model: Path | None, recipe: Path | None, preset: str | None, as_json: bool, **options: Any
-) -> None:
+def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how long each operator of MODEL takes on this machine, in float and in integers.
 
     ptq export --prefer latency --set export.profile=FILE then keeps the layers in float that run faster so
@@ -53,9 +51,8 @@ def command(
     from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_profile import run_profile
-    from ptq_cli.pipeline.setup.resolve import Request
 
-    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    request = request_from(options, model)
     with shown_progress() as progress:
         result = run_profile(request, output, progress)
     profile = result.profile

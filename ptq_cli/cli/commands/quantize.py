@@ -17,7 +17,7 @@ from ptq_cli.cli.options.shared_options import (
     TARGET,
     THREADS,
     once_from,
-    settings_from,
+    request_from,
     take,
 )
 
@@ -56,8 +56,6 @@ def command(
     model: Path | None,
     output: Path | None,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -78,11 +76,10 @@ def command(
     from ptq_cli.pipeline.folders.data_of_files import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
     from ptq_cli.pipeline.run_quantize import run_quantize
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     once = once_from(options)
-    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    request = request_from(options, model)
     if names_folder(request):
         return _quantize_folder(request, run, output, once, as_json=as_json)
     refuse_suffix(once.suffix)

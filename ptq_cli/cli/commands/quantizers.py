@@ -1,24 +1,22 @@
 """``ptq quantizers``."""
 
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
+from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.drawing_options import shown_value, take_drawn
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import FAMILIES, QuantizerFamily, find_family
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ptq_cli.pipeline.views.staircase import Staircase
 
 
@@ -79,6 +77,42 @@ def command(context: click.Context, as_json: bool) -> None:
         print_json(Quantizers(tuple(map(_described, FAMILIES.values()))))
     else:
         _print_families()
+
+
+def take_drawn(command: Any) -> Any:
+    """Add an option for each setting, whichever families have it; None where it was not given."""
+    users: dict[str, list[tuple[str, Setting]]] = {}
+    for family in FAMILIES.values():
+        for parameter in family.drawn:
+            users.setdefault(parameter.name, []).append((family.name, parameter))
+    for name, found in reversed(users.items()):
+        command = _option(name, found)(command)
+    return command
+
+
+def _option(name: str, found: list[tuple[str, Setting]]) -> Callable[[Any], Any]:
+    parameter = found[0][1]
+    families = ", ".join(family for family, _ in found)
+    default, flag = parameter.default, name.replace("_", "-")
+    text = f"{parameter.help.removesuffix('.')} ({families} only).  [default: {shown_value(default)}]"
+    if isinstance(default, bool):
+        return option(OWN, f"--{flag}/--no-{flag}", name, default=None, help=text)
+    metavar = "N" if isinstance(default, int) else "X"
+    return option(OWN, f"--{flag}", name, type=type(default), metavar=metavar, help=text)
+
+
+def shown_value(value: object) -> str:
+    """Write a parameter's value; None is one that is found from the values.
+
+    Example:
+        >>> [shown_value(value) for value in (8, 0.25, True, "channel", None)]
+        ['8', '0.25', 'yes', 'channel', 'found']
+    """
+    if value is None:
+        return "found"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @command.command(
@@ -175,5 +209,5 @@ def _described(family: QuantizerFamily) -> DescribedQuantizer:
     )
 
 
-def _parameters_of(parameters: "Sequence[Setting]") -> tuple[DescribedParameter, ...]:
+def _parameters_of(parameters: Sequence[Setting]) -> tuple[DescribedParameter, ...]:
     return tuple(DescribedParameter(item.name, item.default, item.wanted) for item in parameters)

@@ -10,7 +10,7 @@ import click
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, SectionGroup, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.setup.recipes import CheckedRecipe, NewRecipe
@@ -68,10 +68,9 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
     Every command that runs in the folder of ptq.toml reads it.
     """
     from ptq_cli.pipeline.setup.recipes import run_recipe_init
-    from ptq_cli.pipeline.setup.resolve import Request
 
     _show_new(
-        run_recipe_init(Request(settings=settings_from(options), model=model), output, force=force),
+        run_recipe_init(request_from(options, model), output, force=force),
         as_json=as_json,
     )
 

@@ -17,7 +17,7 @@ from ptq_cli.cli.options.shared_options import (
     TARGET,
     THREADS,
     once_from,
-    settings_from,
+    request_from,
     take,
 )
 
@@ -52,8 +52,6 @@ def command(
     model: Path | None,
     output: Path | None,
     run: Path,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -73,11 +71,10 @@ def command(
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
     from ptq_cli.pipeline.run_tune import run_tune
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
     once = once_from(options)
-    request = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    request = request_from(options, model)
     wanted = asks_for_evaluation(request.settings) if once.evaluate is None else once.evaluate
     with shown_progress() as progress:
         result = run_tune(

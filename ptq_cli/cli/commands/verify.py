@@ -10,7 +10,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, MODEL_ARGUMENT, READING
 from ptq_cli.cli.options.gate_options import PORTABLE
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, THREADS, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, THREADS, request_from, take
 
 
 @click.command(
@@ -69,8 +69,6 @@ def command(
     random_inputs: bool,
     max_kernel_steps: float,
     show_all: bool,
-    recipe: Path | None,
-    preset: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -94,10 +92,9 @@ def command(
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
     from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
-    request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
+    request = request_from(options)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
         from ptq_cli.pipeline.run_verify_folder import VerifiedFolder, run_verify_folder

@@ -21,6 +21,7 @@ from ptq_cli.core.errors import UsageError
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 
 if TYPE_CHECKING:
+    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.recipe.assignments import Once
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -160,6 +161,14 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     from ptq_cli.recipe.assignments import add_assignments, parse_assignments
 
     return add_assignments(settings, parse_assignments(texts)[0])
+
+
+def request_from(options: dict[str, Any], model: Path | None = None) -> "Request":
+    """Return what is asked of a verb: the settings of the options, above those of ``RECIPES``."""
+    from ptq_cli.pipeline.setup.resolve import Request
+
+    recipe, preset = options.pop("recipe", None), options.pop("preset", None)
+    return Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
 
 
 def once_from(options: dict[str, Any]) -> "Once":

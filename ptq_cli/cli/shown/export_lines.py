@@ -1,11 +1,12 @@
 """How an exported model is shown."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptq_cli.cli.shown.recovery_lines import export_recovery_lines
-from ptq_cli.cli.terminal.output import detail, say
+from ptq_cli.cli.terminal.output import detail, say, warn
 from ptq_cli.cli.terminal.phrases import counted, shown_path
 from ptq_cli.core.words import format_bytes
 from ptq_cli.report.text.summary import share_of_float
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.run_export import ExportResult
     from ptq_cli.plan.sites import Plan
     from ptq_cli.runtime.engine import KernelCounts
+
+NAMED = 2
+"""Most further weights that the warning names."""
 
 
 def print_export(result: "ExportResult") -> None:
@@ -124,3 +128,26 @@ def kernel_line(kernels: "KernelCounts") -> str:
         if count or floating:
             parts.append(f"{count} of {count + floating} {name}" if floating else f"{count} {name}")
     return ", ".join(parts) or "nothing"
+
+
+def warn_of_outliers(outliers: Mapping[str, str]) -> None:
+    """Print on stderr which weights have outliers, if any."""
+    if outliers:
+        warn(outlier_line(outliers))
+
+
+def outlier_line(outliers: Mapping[str, str]) -> str:
+    """Return the warning.
+
+    Example:
+        >>> outlier_line({"fc.weight": "a value is 99 times the mean of others"})
+        "'fc.weight': a value is 99 times the mean of others; pass --set amax.weight_method=mse to clip it"
+    """
+    (name, what), *rest = outliers.items()
+    others = [f"'{other}'" for other, _ in rest]
+    also = f"; also in {', '.join(others[:NAMED])}" if others else ""
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    fix = (
+        "pass --set weights.granularity=channel to give each its own scale" if "share a scale" in what else ""
+    )
+    return f"'{name}': {what}{also}{more}; {fix or 'pass --set amax.weight_method=mse to clip it'}"

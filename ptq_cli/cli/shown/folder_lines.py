@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptq_cli.cli.shown.calibration_lines import print_calibration
-from ptq_cli.cli.shown.export_lines import print_export, print_quantized
-from ptq_cli.cli.shown.outlier_warning import warn_of_outliers
+from ptq_cli.cli.shown.export_lines import print_export, print_quantized, warn_of_outliers
 from ptq_cli.cli.shown.report_lines import (
     DONE,
     GATE_MISSED,

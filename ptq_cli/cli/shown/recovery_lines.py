@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ptq_cli.cli.terminal.phrases import counted
+
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
@@ -57,7 +59,7 @@ def _effect_lines(effect: "RungEffect") -> Iterator[str]:
     yield _summary(effect)
     if effect.damped and effect.kept:
         yield (
-            f"note: {_counted(len(effect.damped), 'layer')} ({_names(effect.damped)}) had fewer rows of "
+            f"note: {counted(len(effect.damped), 'layer')} ({_names(effect.damped)}) had fewer rows of "
             "data than inputs: more samples may help"
         )
     yield from refused_lines(effect.refused, "was not recovered", "were not recovered")
@@ -70,7 +72,7 @@ def refused_lines(refused: Mapping[str, str], one: str, several: str) -> Iterato
         reasons[reason].append(name)
     for reason, names in reasons.items():
         said = one if len(names) == 1 else several
-        yield f"note: {_counted(len(names), 'layer')} {said} ({_names(names)}): {reason}"
+        yield f"note: {counted(len(names), 'layer')} {said} ({_names(names)}): {reason}"
 
 
 def ranges_line(ranges: "RangesByEffect") -> str:
@@ -91,8 +93,8 @@ def ranges_line(ranges: "RangesByEffect") -> str:
         chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 held-out samples
     """
     if not ranges.methods:
-        return f"note: no range of {_counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
-    by = f"on {_counted(ranges.decided_by, 'held-out sample')}"
+        return f"note: no range of {counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
+    by = f"on {counted(ranges.decided_by, 'held-out sample')}"
     change = f"output SQNR from {_decibels(ranges.before)} to {_decibels(ranges.after)} dB {by}"
     if ranges.kept:
         return f"chose the ranges of {len(ranges.methods)} of {ranges.tensors} tensors (ranges): {change}"
@@ -105,11 +107,11 @@ def _summary(effect: "RungEffect") -> str:
         return f"{nothing} no layer could be"
     if not effect.changed:
         return f"{nothing} no better integers, scales or biases were found"
-    recovered = f"recovered {_counted(len(effect.layers), 'layer')} ({effect.rung}):"
+    recovered = f"recovered {counted(len(effect.layers), 'layer')} ({effect.rung}):"
     if not effect.decided_by:
         typical = median(10.0 * math.log10(item.before / item.after) for item in _measured(effect))
         return f"{recovered} the error of a layer fell by {typical:.1f} dB (median); no samples were held out"
-    by = f"on {_counted(effect.decided_by, 'held-out sample')}"
+    by = f"on {counted(effect.decided_by, 'held-out sample')}"
     change = f"output SQNR from {_decibels(effect.before)} to {_decibels(effect.after)} dB {by}"
     if effect.kept:
         return f"{recovered} {change}"
@@ -127,7 +129,3 @@ def _decibels(value: float) -> str:
 def _names(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -4,8 +4,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -18,9 +19,10 @@ from ptq_cli.cli.terminal.table_layout import (
     row_blocks,
     widths_below_names,
 )
-from ptq_cli.core.documents import to_json
-from ptq_cli.evaluation.document.gate_result import ReportWarning
-from ptq_cli.report.text.summary import Table
+
+if TYPE_CHECKING:
+    from ptq_cli.evaluation.document.gate_result import ReportWarning
+    from ptq_cli.report.text.summary import Table
 
 # ``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr.
 
@@ -53,11 +55,17 @@ CHOSEN = "*"
 
 def print_json(value: object) -> None:
     """Print one JSON document."""
+    from ptq_cli.core.documents import to_json
+
     click.echo(to_json(value), nl=False)
 
 
 def print_table(
-    table: Table, *, right: tuple[int, ...] = (), whole: tuple[int, ...] = (), optional: tuple[int, ...] = ()
+    table: "Table",
+    *,
+    right: tuple[int, ...] = (),
+    whole: tuple[int, ...] = (),
+    optional: tuple[int, ...] = (),
 ) -> list[str]:
     """Print a table that fits the terminal, and return the headers of the columns that were left out.
 
@@ -68,7 +76,7 @@ def print_table(
     """
     if not table.rows:
         return []
-    clean = Table(table.header, tuple(tuple(map(_one_line, row)) for row in table.rows))
+    clean = replace(table, rows=tuple(tuple(map(_one_line, row)) for row in table.rows))
     width = terminal_width()
     widths = column_widths(clean, width, right=right, whole=whole, optional=optional)
     if widths is not None:
@@ -83,7 +91,7 @@ def print_table(
     return [header for index, header in enumerate(table.header) if index not in widths]
 
 
-def _below_names(table: Table, widths: dict[int, int], right: tuple[int, ...], width: int) -> str:
+def _below_names(table: "Table", widths: dict[int, int], right: tuple[int, ...], width: int) -> str:
     """Draw the columns but the first, and put the first cell of each row above it."""
     _, header, rule, *lines = [
         f"{BELOW_NAMES}{line}".rstrip() for line in _drawn(table, widths, right).split("\n")
@@ -96,7 +104,7 @@ def _below_names(table: Table, widths: dict[int, int], right: tuple[int, ...], w
     return "\n".join(("", f"  {table.header[0]}", header, rule, *rows, "", ""))
 
 
-def _drawn(table: Table, widths: dict[int, int], right: tuple[int, ...]) -> str:
+def _drawn(table: "Table", widths: dict[int, int], right: tuple[int, ...]) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -176,7 +184,7 @@ def _style(cell: str) -> str:
 # The warnings about a result: a line each on stderr, and what to try on lines of their own.
 
 
-def warn_of_result(warnings: Iterable[ReportWarning]) -> None:
+def warn_of_result(warnings: "Iterable[ReportWarning]") -> None:
     """Print on stderr what a user should know of a result."""
     hints: dict[str, None] = {}
     for warning in warnings:

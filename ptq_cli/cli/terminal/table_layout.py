@@ -1,9 +1,12 @@
 """Which columns of a table a terminal has room for, and how wide each is."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ptq_cli.cli.terminal.phrases import fill, longest_word
-from ptq_cli.report.text.summary import Table
+
+if TYPE_CHECKING:
+    from ptq_cli.report.text.summary import Table
 
 WRAPPED_WIDTH = 24
 """Width that a column whose cells wrap should have; it is less only if the words are short enough."""
@@ -13,7 +16,7 @@ BELOW_NAMES = "  "
 
 
 def column_widths(
-    table: Table, width: int, *, right: Sequence[int], whole: Sequence[int], optional: Sequence[int]
+    table: "Table", width: int, *, right: Sequence[int], whole: Sequence[int], optional: Sequence[int]
 ) -> dict[int, int] | None:
     """Return the width of each column that is shown, or None if the table would have to split a word.
 
@@ -42,7 +45,7 @@ def column_widths(
     return None
 
 
-def widths_below_names(table: Table, width: int, *, optional: Sequence[int]) -> dict[int, int] | None:
+def widths_below_names(table: "Table", width: int, *, optional: Sequence[int]) -> dict[int, int] | None:
     """Return the widths of the columns if each row's first cell has a line of its own, above the others.
 
     None if the others do not fit on one line then, or if there are none.
@@ -56,7 +59,7 @@ def widths_below_names(table: Table, width: int, *, optional: Sequence[int]) -> 
     return None
 
 
-def _columns(table: Table) -> list[tuple[str, ...]]:
+def _columns(table: "Table") -> list[tuple[str, ...]]:
     return list(zip(table.header, *table.rows, strict=True))
 
 
@@ -82,13 +85,14 @@ def name_line(name: str, width: int) -> str:
     return fill(name.strip() or "(no name)", width, f"  {branch}", fold=True)
 
 
-def row_blocks(table: Table, width: int) -> str:
+def row_blocks(table: "Table", width: int) -> str:
     """Write each row as a block: its first cell, and below it the others with their headers.
 
     Edge case:
         A name that is longer than a line is split, since there is no other place for it.
 
     Example:
+        >>> from ptq_cli.report.text.summary import Table
         >>> print(row_blocks(Table(("layer", "float", "int8"), (("head/Gemm", "2.1", "2.0"),)), 20))
           head/Gemm
             float: 2.1;
