@@ -189,7 +189,8 @@ def _as_input_error(error: BaseException, words: Sequence[str]) -> PtqError | No
     elif isinstance(error, OSError):
         name = f"'{error.filename}'" if error.filename else "stdout or a file"
         known = InputFileError(
-            f"{name} cannot be used: {_reason(error)}", hint="check its permissions and the free space"
+            f"{name} cannot be used: {(error.strerror or str(error)).lower()}",
+            hint="check its permissions and the free space",
         )
     if known is not None:
         known.__cause__ = error
@@ -253,10 +254,6 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
         return UsageError(f"{command} has no option '{error.option_name}'{nearest}", hint=hint)
     message = error.format_message().rstrip(".")
     return UsageError(message[:1].lower() + message[1:], hint=hint)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 def _say_error(kind: str, text: str) -> None:

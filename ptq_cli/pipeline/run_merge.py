@@ -101,7 +101,9 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
     """
     _require_runs(runs, run)
     shards = _read_shards(runs, run)
-    first = min(shards, key=_lowest_shard)
+    first = min(
+        shards, key=lambda shard: min(shard.provenance.share.batches) if shard.provenance.share else 1
+    )
     require_outputs(run, input_files(first.recipe))
     for shard in shards:
         _require_same_recipe(shards[0], shard)
@@ -207,10 +209,6 @@ def _location(key: str, text: str) -> str:
         ) from error
 
 
-def _lowest_shard(shard: _Shard) -> int:
-    return min(shard.provenance.share.batches) if shard.provenance.share is not None else 1
-
-
 def _require_same_recipe(first: _Shard, other: _Shard) -> None:
     one, two = (settings_by_name(shard.recipe) for shard in (first, other))
     for key in sorted(one.keys() | two.keys()):
@@ -219,12 +217,7 @@ def _require_same_recipe(first: _Shard, other: _Shard) -> None:
 
 
 def settings_by_name(recipe: Recipe) -> dict[str, Any]:
-    """Return all settings by their full name, with paths as a user types them.
-
-    Example:
-        >>> settings_by_name(Recipe())["amax.method"]
-        'auto'
-    """
+    """Return all settings by their full name, with paths as a user types them."""
     # Paths from the current folder, as the user types them: they stand in the message.
     table = recipe_to_table(recipe, Path())
     settings: dict[str, Any] = {}

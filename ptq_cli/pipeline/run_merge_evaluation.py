@@ -41,7 +41,10 @@ def run_merge_evaluation(
     layers = [_layer(named, base) for named, base in zip(shards, bases, strict=True)]
     _require_same_settings(shards, layers)
     first, facts = shards[0], shards[0].shard.facts
-    paths = [_model_file(text, bases[0], run) for text in facts.models]
+    own = [run.path / text for text in facts.models]
+    paths = [
+        path if path.is_file() else bases[0] / text for path, text in zip(own, facts.models, strict=True)
+    ]
     opened = open_models(Request(settings={}, given=layers[0]), run, paths)
     resolved = opened.resolved(run)
     measured = _measured(first, opened)
@@ -103,11 +106,6 @@ def _require_same_settings(shards: Sequence[NamedShard], layers: Sequence[Recipe
         if key := first_difference(texts[0], text):
             one, two = texts[0].get(key, "not set"), text.get(key, "not set")
             raise not_the_same(shards[0].name, named.name, f"'{key}'", one, two)
-
-
-def _model_file(text: str, base: Path, run: RunDirectory) -> Path:
-    own = run.path / text
-    return own if own.is_file() else base / text
 
 
 def _measured(first: NamedShard, opened: OpenedModels) -> MeasuredSet:

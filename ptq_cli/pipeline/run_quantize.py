@@ -61,12 +61,7 @@ class MadeQuantization:
 
 
 def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
-    """Tell whether a setting that was given has a use only in an evaluation.
-
-    Example:
-        >>> asks_for_evaluation({"eval_data": "eval.npz"}), asks_for_evaluation({"data": "calib.npz"})
-        (True, False)
-    """
+    """Tell whether a setting that was given has a use only in an evaluation."""
     return any(settings.get(name) for name in ("eval_data", "eval_samples", "metric", "with_pytorch"))
 
 

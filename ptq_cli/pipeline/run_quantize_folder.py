@@ -333,11 +333,7 @@ def run_evaluate_folder(
 
 
 def require_sole(models: Sequence[Path], shard: str | None) -> None:
-    """Refuse other models beside a folder, and shards of it.
-
-    Example:
-        >>> require_sole([Path("exported_q4")], None)
-    """
+    """Refuse other models beside a folder, and shards of it."""
     if len(models) > 1 or shard is not None:
         what = "with --shard" if shard is not None else "together with other models"
         raise UsageError(

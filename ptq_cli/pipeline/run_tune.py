@@ -74,7 +74,10 @@ def finish_tuning(
         if climb.stopped != INTERRUPTED:
             discard_checkpoint(run.tuning_checkpoint)
             discard_checkpoint(run.checkpoint)
-    chosen, evaluation = _chosen(models, ladder.best), None
+    # The processes that do not write make what was chosen again.
+    is_first, best = models.party.is_first, Candidate.of(ladder.best)
+    chosen = read_model(models.output) if is_first else models.export(best).model
+    evaluation = None
     if opened.evaluation is not None and climb.stopped != INTERRUPTED:
         evaluation = _evaluated(opened, opened.evaluation, models, chosen, ladder.best.rungs, run, progress)
     return TuneResult(
@@ -91,7 +94,8 @@ def _ladder(opened: OpenedTuning, models: CandidateModels, climb: Climb) -> Ladd
     def written() -> bytes:
         return read_model(models.output).sha256.encode()
 
-    compared = models.compared_on.dataset.count
+    compared, resolved = models.compared_on.dataset.count, opened.resolved
+    in_float = any(step.in_float for step in climb.steps)
     return Ladder(
         model_sha256=models.party.told(written).decode(),
         samples=next(iter(models.checkpoint.compared.values())).samples if compared is None else compared,
@@ -101,21 +105,8 @@ def _ladder(opened: OpenedTuning, models: CandidateModels, climb: Climb) -> Ladd
         met=climb.met,
         stopped=climb.stopped,
         advice=climb.advice(),
-        untried=_untried(opened.resolved, climb),
+        untried=why_not_wide(resolved.target, resolved.recipe.activations) if in_float else "",
     )
-
-
-def _chosen(models: CandidateModels, best: LadderStep) -> StoredModel:
-    """Return the candidate that was written; the processes that do not write make it again."""
-    if models.party.is_first:
-        return read_model(models.output)
-    return models.export(Candidate.of(best)).model
-
-
-def _untried(resolved: Resolved, climb: Climb) -> str:
-    """Return why layers went to float and no activation to 16 bits."""
-    came_to_float = any(step.in_float for step in climb.steps)
-    return why_not_wide(resolved.target, resolved.recipe.activations) if came_to_float else ""
 
 
 def _evaluated(
@@ -274,18 +265,7 @@ def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candida
 
 
 def step_line(step: LadderStep) -> str:
-    """Return what was measured of a candidate, as the table of the ladder writes it.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.measurement import BudgetCheck
-        >>> check = BudgetCheck(
-        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.0, bound=0.0
-        ... )
-        >>> step_line(
-        ...     LadderStep(name="default", rungs=(), in_float=(), sqnr_db=30.0, kept=True, checks=(check,))
-        ... )
-        'default: 30.0 dB, drop of top1 0.00 points'
-    """
+    """Return what was measured of a candidate, as the table of the ladder writes it."""
     checks = step.proof or step.checks
     how = "" if step.kept else ", no better"
     budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)

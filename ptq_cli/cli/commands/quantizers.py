@@ -102,12 +102,7 @@ def _option(name: str, found: list[tuple[str, Setting]]) -> Callable[[Any], Any]
 
 
 def shown_value(value: object) -> str:
-    """Write a parameter's value; None is one that is found from the values.
-
-    Example:
-        >>> [shown_value(value) for value in (8, 0.25, True, "channel", None)]
-        ['8', '0.25', 'yes', 'channel', 'found']
-    """
+    """Write a parameter's value; None is one that is found from the values."""
     if value is None:
         return "found"
     if isinstance(value, bool):

@@ -13,12 +13,7 @@ Value = TypeVar("Value")
 
 
 class NameList(click.ParamType[list[str]]):
-    """``round,other``.
-
-    Example:
-        >>> NameList().convert("round, other", None, None)
-        ['round', 'other']
-    """
+    """``round,other``."""
 
     name = "NAME,…"
 
@@ -31,12 +26,7 @@ class NameList(click.ParamType[list[str]]):
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
-    """Parse ``x=1,3,224,224`` texts.
-
-    Example:
-        >>> parse_shapes(("x=1,3,8,8",))
-        {'x': [1, 3, 8, 8]}
-    """
+    """Parse ``x=1,3,224,224`` texts."""
     shapes = {}
     for text in texts:
         name, equals, sizes = text.rpartition("=")
@@ -86,12 +76,7 @@ def _parse_pairs(
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse ``sr=16000`` texts; a value is written as in JSON.
-
-    Example:
-        >>> parse_values(("sr=16000", "scale=[1, 0.5]", "train=false"))
-        {'sr': 16000, 'scale': [1, 0.5], 'train': False}
-    """
+    """Parse ``sr=16000`` texts; a value is written as in JSON."""
     option = _PairOption(
         form="--input NAME=VALUE with a number, true, false or a list",
         example="for example: --input sr=16000 --input scale=[1,2]",
@@ -102,12 +87,7 @@ def parse_values(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def parse_renames(texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``image=x`` texts.
-
-    Example:
-        >>> parse_renames(("image=x", "target=label"))
-        {'image': 'x', 'target': 'label'}
-    """
+    """Parse ``image=x`` texts."""
     option = _PairOption(
         form="--rename NAME=INPUT",
         example="for example: --rename image=x, where x is an input of the model",

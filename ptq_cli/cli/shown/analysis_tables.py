@@ -30,7 +30,9 @@ def print_analysis(
     """Print an analysis."""
     _print_summary(analysis, is_last=is_last, unit=unit)
     if tensors or analysis.metric is None:
-        rows = worst_tensors(analysis)[:top]
+        # Those whose own quantization costs most come first.
+        worst = sorted(analysis.tensors, key=lambda item: (item.cause != "not finite", item.sqnr_isolated_db))
+        rows = worst[:top]
         _print_tensors(rows, len(analysis.tensors))
         findings = [(item.remedy, item.cause, item.name, item.finding) for item in rows]
     else:
@@ -39,15 +41,6 @@ def print_analysis(
         findings = [(layer.remedy, layer.cause, layer.name, layer.finding) for layer in ranked[:top]]
     most = min(MOST_EXCLUDED, max(1, len(analysis.ranked()) - 1))
     _print_remedies(findings, run, most)
-
-
-def worst_tensors(analysis: Analysis) -> tuple[TensorAnalysis, ...]:
-    """Return the tensors, those whose own quantization costs most first."""
-    return tuple(sorted(analysis.tensors, key=_worst_first))
-
-
-def _worst_first(tensor: TensorAnalysis) -> tuple[bool, float]:
-    return (tensor.cause != "not finite", tensor.sqnr_isolated_db)
 
 
 def _print_summary(analysis: Analysis, *, is_last: bool, unit: str) -> None:

@@ -142,7 +142,9 @@ def show_tuning(result: "TuneResult", *, as_json: bool) -> int:
         print_tuning(result)
         if result.evaluation is not None:
             print_evaluation(result.evaluation)
-    return tuning_status(result)
+    if result.interrupted:
+        return interrupt_status()
+    return exit_status(result.evaluation) if result.ladder.met else GATE_MISSED
 
 
 def print_tuning(result: "TuneResult") -> None:
@@ -171,10 +173,3 @@ def print_tuning(result: "TuneResult") -> None:
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
     detail(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
-
-
-def tuning_status(result: "TuneResult") -> int:
-    """Return 130 or 143 if it was interrupted, 3 if the budget or a gate was missed, otherwise 0."""
-    if result.interrupted:
-        return interrupt_status()
-    return exit_status(result.evaluation) if result.ladder.met else GATE_MISSED

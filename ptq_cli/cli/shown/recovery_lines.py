@@ -25,28 +25,7 @@ def export_recovery_lines(result: "ExportResult") -> Iterator[str]:
 
 
 def recovery_lines(recovery: "Recovery") -> Iterator[str]:
-    """Yield what each rung recovered, and what it did not.
-
-    Example:
-        >>> from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery
-        >>> from ptq_cli.pipeline.exporting.recovery_effects import RungEffect
-        >>> effect = RungEffect(
-        ...     rung="round",
-        ...     changed=True,
-        ...     kept=True,
-        ...     before=17.58,
-        ...     after=29.01,
-        ...     samples=448,
-        ...     decided_by=64,
-        ...     layers={"conv": LayerRecovery(before=1e-2, after=1e-3)},
-        ...     refused={"head": "no data reached this part of the model"},
-        ...     damped=(),
-        ... )
-        >>> for line in recovery_lines(Recovery((effect,))):
-        ...     print(line)
-        recovered 1 layer (round): output SQNR from 17.6 to 29.0 dB on 64 held-out samples
-        note: 1 layer was not recovered (head): no data reached this part of the model
-    """
+    """Yield what each rung recovered, and what it did not."""
     told: set[str] = set()
     for effect in recovery.effects:
         for line in _effect_lines(effect):

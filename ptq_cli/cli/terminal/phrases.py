@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number and its noun.
-
-    Example:
-        >>> counted(1, "tensor"), counted(2, "tensor")
-        ('1 tensor', '2 tensors')
-    """
+    """Write a number and its noun."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -114,12 +109,7 @@ def unglue(text: str) -> str:
 
 
 def longest_word(text: str) -> int:
-    """Return how many columns the longest word has.
-
-    Example:
-        >>> longest_word("41.5 MB of data")
-        7
-    """
+    """Return how many columns the longest word has."""
     return max(map(len, glue(text).split()), default=0)
 
 

@@ -122,24 +122,13 @@ def _described(shard: EvaluationShard) -> dict[str, str]:
 
 
 def first_difference(one: Mapping[str, str], two: Mapping[str, str]) -> str:
-    """Return the name of the first entry that differs; an empty text if none does.
-
-    Example:
-        >>> first_difference({"a": "1", "b": "2"}, {"a": "1"})
-        'b'
-    """
+    """Return the name of the first entry that differs; an empty text if none does."""
     keys = [*one, *(key for key in two if key not in one)]
     return next((key for key in keys if one.get(key) != two.get(key)), "")
 
 
 def not_the_same(first: str, other: str, key: str, one: str, two: str) -> MergeError:
-    """Return the error that says in what two parts differ.
-
-    Example:
-        >>> not_the_same("'a'", "'b'", "the batch size", "4", "8").message
-        "'a' and 'b' are not shards of the same evaluation: the batch size is 4 in the first and 8 in the \
-second"
-    """
+    """Return the error that says in what two parts differ."""
     found = f"{key} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(f"{first} and {other} are not shards of the same evaluation: {found}", hint=HINT)
 

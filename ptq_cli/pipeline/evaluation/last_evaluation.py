@@ -19,7 +19,9 @@ def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> 
     Edge case:
         None without an evaluation, or if it had no data, as an edited file may not.
     """
-    if "eval_data" in request.settings or _names_data(request.recipe_file):
+    recipe = request.recipe_file
+    names_data = recipe is not None and "data" in file_layer(recipe).table.get("evaluation", {})
+    if "eval_data" in request.settings or names_data:
         return None
     found = _report_recipe(run, model)
     return found.evaluation if found is not None else None
@@ -55,10 +57,6 @@ def _report_recipe(run: RunDirectory, model: Path | None) -> Recipe | None:
     file = next((own.report_recipe for own in folders if own.report_recipe.is_file()), None)
     found = merge_layers([file_layer(file)]) if file is not None else None
     return found if found is not None and found.evaluation.data is not None else None
-
-
-def _names_data(recipe: Path | None) -> bool:
-    return recipe is not None and "data" in file_layer(recipe).table.get("evaluation", {})
 
 
 # The recipe that a run's model was exported with, for an evaluation that was not given its flags.

@@ -22,7 +22,7 @@ from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.ranges import statistics_of
 from ptq_cli.placement.tensor_settings import TensorRecipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
@@ -164,7 +164,10 @@ def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[floa
 
 
 def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) -> Iterator[LayerEvidence]:
-    weights = {site.node: _weight_words(site) for site in plan.weights}
+    weights = {
+        site.node: f"{'dynamic uint8, ' if site.dynamic else ''}{site.format.name} weight"
+        for site in plan.weights
+    }
     weights |= {layer.name: f"weight: {layer.weight}" for layer in plan.layers if layer.weight}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     work = multiply_accumulates(model, {}).counts
@@ -194,10 +197,6 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
             return None
         value = readers[0].outputs[0]
     return None
-
-
-def _weight_words(site: WeightSite) -> str:
-    return f"{'dynamic uint8, ' if site.dynamic else ''}{site.format.name} weight"
 
 
 # The ladder of the tuning that chose a model, if there was one.

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -184,9 +184,6 @@ def _origin(details: Details | None, recipe: str, run: RunDirectory) -> Origin:
     if place != "ptq-run":
         command += ["--run", place]
     notes = details.notes if details is not None else ()
-    return Origin(shlex.join(command), recipe, run.report_recipe.name, (*notes, *_origin_notes(recipe)))
-
-
-def _origin_notes(recipe: str) -> Iterator[str]:
     if not recipe:
-        yield "The settings behind this report are not in the run directory."
+        notes += ("The settings behind this report are not in the run directory.",)
+    return Origin(shlex.join(command), recipe, run.report_recipe.name, notes)

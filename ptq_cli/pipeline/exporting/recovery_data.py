@@ -289,7 +289,7 @@ def choose_ranges(
         kept=kept,
         before=before,
         after=after if methods else before,
-        samples=sum(_size_of_ranges(piece) for piece in measured_on),
+        samples=sum(_size(piece) for piece in measured_on),
         decided_by=decided_by,
         # Not those of ``costs``: one method for all also changes tensors that were too many to measure.
         tensors=sum(len(found) > 1 for found in tried.values()),
@@ -304,7 +304,8 @@ def _best(
     """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
     best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
     for methods in assignments:
-        changed = _with_methods(placement, methods)
+        settings = replace(placement.settings, activations={**placement.settings.activations, **methods})
+        changed = replace(placement, settings=settings)
         found = sqnr(changed)
         if found > best[2]:
             best = changed, methods, found
@@ -361,7 +362,7 @@ def affordable(
 def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
     """Return the multiply-accumulates of a model for one of a piece's samples, as far as they are known."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
-    return found.total / _size_of_ranges(piece)
+    return found.total / _size(piece)
 
 
 def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
@@ -379,13 +380,13 @@ def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[
     """
     found: list[dict[str, Array]] = []
     for piece in pieces:
-        size = _size_of_ranges(piece)
+        size = _size(piece)
         together = min(TOGETHER, most)
         divides = size > together and all(array.ndim and len(array) == size for array in piece.values())
         for start in range(0, size, together) if divides else (0,):
             part = slice(start, start + together)
             found.append({name: array[part] if divides else array for name, array in piece.items()})
-            if sum(map(_size_of_ranges, found)) >= most:
+            if sum(map(_size, found)) >= most:
                 return found
     return found
 
@@ -413,21 +414,5 @@ def _assignments(
 
 
 def written_method(settings: AmaxSettings) -> str:
-    """Return a method in a word or two.
-
-    Example:
-        >>> written_method(AmaxSettings(method="percentile", percentile=99.9)), written_method(
-        ...     AmaxSettings(method="max")
-        ... )
-        ('percentile 99.9', 'max')
-    """
+    """Return a method in a word or two."""
     return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method
-
-
-def _with_methods(placement: Placement, chosen: Mapping[str, AmaxSettings]) -> Placement:
-    settings = placement.settings
-    return replace(placement, settings=replace(settings, activations={**settings.activations, **chosen}))
-
-
-def _size_of_ranges(piece: Mapping[str, Array]) -> int:
-    return max((len(array) for array in piece.values() if array.ndim), default=1)

@@ -17,10 +17,6 @@ def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str 
 
     A folder that holds ``decoder_model.npz``, or another file or folder of a model's name, has data for each
     file by its name; all other data are for all files.
-
-    Example:
-        >>> data_by_file("calib.npz", [Path("model.onnx")])
-        {PosixPath('model.onnx'): 'calib.npz'}
     """
     if source is None or not is_folder(Path(source)):
         return dict.fromkeys(files, source)
@@ -108,12 +104,7 @@ def suffix_of(recipe: Recipe) -> str:
 
 
 def require_suffix(suffix: str) -> str:
-    """Return a suffix that a file's name can have.
-
-    Example:
-        >>> require_suffix("q4")
-        'q4'
-    """
+    """Return a suffix that a file's name can have."""
     if _VALID.fullmatch(suffix) is None:
         raise UsageError(
             f"'run.suffix' is '{suffix}', expected letters, digits, '.', '+' or '-'",
@@ -123,11 +114,7 @@ def require_suffix(suffix: str) -> str:
 
 
 def refuse_suffix(suffix: str | None) -> None:
-    """Refuse a suffix for a model that is a single file, whose output has any name.
-
-    Example:
-        >>> refuse_suffix(None)
-    """
+    """Refuse a suffix for a model that is a single file, whose output has any name."""
     if suffix is not None:
         raise UsageError(
             "'run.suffix' names the files that a folder's models become, and the model is a single file",

@@ -269,13 +269,10 @@ def own_settings(
     """Return the settings of a request with data of one file, and with the folder's tokenizer for text."""
     settings = {name: value for name, value in request.settings.items() if name not in own}
     settings |= {name: value for name, value in own.items() if value is not None}
-    if resolved.recipe.text.tokenizer is None and tokenizer is not None and _has_text(own):
+    has_text = any(source is not None and source.lower().endswith(TEXT_SUFFIXES) for source in own.values())
+    if resolved.recipe.text.tokenizer is None and tokenizer is not None and has_text:
         settings["tokenizer"] = str(tokenizer)
     return settings
-
-
-def _has_text(data: Mapping[str, str | None]) -> bool:
-    return any(source is not None and source.lower().endswith(TEXT_SUFFIXES) for source in data.values())
 
 
 def _for_file(
@@ -382,8 +379,5 @@ def _data_name(folder: ModelFolder, group: Sequence[Path], suffix: str) -> str:
 
 def carried_files(folder: ModelFolder, output: Path) -> list[Path]:
     """Return the configurations and tokenizers that have to be copied; none into the folder itself."""
-    return [file for file in folder.carried if not _is_same(folder.path / file, output / file)]
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+    same = os.path.realpath
+    return [file for file in folder.carried if same(folder.path / file) != same(output / file)]

@@ -161,13 +161,6 @@ def made_up_batches(
     them.
 
     A model that fixes another batch keeps its own; the first axis of ``shapes`` counts.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 3] x) => (float[n, 3] y) { y = Neg(x) }'''
-        >>> import onnx
-        >>> [batch["x"].shape for batch in made_up_batches(ir.from_proto(onnx.parser.parse_model(text)), 4)]
-        [(4, 3)]
     """
     bound, given = bind_shapes(model, shapes).shapes, shapes or {}
     for spec in input_specs(model):

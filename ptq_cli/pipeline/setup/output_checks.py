@@ -19,9 +19,6 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
 
     All files of the run directory count, whichever the stage at hand writes; ``inputs`` is as ``input_files``
     returns it.
-
-    Example:
-        >>> require_outputs(RunDirectory(Path("no-such-folder/run")), {})
     """
     taken = dict(inputs)
     for path in _all_outputs(run, output):
@@ -36,31 +33,18 @@ def _all_outputs(run: RunDirectory, output: Path | None) -> Iterator[Path]:
 
 
 def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
-    """Return the files of a report.
-
-    Example:
-        >>> report_outputs(RunDirectory(Path("run")))[0].as_posix()
-        'run/report.json'
-    """
+    """Return the files of a report."""
     return (run.report_json, run.report_markdown, run.junit, run.report_html, run.details, run.report_recipe)
 
 
 def require_free_outputs(outputs: Iterable[Path], inputs: Mapping[str, Path]) -> None:
-    """Check that files can be written, and that none of them is what they are made from.
-
-    Example:
-        >>> require_free_outputs([Path("no-such-folder/report.json")], {})
-    """
+    """Check that files can be written, and that none of them is what they are made from."""
     for output in outputs:
         _require_free(output, inputs, "pass another run directory with --run")
 
 
 def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
-    """Check that a single output can be written, and that it would not overwrite what it is made from.
-
-    Example:
-        >>> require_output(Path("no-such-folder/float.onnx"), {})
-    """
+    """Check that a single output can be written, and that it would not overwrite what it is made from."""
     _require_free(output, inputs, "pass another file with --output")
 
 
@@ -108,12 +92,7 @@ def _require_writable(output: Path) -> None:
 
 
 def input_files(recipe: Recipe) -> dict[str, Path]:
-    """Return the files that outputs are made from, by what they are.
-
-    Example:
-        >>> input_files(Recipe())
-        {}
-    """
+    """Return the files that outputs are made from, by what they are."""
     named = (
         ("the model that it is made from", recipe.model.path),
         ("the architecture's file", arch_file(recipe.model.arch)),
@@ -145,12 +124,7 @@ IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of ptq and of the libraries that decide what comes out.
-
-    Example:
-        >>> "onnxruntime" in library_versions()
-        True
-    """
+    """Return the versions of ptq and of the libraries that decide what comes out."""
     # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
     return {OWN: __version__} | {name: _version(name) for name in DISTRIBUTIONS}
 
@@ -168,12 +142,7 @@ def _version(name: str) -> str:
 
 
 def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, str]:
-    """Return the versions of the packages whose plug-ins a model was made and measured with, by their names.
-
-    Example:
-        >>> plugin_versions(Recipe(), [])
-        {}
-    """
+    """Return the versions of the packages whose plug-ins a model was made and measured with, by name."""
     methods = {recipe.amax.method, recipe.amax.weight_method}
     methods |= {name for item in recipe.override for name in (item.amax, item.weight_amax) if name}
     used = {

@@ -355,13 +355,7 @@ def names_of(key: str) -> tuple[str, ...]:
 
 
 def recipe_schema() -> str:
-    """Return the schema as JSON, with a newline at the end.
-
-    Example:
-        >>> schema = json.loads(recipe_schema())
-        >>> schema["properties"]["export"]["properties"]["prefer"]["enum"]
-        ['accuracy', 'latency', 'size']
-    """
+    """Return the schema as JSON, with a newline at the end."""
     schema = {
         "$schema": DRAFT,
         "title": "A recipe of ptq",

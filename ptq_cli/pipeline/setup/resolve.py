@@ -73,12 +73,7 @@ class Reading:
 
 
 def reading_of(recipe: Recipe) -> Reading:
-    """Return how the data of a recipe is read.
-
-    Example:
-        >>> reading_of(Recipe()).image.layout
-        'NCHW'
-    """
+    """Return how the data of a recipe is read."""
     fixed = frozenset(recipe.model.inputs)
     return Reading(image=recipe.image, text=recipe.text, rename=recipe.data.rename, fixed=fixed)
 
@@ -93,12 +88,7 @@ def open_data(
 
 
 def no_data(section: str, flag: str) -> EmptyDataError:
-    """Return the error that says that a section of the recipe names no data.
-
-    Example:
-        >>> no_data("calibration", "--data").message
-        'no calibration data was given'
-    """
+    """Return the error that says that a section of the recipe names no data."""
     return EmptyDataError(
         f"no {section} data was given",
         hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
@@ -163,8 +153,10 @@ class Resolved:
 
     def with_recipe(self, recipe: Recipe) -> "Resolved":
         """Return the same with another recipe, whose target is read where it is another."""
-        is_same = _names_same(recipe.quantization, self.recipe.quantization)
-        target = self.target if is_same else named_target(recipe.quantization)
+        one, two = (
+            (item.target, item.runtime_operators) for item in (recipe.quantization, self.recipe.quantization)
+        )
+        target = self.target if one == two else named_target(recipe.quantization)
         return replace(self, recipe=recipe, target=target)
 
     def for_target(self, name: str) -> "Resolved":
@@ -191,10 +183,6 @@ def named_target(settings: QuantizationSettings) -> Target:
             hint="choose the target ort-cpu, or leave 'quantization.runtime_operators' out",
         )
     return replace(target, runtime_operators=settings.runtime_operators)
-
-
-def _names_same(one: QuantizationSettings, other: QuantizationSettings) -> bool:
-    return (one.target, one.runtime_operators) == (other.target, other.runtime_operators)
 
 
 def resolve(

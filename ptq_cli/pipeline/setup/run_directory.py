@@ -27,12 +27,7 @@ class RunFile:
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """A folder with the outputs of each stage.
-
-    Example:
-        >>> RunDirectory(Path("ptq-run")).quantized_model.as_posix()
-        'ptq-run/model.int8.onnx'
-    """
+    """A folder with the outputs of each stage."""
 
     path: Path
 
@@ -89,13 +84,7 @@ class RunDirectory:
         return self.path / models.pop() if len(models) == 1 else named
 
     def quantized_file(self, weights: WeightSettings) -> Path:
-        """Return where a model with such weights goes: its name says what they are.
-
-        Example:
-            >>> run = RunDirectory(Path("ptq-run"))
-            >>> run.quantized_file(WeightSettings()).name, run.quantized_file(WeightSettings(bits=4)).name
-            ('model.int8.onnx', 'model.w4.onnx')
-        """
+        """Return where a model with such weights goes: its name says what they are."""
         from ptq_cli.recipe.quantizer_settings import weight_family
 
         bits = weight_family(weights).bits
@@ -119,12 +108,7 @@ class RunDirectory:
         return [(file, name[1]) for file, name in found if name is not None]
 
     def evaluation_shard(self, shard: str) -> Path:
-        """One part of an evaluation, such as ``2/8``.
-
-        Example:
-            >>> RunDirectory(Path("ptq-run")).evaluation_shard("2/8").as_posix()
-            'ptq-run/evaluation.shard-2-of-8.safetensors'
-        """
+        """One part of an evaluation, such as ``2/8``."""
         return self.path / f"evaluation.shard-{shard.replace('/', '-of-')}.safetensors"
 
     def shard_checkpoint(self, file: Path) -> Path:
@@ -142,12 +126,7 @@ class RunDirectory:
         return sorted(self.path.glob("evaluation.shard-*-of-*[0-9].safetensors"))
 
     def of_model(self, model: Path) -> "RunDirectory":
-        """Return the folder of the reports of one of several quantized models: that of its file's name.
-
-        Example:
-            >>> RunDirectory(Path("ptq-run")).of_model(Path("b/entropy.onnx")).report_json.as_posix()
-            'ptq-run/entropy/report.json'
-        """
+        """Return the folder of the reports of one of several quantized models: that of its file's name."""
         return RunDirectory(self.path / model.stem)
 
     def require_stage(self, file: Path, command: str) -> Path:

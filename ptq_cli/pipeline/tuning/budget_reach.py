@@ -154,11 +154,7 @@ def budget_checks(
 
 
 def require_measured(name: str, measured: Sequence[str]) -> None:
-    """Refuse a budget on what this model and these data do not have.
-
-    Example:
-        >>> require_measured("sqnr_db", ["sqnr_db", "cosine"])
-    """
+    """Refuse a budget on what this model and these data do not have."""
     if name not in measured:
         raise GateError(
             f"{BUDGET_FLAG} {name}: it was not measured{did_you_mean(name, list(measured))}",
@@ -237,11 +233,7 @@ FEWEST = 20
 
 
 def require_reachable(gate: GateSettings, samples: int | None) -> None:
-    """Refuse budgets that so few samples could not prove, even of a model that changes no answer.
-
-    Example:
-        >>> require_reachable(GateSettings(max_drop={"top1": 0.02}), 256)
-    """
+    """Refuse budgets that so few samples could not prove, even of a model that changes no answer."""
     if samples is None:
         return
     if samples < FEWEST:

@@ -288,12 +288,7 @@ class Climb:
 
 
 def counted(names: Sequence[str], what: str, where: str = "") -> str:
-    """Return the name of a candidate.
-
-    Example:
-        >>> counted(["a"], "layer", "in float"), counted(["a", "b"], "dynamic layer")
-        ('1 layer in float', '2 dynamic layers')
-    """
+    """Return the name of a candidate."""
     return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
 
 

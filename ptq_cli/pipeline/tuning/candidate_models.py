@@ -191,12 +191,7 @@ class CandidateCalibrations:
 
 
 def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rungs that may change the float model.
-
-    Example:
-        >>> rewriting(("auto", "smooth", "round"))
-        ('auto', 'smooth')
-    """
+    """Return the rungs that may change the float model."""
     return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
 
 

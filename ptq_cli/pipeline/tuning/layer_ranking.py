@@ -20,7 +20,7 @@ from ptq_cli.pipeline.evaluation.analysis_subject import pieces_of
 from ptq_cli.pipeline.setup.resumable import Tell, read_checkpoint
 from ptq_cli.pipeline.tuning.candidate import Seen
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import OpRule, Target
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth import float_costs
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
@@ -153,7 +153,8 @@ def layer_noise(
     outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
     staged = StagedModel(stages, twins.pairs, outputs[0], outputs)
-    follow = {layer.name for layer in plan.layers if _follows(target.op.get(layer.op))}
+    follows = {name for name, rule in target.op.items() if rule.kind in ("same", "clamp")}
+    follow = {layer.name for layer in plan.layers if layer.op in follows}
     names = [name for name in staged.layers if name not in follow]
     many = len(names) > MOST_ALONE
     first = 1 if many else FIRST
@@ -200,10 +201,6 @@ def _measure(
 
     for layers, noise in zip(groups, pooled_results(pool, alone, groups, tell), strict=True):
         found[layers].add(noise, signal)
-
-
-def _follows(rule: OpRule | None) -> bool:
-    return rule is not None and rule.kind in ("same", "clamp")
 
 
 def neighbors(names: Sequence[str], most: int) -> list[Layers]:

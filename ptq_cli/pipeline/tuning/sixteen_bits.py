@@ -23,11 +23,6 @@ def wide_format(target: Target, settings: ActivationSettings) -> str:
     """Return the integers of 16 bits that a target computes with; an empty string if there are none.
 
     Where the recipe asks for another quantizer or a type of its own, nothing is chosen.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> wide_format(load_target("ort-cpu"), ActivationSettings())
-        ''
     """
     own = target.activation.integers
     if _says_how(settings) or own.bits == WIDE:

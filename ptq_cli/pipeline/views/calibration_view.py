@@ -254,15 +254,19 @@ def view_tensors(
     # A search over a large model takes a while; one tensor is decided in no time.
     part = replace(plan, activations={name: plan.activations[name] for name in names})
     decisions = _decide_by_each(part, settings, calibration)
-    return tuple(
-        _view(
-            plan.activations[name],
-            statistics_of(plan, name, calibration),
-            settings[name],
-            {method: found[name] for method, found in decisions.items()},
+    views = []
+    for name in names:
+        statistics = statistics_of(plan, name, calibration)
+        views.append(
+            TensorView(
+                site=plan.activations[name],
+                statistics=statistics,
+                settings=settings[name],
+                chosen=resolve_method(settings[name], has_histogram=statistics.histogram is not None),
+                methods={key: _method_view(key, statistics, found[name]) for key, found in decisions.items()},
+            )
         )
-        for name in names
-    )
+    return tuple(views)
 
 
 def _decide_by_each(
@@ -282,17 +286,6 @@ def _methods_of(settings: Mapping[str, AmaxSettings]) -> tuple[str, ...]:
     """Return the names of ptq's methods, and of the plug-ins that a setting names."""
     chosen = dict.fromkeys(item.method for item in settings.values() if item.method != AUTO)
     return (*METHODS, *(name for name in chosen if name not in METHODS))
-
-
-def _view(
-    site: ActivationSite,
-    statistics: TensorStatistics,
-    settings: AmaxSettings,
-    decisions: Mapping[str, Decision],
-) -> TensorView:
-    chosen = resolve_method(settings, has_histogram=statistics.histogram is not None)
-    methods = {name: _method_view(name, statistics, found) for name, found in decisions.items()}
-    return TensorView(site=site, statistics=statistics, settings=settings, chosen=chosen, methods=methods)
 
 
 def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> MethodView:

@@ -120,7 +120,7 @@ class ChannelsView:
     @property
     def rangeless(self) -> tuple[int, ...]:
         """The channels that never had a finite value."""
-        return rangeless_channels(self.statistics)
+        return tuple(np.flatnonzero(self.statistics.count == 0).tolist())
 
 
 def imbalance_of(amax: npt.NDArray[np.float64]) -> float | None:
@@ -143,8 +143,3 @@ def imbalance_of(amax: npt.NDArray[np.float64]) -> float | None:
 def dead_channels(statistics: ChannelStatistics) -> tuple[int, ...]:
     """Return the channels whose every finite value was 0."""
     return tuple(np.flatnonzero((statistics.count > 0) & (statistics.amax == 0)).tolist())
-
-
-def rangeless_channels(statistics: ChannelStatistics) -> tuple[int, ...]:
-    """Return the channels that never had a finite value."""
-    return tuple(np.flatnonzero(statistics.count == 0).tolist())

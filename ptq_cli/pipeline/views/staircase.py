@@ -110,13 +110,7 @@ class Staircase:
 
 
 def staircase_of(family: QuantizerFamily, given: Mapping[str, Value]) -> Staircase:
-    """Return the staircase of a quantizer; ``family.drawn`` has the settings.
-
-    Example:
-        >>> from ptq_cli.recipe.quantizer_families import find_family
-        >>> staircase_of(find_family("step"), {"step": 0.5}).levels.tolist()
-        [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0]
-    """
+    """Return the staircase of a quantizer; ``family.drawn`` has the settings."""
     settings = drawing_settings(family, given)
     curve = _MAKERS[family.name](**settings)
     return Staircase(family=family, settings=settings, curve=curve, levels=curve.levels())
