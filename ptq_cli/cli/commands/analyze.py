@@ -8,8 +8,8 @@ import click
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, THREADS, request_from, take
+from ptq_cli.cli.options.model_options import BATCH_SIZE, RENAME, THREADS, data_option
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, request_from, take
 
 
 @click.command(
@@ -25,13 +25,10 @@ Examples:
 """,
 )
 @argument("quantized_model", required=False, type=PATH)
-@option(
-    DATA,
+@data_option(
+    "Evaluation data, with labels if the metric needs them.  [default: data of the last ptq evaluate]",
     "--eval-data",
     "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Evaluation data, with labels if the metric needs them.  [default: data of the last ptq evaluate]",
 )
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: 256]")
 @option(

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, OWN, RUNNING, SectionCommand, argument, option
+from ptq_cli.cli.help_sections import OWN, RUNNING, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, READING
+from ptq_cli.cli.options.model_options import INPUT, INPUT_SHAPE, READING, data_option
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, request_from, take
 
 
@@ -52,12 +52,8 @@ Examples:
     metavar="N",
     help="With --profile, also list the N slowest nodes.",
 )
-@option(
-    DATA,
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Input data.  [default: the data of the run or recipe; random without any, or with --input-shape]",
+@data_option(
+    "Input data.  [default: the data of the run or recipe; random without any, or with --input-shape]"
 )
 @option(
     RUNNING,

@@ -6,26 +6,19 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options.data_options import (
+from ptq_cli.cli.options.model_options import (
     CALIBRATION,
     METHOD,
     MODEL_ARGUMENT,
     MODEL_SOURCE,
     MOMENTS,
+    RECOVER,
     RESTART,
     SHARD,
-)
-from ptq_cli.cli.options.quantization_options import RECOVER
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    RECIPES,
-    RUN,
     TARGET,
     THREADS,
-    once_from,
-    request_from,
-    take,
 )
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, once_from, request_from, take
 
 
 @click.command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, option
-from ptq_cli.cli.options.quantization_options import AMAX
+from ptq_cli.cli.options.model_options import AMAX
 from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, request_from, take
 
 if TYPE_CHECKING:

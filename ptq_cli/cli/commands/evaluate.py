@@ -6,19 +6,17 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME, RESTART, SHARD, TOKENIZER
 from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    PATH,
-    RECIPES,
-    RUN,
+from ptq_cli.cli.options.model_options import (
+    BATCH_SIZE,
+    RENAME,
+    RESTART,
+    SHARD,
     THREADS,
-    once_from,
-    request_from,
-    take,
+    TOKENIZER,
+    data_option,
 )
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 
 @click.command(
@@ -46,14 +44,7 @@ Exits with status 3 if a limit fails.
     metavar="FILE",
     help="Quantized model to evaluate. Can be repeated; all models are evaluated in one pass.",
 )
-@option(
-    DATA,
-    "--eval-data",
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Evaluation data, with labels if a metric needs them.",
-)
+@data_option("Evaluation data, with labels if a metric needs them.", "--eval-data", "--data")
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: all]")
 @take(
     METRIC,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.quantization_options import AMAX
+from ptq_cli.cli.options.model_options import AMAX
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, request_from, take
 
 if TYPE_CHECKING:

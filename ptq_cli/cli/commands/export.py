@@ -5,11 +5,9 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.quantization_options import AMAX, EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
-from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, THREADS, request_from, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options.model_options import AMAX, QUANTIZATION, THREADS, target_option
+from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, request_from, take
 
 
 @click.command(
@@ -39,14 +37,8 @@ Examples:
     is_flag=True,
     help="Leave out the settings of earlier exports that recipe.toml in the run directory holds.",
 )
-@option(
-    MODEL,
-    "--target",
-    shell_complete=complete_names(completion.targets, or_files=True),
-    metavar="NAME|FILE.TOML",
-    help="Target whose placement rules apply.  [default: the calibration's target]",
-)
-@take(AMAX, WEIGHT_BITS, RECOVER, EXCLUDE, OVERRIDE, PREFER, THREADS, RUN, RECIPES, GLOBALS)
+@target_option("the calibration's target")
+@take(AMAX, QUANTIZATION, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     output: Path | None,
     reset: bool,

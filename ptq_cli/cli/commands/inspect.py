@@ -5,11 +5,17 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
-from ptq_cli.cli.options.quantization_options import EXCLUDE, OVERRIDE, WEIGHT_BITS
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, TARGET, request_from, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options.model_options import (
+    EXCLUDE,
+    MODEL_ARGUMENT,
+    MODEL_SOURCE,
+    OVERRIDE,
+    TARGET,
+    WEIGHT_BITS,
+    data_option,
+)
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, request_from, take
 
 
 @click.command(
@@ -31,13 +37,7 @@ Examples:
     help="Show N levels of modules, with totals for what is below.",
 )
 @option(OWN, "--all", "show_all", is_flag=True, help="List every layer by its full name.")
-@option(
-    DATA,
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Data that give the shapes of the model's inputs.",
-)
+@data_option("Data that give the shapes of the model's inputs.")
 @take(MODEL_ARGUMENT, MODEL_SOURCE, TARGET, WEIGHT_BITS, EXCLUDE, OVERRIDE, RECIPES, GLOBALS)
 def command(
     model: Path | None,

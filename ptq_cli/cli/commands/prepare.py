@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, request_from, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, data_option
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.run_prepare import PrepareResult
@@ -25,13 +24,7 @@ Examples:
 """,
 )
 @option(OWN, "--output", "-o", type=PATH, required=True, metavar="PATH", help="Output file, or folder.")
-@option(
-    DATA,
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Data to compare the models on.  [default: random inputs]",
-)
+@data_option("Data to compare the models on.  [default: random inputs]")
 @take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
 def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> None:
     """Write MODEL as the float ONNX model that ptq calibrate measures, and show what was changed.

@@ -5,11 +5,17 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE, READING
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, THREADS, request_from, take
+from ptq_cli.cli.help_sections import OWN, SectionCommand, option
+from ptq_cli.cli.options.model_options import (
+    MODEL_ARGUMENT,
+    MODEL_SOURCE,
+    READING,
+    TARGET,
+    THREADS,
+    data_option,
+    setting,
+)
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, request_from, take
 
 
 @click.command(
@@ -23,22 +29,9 @@ Examples:
 """,
 )
 @option(OWN, "--output", "-o", type=PATH, required=True, metavar="FILE", help="Output file.")
-@option(OWN, "--serve-batch", type=int, metavar="N", help="Samples per run.  [default: 1]")
-@option(
-    MODEL,
-    "--target",
-    shell_complete=complete_names(completion.targets, or_files=True),
-    metavar="NAME|FILE.TOML",
-    help="Target whose placement rules apply.  [default: ort-cpu]",
-)
-@option(
-    DATA,
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Data to run the model on.  [default: random inputs]",
-)
-@take(MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, RECIPES, GLOBALS)
+@setting(OWN, "export.serve_batch", default="1")
+@data_option("Data to run the model on.  [default: random inputs]")
+@take(MODEL_ARGUMENT, MODEL_SOURCE, TARGET, READING, THREADS, RECIPES, GLOBALS)
 def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> None:
     """Measure how long each operator of MODEL takes on this machine, in float and in integers.
 

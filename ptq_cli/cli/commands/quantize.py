@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.data_options import CALIBRATION, METHOD, MODEL_ARGUMENT, MODEL_SOURCE
-from ptq_cli.cli.options.gate_options import EVALUATION_DATA, LIMITS, METRIC
-from ptq_cli.cli.options.quantization_options import AMAX, EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    PATH,
-    RECIPES,
-    RUN,
+from ptq_cli.cli.options.gate_options import LIMITS, METRIC
+from ptq_cli.cli.options.model_options import (
+    AMAX,
+    CALIBRATION,
+    EVALUATION_DATA,
+    METHOD,
+    MODEL_ARGUMENT,
+    MODEL_SOURCE,
+    QUANTIZATION,
     TARGET,
     THREADS,
-    once_from,
-    request_from,
-    take,
 )
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.setup.resolve import Request
@@ -49,8 +48,8 @@ Exits with status 3 if a limit fails.
     help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, or "
     "RUN/model.w4.onnx for 4 bits; RUN/export]",
 )
-@take(MODEL_ARGUMENT, CALIBRATION, MODEL_SOURCE, TARGET, METHOD, AMAX, WEIGHT_BITS, RECOVER)
-@take(EXCLUDE, OVERRIDE, PREFER, EVALUATION_DATA, METRIC, LIMITS)
+@take(MODEL_ARGUMENT, CALIBRATION, MODEL_SOURCE, TARGET, METHOD, AMAX, QUANTIZATION)
+@take(EVALUATION_DATA, METRIC, LIMITS)
 @take(RUN, RECIPES, THREADS, GLOBALS)
 def command(
     model: Path | None,

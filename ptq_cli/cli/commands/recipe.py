@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, SectionGroup, argument, option
+from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, argument, option
 from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.data_options import MODEL_ARGUMENT, MODEL_SOURCE
+from ptq_cli.cli.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, data_option
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, request_from, take
 
 if TYPE_CHECKING:
@@ -50,17 +50,8 @@ Examples:
     help="Output file.",
 )  # fmt: skip
 @option(OWN, "--force", is_flag=True, help="Overwrite an existing file.")
-@option(
-    DATA,
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Calibration data to write into the recipe.",
-)
-@option(
-    DATA, "--eval-data", shell_complete=completion.complete_files, metavar="PATH",
-    help="Evaluation data to write into the recipe.",
-)  # fmt: skip
+@data_option("Calibration data to write into the recipe.")
+@data_option("Evaluation data to write into the recipe.", "--eval-data")
 @take(MODEL_ARGUMENT, MODEL_SOURCE, GLOBALS)
 def init(output: Path, force: bool, model: Path | None, as_json: bool, **options: Any) -> None:
     """Write a recipe for MODEL, with its inputs, what they look like, and the rest as questions.

@@ -6,20 +6,18 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.data_options import CALIBRATION, INPUT, MODEL_ARGUMENT, MODEL_CODE
-from ptq_cli.cli.options.gate_options import EVALUATION_DATA
-from ptq_cli.cli.options.quantization_options import EXCLUDE, OVERRIDE, PREFER, RECOVER, WEIGHT_BITS
-from ptq_cli.cli.options.shared_options import (
-    GLOBALS,
-    OUTPUT,
-    RECIPES,
-    RUN,
+from ptq_cli.cli.options.model_options import (
+    CALIBRATION,
+    EVALUATION_DATA,
+    INPUT,
+    MODEL_ARGUMENT,
+    MODEL_CODE,
+    QUANTIZATION,
     TARGET,
     THREADS,
-    once_from,
-    request_from,
-    take,
+    setting,
 )
+from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, once_from, request_from, take
 
 
 @click.command(
@@ -44,9 +42,9 @@ Exits with status 3 if the budget is not kept; the best candidate is written all
     help="Largest drop of a metric: top1=0.5%, top1=0.01; or the smallest value of one that compares the "
     "models: sqnr_db=30. Can be repeated.",
 )
-@option(OWN, "--time-budget", metavar="TIME", help="Stop after this time: 90s, 10m, 1h.  [default: no limit]")
+@setting(OWN, "tune.time_budget", metavar="TIME")
 @take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, MODEL_CODE, INPUT, TARGET)
-@take(WEIGHT_BITS, RECOVER, EXCLUDE, OVERRIDE, PREFER, EVALUATION_DATA)
+@take(QUANTIZATION, EVALUATION_DATA)
 @take(RUN, RECIPES, THREADS, GLOBALS)
 def command(
     model: Path | None,

@@ -5,12 +5,18 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, MODEL, OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, MODEL_ARGUMENT, READING
+from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options.gate_options import PORTABLE
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, THREADS, request_from, take
+from ptq_cli.cli.options.model_options import (
+    INPUT,
+    INPUT_SHAPE,
+    MODEL_ARGUMENT,
+    READING,
+    THREADS,
+    data_option,
+    target_option,
+)
+from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
 
 
 @click.command(
@@ -44,23 +50,11 @@ something else than its operators, or may do so on this processor.
     help="Exit with status 3 if an integer kernel alone differs by more than N steps from its operators.",
 )
 @option(OWN, "--all", "show_all", is_flag=True, help="List every operator, not only those that run in float.")
-@option(
-    DATA,
-    "--data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Data to compare the outputs on.  [default: the recipe's data]",
-)
+@data_option("Data to compare the outputs on.  [default: the recipe's data]")
 @option(
     DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
 )
-@option(
-    MODEL,
-    "--target",
-    shell_complete=complete_names(completion.targets, or_files=True),
-    metavar="NAME|FILE.TOML",
-    help="Target whose placement rules apply.  [default: the target that the file was made for]",
-)
+@target_option("the target that the file was made for")
 @take(PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,

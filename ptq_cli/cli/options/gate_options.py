@@ -80,10 +80,3 @@ STRICT = option(
     help="Exit with status 3 if there are too few samples to decide a limit.  "
     "[default: the measured value decides]",
 )
-EVALUATION_DATA = option(
-    EVALUATION,
-    "--eval-data",
-    shell_complete=completion.complete_files,
-    metavar="PATH",
-    help="Evaluation data, with labels if a metric needs them.",
-)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ptq_cli.cli.help_sections import GLOBAL, MODEL, OWN, RUNNING, option
+from ptq_cli.cli.help_sections import GLOBAL, OWN, RUNNING, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import (
@@ -30,16 +30,6 @@ Decorator = Callable[[Command], Command]
 # Whether it can be read is for the room that reads it to say, in its own words.
 PATH = click.Path(readable=False, path_type=Path)
 
-TARGET = option(
-    MODEL,
-    "--target",
-    shell_complete=complete_names(completion.targets, or_files=True),
-    metavar="NAME|FILE.TOML",
-    help="Target whose placement rules apply.  [default: ort-cpu]",
-)
-THREADS = option(
-    RUNNING, "--threads", type=int, metavar="N", help="Number of threads; 0 for one per core.  [default: 0]"
-)
 RUN = option(
     RUNNING,
     "--run",

@@ -27,9 +27,8 @@ from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.pipeline.calibration.loaded_run import load_run
 from ptq_cli.pipeline.calibration.measure import checked
-from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes
+from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes, noted_output_axes
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
-from ptq_cli.pipeline.evaluation.output_axes import noted_output_axes
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     as_exported,

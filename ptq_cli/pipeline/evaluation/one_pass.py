@@ -20,9 +20,13 @@ from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK, Identity, continued, write_if_due
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_data import (
+    EvaluationSet,
+    MeasuredSet,
+    fit_evaluation,
+    output_axes,
+)
 from ptq_cli.pipeline.evaluation.last_evaluation import with_exported, with_remembered_evaluation
-from ptq_cli.pipeline.evaluation.output_axes import output_axes
 from ptq_cli.pipeline.evaluation.served_latency import require_served_batch
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,

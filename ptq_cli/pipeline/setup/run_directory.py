@@ -4,10 +4,13 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ptq_cli.core.errors import MissingStageError
 from ptq_cli.core.read_files import require_name
-from ptq_cli.recipe.sections import WeightSettings
+
+if TYPE_CHECKING:
+    from ptq_cli.recipe.sections import WeightSettings
 
 DEFAULT_RUN = Path("ptq-run")
 BYTE = 8
@@ -77,13 +80,14 @@ class RunDirectory:
         """The quantized model: named by the recipe that is there, or the only one that is."""
         # Here, because every command reads the names of the files, and these take numpy.
         from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
+        from ptq_cli.recipe.sections import WeightSettings
 
         found = merge_layers([file_layer(self.recipe)]).weights if self.recipe.is_file() else WeightSettings()
         named, models = self.quantized_file(found), {name for _, name in self._own_models()}
         # A user may give a file its name, and earlier versions called all of them model.int8.onnx.
         return self.path / models.pop() if len(models) == 1 else named
 
-    def quantized_file(self, weights: WeightSettings) -> Path:
+    def quantized_file(self, weights: "WeightSettings") -> Path:
         """Return where a model with such weights goes: its name says what they are."""
         from ptq_cli.recipe.quantizer_settings import weight_family
 
