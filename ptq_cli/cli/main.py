@@ -206,7 +206,6 @@ def _report(error: PtqError, *, debug: bool) -> int:
 
 
 def _here() -> Path | None:
-    """Return the current folder, or None if it was removed."""
     try:
         return Path.cwd()
     except FileNotFoundError:

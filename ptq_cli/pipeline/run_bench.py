@@ -252,7 +252,6 @@ def _inputs(
 
 
 def _threads(asked: Sequence[int], resolved: Resolved) -> tuple[int, ...]:
-    """Return the numbers of threads, each once."""
     recipe = resolved.recipe
     for threads in asked:
         check_recipe(replace(recipe, runtime=replace(recipe.runtime, threads=threads)))
@@ -262,7 +261,6 @@ def _threads(asked: Sequence[int], resolved: Resolved) -> tuple[int, ...]:
 def _batches(
     asked: Sequence[int], specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]
 ) -> tuple[int, ...]:
-    """Return the batch sizes, each once."""
     fixed, shaped = own_batch_size(specs), _shaped_batch(specs, shapes)
     for batch in asked:
         if batch < 1:
@@ -282,7 +280,6 @@ def _batches(
 
 
 def _shaped_batch(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]]) -> tuple[str, int] | None:
-    """Return the first input whose shape was given, and how many samples that shape is for."""
     for spec in specs:
         shape, axis = shapes.get(spec.name, ()), spec.samples_axis
         if axis is not None and axis < len(shape):

@@ -72,8 +72,7 @@ def run_compare_models(
 def names_of(paths: Sequence[Path]) -> tuple[str, ...]:
     """Return what reports are called: the part of each path that tells it from the others.
 
-    Edge case:
-        The whole path where the same file is given twice.
+    The whole path where the same file is given twice.
 
     Example:
         >>> names_of([Path("runs/a/report.json"), Path("runs/b/report.json"), Path("old.json")])
@@ -108,7 +107,6 @@ def _analyses(before: _ReportOfRun, after: _ReportOfRun) -> tuple[Analysis, Anal
 
 
 def _analysis(path: Path, report: Report) -> Analysis | None:
-    """Return the analysis beside a report; None if there is none, or it is of another quantized model."""
     beside = path.with_name("analysis.json")
     if not beside.is_file():
         return None

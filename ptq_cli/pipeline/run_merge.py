@@ -195,7 +195,6 @@ def _moved(provenance: Provenance, base: Path, target: RunDirectory) -> Provenan
 
 
 def _is_name(key: str, text: str) -> bool:
-    """Return whether a target is named, and not its file."""
     return key == "quantization.target" and not is_target_file(_location(key, text))
 
 

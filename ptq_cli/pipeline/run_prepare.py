@@ -162,7 +162,6 @@ def batches_of(
 
 
 def _repeated(few: Samples, batch: int) -> Mapping[str, Array]:
-    """Return a batch of samples that are used again and again."""
     times = -(-batch // few.size)
     axes = {name: few.axes.get(name, 0) for name in few.inputs}
     return {

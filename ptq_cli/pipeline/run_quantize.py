@@ -196,7 +196,6 @@ def _evaluated(
     *,
     thumbnails: bool,
 ) -> Evaluated:
-    """Evaluate what was just calibrated and exported."""
     (evaluated,) = make_evaluations(
         resolved,
         calibrated.calibration,
@@ -214,7 +213,6 @@ def _evaluated(
 def _served(
     resolved: Resolved, stored: StoredModel, exported: Exported, run: RunDirectory, progress: ProgressCallback
 ) -> Times:
-    """Measure how fast a model is that is not evaluated."""
     quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
     (times,) = served_latency(resolved, stored, [quantized], run, progress)
     return times

@@ -152,11 +152,9 @@ def run_tune(
     """Calibrate, and try better and better candidates until one provably keeps the budget.
 
     The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
-    ``torchrun`` each process measures its share of the samples, and the first one writes.
-
-    Edge case:
-        A Ctrl-C after the first candidate ends the climb: the best so far is the result. Several processes
-        end without one, and continue nothing.
+    ``torchrun`` each process measures its share of the samples, and the first one writes. A Ctrl-C after the
+    first candidate ends the climb: the best so far is the result. Several processes end without one, and
+    continue nothing.
     """
     with joined_ranks(find_ranks(os.environ)) as group:
         party = Party(group)
@@ -313,7 +311,6 @@ def _measured_once(
     *,
     again: bool,
 ) -> Resolved:
-    """Return the recipe with one profile for all candidates, where layers are placed by their latency."""
     recipe = resolved.recipe
     if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
         return resolved

@@ -116,7 +116,6 @@ def sample_work(graph: ir.Model, samples: ComparedSamples) -> MultiplyAccumulate
 
 
 def _sizes(samples: ComparedSamples, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of one sample, for which the work is counted."""
     shapes = dict(samples.shapes)
     if samples.batches:
         shapes = {name: array.shape for name, array in samples.batches[0].items()}

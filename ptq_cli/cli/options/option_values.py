@@ -61,7 +61,6 @@ class _PairOption:
 def _parse_pairs(
     texts: Sequence[str], parse: Callable[[str], tuple[str, Value] | None], option: _PairOption
 ) -> dict[str, Value]:
-    """Return the values by name."""
     values: dict[str, Value] = {}
     flag, _, form = option.form.partition(" ")
     for text in texts:

@@ -170,7 +170,6 @@ def _count(model: Mapping[str, OperatorSummary], group: Sequence[str]) -> str:
 
 
 def _print_nodes(scenario: BenchScenario, names: Sequence[str], top: int) -> None:
-    """Print the slowest nodes, the models side by side."""
     models = [_by_name(nodes) for nodes in scenario.profiles]
     keys = {key: max(model.get(key, 0.0) for model in models) for model in models for key in model}
     slowest = sorted(keys, key=lambda key: -keys[key])[:top]
@@ -182,7 +181,6 @@ def _print_nodes(scenario: BenchScenario, names: Sequence[str], top: int) -> Non
 
 
 def _by_name(nodes: Sequence[NodeTime]) -> dict[tuple[str, str], float]:
-    """Return the microseconds of nodes by name and operator; those without a name are numbered."""
     return {
         (node.name or f"(node {index})", node.operator): node.microseconds for index, node in enumerate(nodes)
     }

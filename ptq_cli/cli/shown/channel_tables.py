@@ -26,8 +26,7 @@ SHOWN = 8
 def channel_lines(view: "ChannelsView", target: str, width: int) -> list[str]:
     """Return lines that compare the channels' ranges, with a bar for each channel.
 
-    Edge case:
-        If there are more channels than columns, several share a bar, as high as the largest of them.
+    If there are more channels than columns, several share a bar, as high as the largest of them.
     """
     statistics = view.statistics
     lines = [f"channels:   {statistics.size} along axis {statistics.axis}, amax by {view.method}"]

@@ -52,10 +52,8 @@ def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
     """Return the lines of a drawing that is ``width`` columns wide, or a line that says why there is none.
 
     The counts have a log scale, and the drawing says so, if on a linear scale a quarter of the columns that
-    hold values would look empty.
-
-    Edge case:
-        Zeros are not drawn, because after a ReLU they would be the only bar. The drawing says their share.
+    hold values would look empty. Zeros are not drawn, because after a ReLU they would be the only bar. The
+    drawing says their share.
     """
     statistics, histogram = tensor.statistics, tensor.statistics.histogram
     if histogram is None:
@@ -180,7 +178,6 @@ def _rows(levels: int) -> int:
 def _draw(
     values: Floats, low: float, high: float, rows: int, columns: int, behind: Floats | None = None
 ) -> list[str]:
-    """Draw a line of values, one per column, with labels at its ends and halfway between."""
     places = _places(values, low, high, rows)
     canvas = [[" "] * columns for _ in range(rows)]
     if behind is not None:
@@ -202,7 +199,6 @@ def _draw(
 
 
 def _places(values: Floats, low: float, high: float, rows: int) -> list[int]:
-    """Return the row of each value, counted from the lowest."""
     shares = (values - low) / (high - low) if high > low else np.zeros_like(values)
     places: list[int] = np.rint(np.clip(shares, 0, 1) * (rows - 1)).astype(int).tolist()
     return places

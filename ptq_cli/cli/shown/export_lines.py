@@ -56,7 +56,6 @@ def print_quantized(result: "ExportResult") -> None:
 
 
 def _print_preference(latency: "LatencyPreference", plan: "Plan") -> None:
-    """Print what the forms of the model take, where the faster ones were chosen."""
     measured = f"by '{shown_path(Path(latency.source))}'" if latency.source else "measured here"
     times = latency_line(latency.floating, latency.integer, latency.expected, latency.batch, latency.threads)
     detail(f"{times}, {measured}")

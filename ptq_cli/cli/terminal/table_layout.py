@@ -88,8 +88,7 @@ def name_line(name: str, width: int) -> str:
 def row_blocks(table: "Table", width: int) -> str:
     """Write each row as a block: its first cell, and below it the others with their headers.
 
-    Edge case:
-        A name that is longer than a line is split, since there is no other place for it.
+    A name that is longer than a line is split, since there is no other place for it.
 
     Example:
         >>> from ptq_cli.report.text.summary import Table

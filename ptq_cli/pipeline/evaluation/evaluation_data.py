@@ -330,8 +330,7 @@ def fitting_batch(dataset: Dataset, model: ir.Model, wanted: int) -> int:
         model: its outputs [samples, positions, tokens] say how many scores each position has.
         wanted: samples of a batch.
 
-    Edge case:
-        At least 1. Outputs of other ranks are not looked at.
+    At least 1. Outputs of other ranks are not looked at.
     """
     lengths = [spec.shape[1] for spec in dataset.specs.values() if len(spec.shape) == 2]
     longest = max((length for length in lengths if length is not None), default=0)

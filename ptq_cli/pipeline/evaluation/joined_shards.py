@@ -146,8 +146,7 @@ SUFFIX = ".safetensors"
 def holds_evaluation(inputs: Sequence[Path]) -> bool:
     """Return whether shards of an evaluation are to be merged, and not those of a calibration.
 
-    Edge case:
-        A file that is missing counts by its name, and is named when it is read.
+    A file that is missing counts by its name, and is named when it is read.
 
     Example:
         >>> holds_evaluation([Path("no-such-run")]), holds_evaluation([Path("no-such-shard.safetensors")])
@@ -174,8 +173,7 @@ def shard_files(inputs: Sequence[Path]) -> list[Path]:
 def evaluated_run(inputs: Sequence[Path]) -> RunDirectory:
     """Return the run directory whose models the shards are of: the first that has models beside its shards.
 
-    Edge case:
-        The default one, if the shards lie where no models are, as those do that were fetched.
+    The default one, if the shards lie where no models are, as those do that were fetched.
 
     Example:
         >>> evaluated_run([Path("no-such-run")]).path.as_posix()

@@ -14,10 +14,8 @@ def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> 
     """Return the settings of a run's last evaluation; None if its data are not the ones that are meant.
 
     A flag of ``ptq evaluate`` holds for that command alone, but what is asked next about the same models is
-    most likely about the same samples. ``report.toml`` has them.
-
-    Edge case:
-        None without an evaluation, or if it had no data, as an edited file may not.
+    most likely about the same samples. ``report.toml`` has them. None without an evaluation, or if it had no
+    data, as an edited file may not.
     """
     recipe = request.recipe_file
     names_data = recipe is not None and "data" in file_layer(recipe).table.get("evaluation", {})
@@ -32,10 +30,8 @@ def with_remembered_evaluation(
 ) -> tuple[Resolved, str]:
     """Return the recipe with the evaluation data that a run remembers, and a note on them, if it names none.
 
-    Those are the data of the last evaluation, or else those that the model was quantized with.
-
-    Edge case:
-        Without data to remember, what was given, and an empty note.
+    Those are the data of the last evaluation, or else those that the model was quantized with. Without data
+    to remember, what was given, and an empty note.
     """
     settings = resolved.recipe.evaluation
     if settings.data is not None:

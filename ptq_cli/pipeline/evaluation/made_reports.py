@@ -121,7 +121,6 @@ class Evaluated:
 
 
 def _rules_of(resolved: Resolved) -> tuple[str, bool]:
-    """Return what tells the rules of one quantized model from those of another."""
     return resolved.recipe.quantization.target, resolved.target.runtime_operators
 
 

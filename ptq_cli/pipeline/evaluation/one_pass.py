@@ -185,7 +185,6 @@ def evaluations_of(
 
 
 def _axes(runs: Runs, evaluation_set: EvaluationSet) -> tuple[Axis, ...]:
-    """Return the axis of the samples of each output."""
     outputs = len(evaluation_set.outputs)
     # An export noted them; probing the model again would cost a run, and a constant output shows no axis.
     if evaluation_set.noted_axes is not None:

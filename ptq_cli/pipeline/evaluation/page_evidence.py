@@ -72,8 +72,7 @@ def gather(
 def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
     """Yield each quantized tensor of a model, by its name in the float model, with its parameters.
 
-    Edge case:
-        A pair whose scale is no constant of one element is ignored.
+    A pair whose scale is no constant of one element is ignored.
     """
     for node in model.graph.all_nodes():
         parameters = grid_of(node).parameters if node.op_type == QUANTIZE else None
@@ -205,9 +204,8 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
 def tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
     """Return what ``ptq tune`` tried before it chose this very model.
 
-    Edge case:
-        None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model
-        is evaluated all the same.
+    None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model is
+    evaluated all the same.
     """
     try:
         found = parse_document(Ladder, run.tuning.read_bytes())

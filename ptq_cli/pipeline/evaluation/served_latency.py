@@ -83,9 +83,8 @@ def served_latency(
 ) -> tuple[Times, ...]:
     """Return how fast each quantized model is, with the causes and a warning where it is slower.
 
-    Edge case:
-        What cannot be measured is no error, unless a limit depends on it: the result says why. Without a
-        limit, nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
+    What cannot be measured is no error, unless a limit depends on it: the result says why. Without a limit,
+    nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
     """
     limited = resolved.recipe.gate.max_latency_ratio is not None
     reasons = [_unmeasured(resolved, float_model, item, limited=limited) for item in quantized]
@@ -224,7 +223,6 @@ def _causes(
 
 
 def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> str:
-    """Return the command that places the layers by latency."""
     words = ["ptq", "export", "--prefer", "latency", "--threads", str(threads)]
     if resolved.recipe.export.serve_batch != 1:
         words += ["--set", f"export.serve_batch={batch}"]

@@ -325,7 +325,6 @@ class Recovering:
         return moments.statistics
 
     def _sqnr(self, model: ir.Model) -> float:
-        """Return the SQNR of the quantized model's outputs on the samples to decide by."""
         assert self._samples is not None  # noqa: S101 - the caller has asked
         pieces = self._samples[0].decide
         # One thread, so that the decision does not depend on how many there are.

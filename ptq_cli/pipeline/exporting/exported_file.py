@@ -145,9 +145,8 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
 def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) -> Recipe:
     """Return a recipe with a quantized model's own ``[weights]`` and ``[activations]``.
 
-    Edge case:
-        Files of earlier versions have no such settings: if they have other quantizers than their target's,
-        the recipe is left as it is.
+    Files of earlier versions have no such settings: if they have other quantizers than their target's, the
+    recipe is left as it is.
     """
     if WEIGHTS not in origin and QUANTIZERS in origin:
         return recipe

@@ -48,9 +48,8 @@ def prefer_latency(
 ) -> LatencyPreference:
     """Return which layers are faster in float, by the recipe's profile or by a measurement on this machine.
 
-    Edge case:
-        A model that is too fast to measure, and a machine that is too busy, decide nothing: everything stays
-        in integers, and ``undecided`` says why.
+    A model that is too fast to measure, and a machine that is too busy, decide nothing: everything stays in
+    integers, and ``undecided`` says why.
     """
     target, settings = resolved.target, resolved.recipe.export
     if settings.profile is not None:

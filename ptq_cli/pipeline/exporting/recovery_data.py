@@ -360,7 +360,6 @@ def affordable(
 
 
 def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
-    """Return the multiply-accumulates of a model for one of a piece's samples, as far as they are known."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
     return found.total / _size(piece)
 
@@ -368,8 +367,7 @@ def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
 def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
 
-    Edge case:
-        A piece that cannot be divided is taken as it is.
+    A piece that cannot be divided is taken as it is.
 
     Example:
         >>> import numpy as np

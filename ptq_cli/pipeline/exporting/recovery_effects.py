@@ -40,8 +40,7 @@ class RungEffect:
     def table(self) -> dict[str, Any]:
         """Return it for JSON.
 
-        Edge case:
-            JSON has no infinity: an SQNR without noise, or of NaN, is null.
+        JSON has no infinity: an SQNR without noise, or of NaN, is null.
         """
         return {
             "rung": self.rung,

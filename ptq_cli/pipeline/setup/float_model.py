@@ -205,7 +205,6 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
 
 
 def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
-    """Return what an ONNX file computes, or None if it does not run on these inputs."""
     try:
         session = Session(read_model(path), threads=threads)
     except RuntimeFailedError:

@@ -316,8 +316,7 @@ def with_run_data(resolved: Resolved, request: Request, file: Path | None) -> Re
 def with_calibration_data(request: Request, recipe: Recipe, run: RunDirectory) -> tuple[Request, str]:
     """Return a request with the data that a run was calibrated on, and a note on them, if there are none yet.
 
-    Edge case:
-        The data of another model, or data that were read in another way than the recipe says, are not meant.
+    The data of another model, or data that were read in another way than the recipe says, are not meant.
     """
     if recipe.calibration.data is not None or recipe.model.path is None or not run.recipe.is_file():
         return request, ""

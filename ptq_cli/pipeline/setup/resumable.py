@@ -71,8 +71,7 @@ def read_checkpoint(
 def discard_checkpoint(path: Path) -> None:
     """Remove a checkpoint, and what a killed process left of one that it was writing.
 
-    Edge case:
-        What cannot be removed stays: the next run finds it to be finished, and so loses nothing.
+    What cannot be removed stays: the next run finds it to be finished, and so loses nothing.
     """
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)

@@ -119,10 +119,7 @@ def budget_checks(
     """Return each budget with what was measured, and its one-sided bound.
 
     ``level`` is how likely a bound may be wrong, and ``expected`` tells as if so many samples had been like
-    these.
-
-    Edge case:
-        A bootstrap's interval of 95 % is widened as a normal distribution would be.
+    these. A bootstrap's interval of 95 % is widened as a normal distribution would be.
     """
     by_name = {item.name: item for item in measurements}
     for name in (*gate.max_drop, *gate.min):
@@ -288,9 +285,7 @@ def could_be_shown(
     """Tell whether so many samples could show the budgets to be kept by a model that changes no answer.
 
     ``level`` is how likely the proof may be wrong; ``measurements`` tell which metrics are shares of samples.
-
-    Edge case:
-        A budget on another metric could always be shown: an equal model has no noise.
+    A budget on another metric could always be shown: an equal model has no noise.
     """
     quantile, by_name = quantile_of(level), {item.name: item for item in measurements}
     for name, limit in gate.max_drop.items():

@@ -50,8 +50,7 @@ class Seen:
     def sqnr_db(self) -> float:
         """SQNR of all outputs: the noise of each counts as a share of its signal.
 
-        Edge case:
-            Infinite if no output differs.
+        Infinite if no output differs.
         """
         shares = [
             10 ** (-item.quantized_value / 10)
@@ -249,7 +248,6 @@ class Climb:
         return could_be_shown(self.gate, self._seen, self.subject.set_aside, level)
 
     def _try(self, name: str, candidate: Candidate) -> bool:
-        """Measure a candidate; return whether it keeps the budget."""
         seen = self.subject.compare(candidate)
         level = (LEVEL - self._spent) / 2
         expected = budget_checks(

@@ -236,8 +236,7 @@ def _by_layer(shares: Mapping[Layers, float]) -> dict[str, float]:
 def _difference(wanted: Array, found: Array) -> float:
     """Return the squared difference; of integers how many differ.
 
-    Edge case:
-        What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
+    What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
     """
     if wanted.shape != found.shape:
         return _power(wanted)

@@ -32,7 +32,6 @@ def wide_format(target: Target, settings: ActivationSettings) -> str:
 
 
 def _says_how(settings: ActivationSettings) -> bool:
-    """Return whether a recipe asks for certain integers itself."""
     return any((settings.dtype, settings.bits, settings.quantizer not in (None, "scaled")))
 
 

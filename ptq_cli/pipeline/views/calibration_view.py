@@ -157,8 +157,7 @@ class TensorView:
     def channels(self) -> ChannelsView | None:
         """What the chosen method makes of each channel, decided when it is asked for; None if not measured.
 
-        Edge case:
-            Where the chosen method lacks statistics, ``max`` decides.
+        Where the chosen method lacks statistics, ``max`` decides.
         """
         channels = self.statistics.channels
         if channels is None:
@@ -338,8 +337,7 @@ def require_plot(path: Path) -> None:
 def write_plot(tensor: TensorView, path: Path) -> None:
     """Draw a tensor's histogram and each method's range.
 
-    Edge case:
-        Where only ranges were kept, or all values are 0, only the ranges are drawn.
+    Where only ranges were kept, or all values are 0, only the ranges are drawn.
     """
     with figure_in(path) as figure:
         _draw(figure, tensor)
@@ -474,7 +472,6 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
 
 
 def _find(model: ir.Model, plan: Plan, name: str) -> str:
-    """Return the measured tensor that a name means."""
     # In the order in which a name counts: the tensor itself, one that shares its parameters, the layer.
     meant: dict[str, str] = {}
     for site in plan.activations.values():
