@@ -66,26 +66,18 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
 def _show_changes(comparison: "ReportChanges") -> None:
     from ptq_cli.cli.terminal.output import print_table, say
-    from ptq_cli.report.text.summary import (
-        change_table,
-        difference_table,
-        latency_line,
-        moved_table,
-        size_line,
-        worse_line,
-        worse_table,
-    )
+    from ptq_cli.report.text import summary
 
     if not comparison.same_samples:
         say("note: the reports used different data, which also changes the metrics")
-    print_table(change_table(comparison), right=(1, 2, 3, 4))
-    say(size_line(comparison))
-    if latency := latency_line(comparison):
+    print_table(summary.change_table(comparison), right=(1, 2, 3, 4))
+    say(summary.size_line(comparison))
+    if latency := summary.latency_line(comparison):
         say(latency)
-    print_table(difference_table(comparison))
-    print_table(moved_table(comparison))
-    print_table(worse_table(comparison), right=(2, 3, 4))
-    say(worse_line(comparison))
+    print_table(summary.difference_table(comparison))
+    print_table(summary.moved_table(comparison))
+    print_table(summary.worse_table(comparison), right=(2, 3, 4))
+    say(summary.worse_line(comparison))
     if not comparison.changes and not comparison.layers:
         say("same model, settings, data and versions")
 

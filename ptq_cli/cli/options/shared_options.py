@@ -111,14 +111,7 @@ def take(*options: Decorator[Any] | tuple[Decorator[Any], ...]) -> Decorator[Any
 
 def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as settings of the recipe, together with those of ``--set``."""
-    from ptq_cli.evaluation.limits import (
-        BUDGET_FLAG,
-        MAX_DROP_FLAG,
-        MAX_RATIO_FLAG,
-        MAX_REGRESSION_FLAG,
-        MIN_FLAG,
-        parse_limits,
-    )
+    from ptq_cli.evaluation import limits
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     texts = settings.pop("assignments", ())
@@ -137,15 +130,15 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         if name in settings:
             settings[name] = parse(settings[name])
     flags = {
-        "max_drop": MAX_DROP_FLAG,
-        "max_ratio": MAX_RATIO_FLAG,
-        "max_regression": MAX_REGRESSION_FLAG,
-        "min": MIN_FLAG,
-        "budget": BUDGET_FLAG,
+        "max_drop": limits.MAX_DROP_FLAG,
+        "max_ratio": limits.MAX_RATIO_FLAG,
+        "max_regression": limits.MAX_REGRESSION_FLAG,
+        "min": limits.MIN_FLAG,
+        "budget": limits.BUDGET_FLAG,
     }
     for name, flag in flags.items():
         if name in settings:
-            settings[name] = parse_limits(settings[name], flag)
+            settings[name] = limits.parse_limits(settings[name], flag)
     if not texts:
         return settings
     from ptq_cli.recipe.assignments import add_assignments, parse_assignments

@@ -17,19 +17,8 @@ from ptq_cli.cli.terminal.output import (
 from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report, Reports
+from ptq_cli.report.text import summary
 from ptq_cli.report.text.markdown import doubt_lines, gate_table, report_to_markdown
-from ptq_cli.report.text.summary import (
-    class_table,
-    comparison_table,
-    label_table,
-    level_lines,
-    no_interval_lines,
-    placement_line,
-    saturation_lines,
-    several_tables,
-    size_table,
-    verdict_line,
-)
 from ptq_cli.report.text.tables import speed_lines
 
 if TYPE_CHECKING:
@@ -94,17 +83,17 @@ def print_report(report: Report) -> None:
 
 
 def _print_tables(report: Report) -> None:
-    table = label_table(report)
+    table = summary.label_table(report)
     print_table(table, right=tuple(range(1, len(table.header))))
-    for line in no_interval_lines(report):
+    for line in summary.no_interval_lines(report):
         say(line)
-    print_table(class_table(report), right=(1, 2, 3, 4, 5))
-    print_table(comparison_table(report), right=(1, 2))
-    for line in level_lines(report):
+    print_table(summary.class_table(report), right=(1, 2, 3, 4, 5))
+    print_table(summary.comparison_table(report), right=(1, 2))
+    for line in summary.level_lines(report):
         say(line)
-    print_table(size_table(report), right=(2,))
-    say(placement_line(report))
-    for line in saturation_lines(report):
+    print_table(summary.size_table(report), right=(2,))
+    say(summary.placement_line(report))
+    for line in summary.saturation_lines(report):
         say(line)
 
 
@@ -116,7 +105,7 @@ def print_speed(times: Times) -> None:
 
 def print_reports(reports: Sequence[Report]) -> None:
     """Print reports of several quantized models of one float model: a column for each, then the verdicts."""
-    for table in several_tables(reports) if not is_quiet() else ():
+    for table in summary.several_tables(reports) if not is_quiet() else ():
         print_table(table, right=tuple(range(1, len(table.header))))
     for report in reports:
         say(f"{report.model.quantized_model.name}:")
@@ -135,7 +124,7 @@ def print_gates(report: Report) -> None:
         print_table(gate_table(report))
     for line in doubt_lines(report):
         detail(line)
-    say(verdict_line(report))
+    say(summary.verdict_line(report))
 
 
 def exit_status(result: "EvaluationResult | None") -> int:

@@ -25,24 +25,7 @@ from ptq_cli.placement.tensor_settings import TensorRecipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets
-from ptq_cli.qdq.metadata import (
-    ACTIVATIONS,
-    AMAX_METHOD,
-    AMAX_PERCENTILE,
-    FLOAT_SHA256,
-    FLOAT_TYPE,
-    LAYERS,
-    OVERRIDES,
-    QUANTIZERS,
-    RANGES,
-    RECOVERY,
-    RUNTIME_OPERATORS,
-    STATISTICS_SHA256,
-    TARGET,
-    VERSION,
-    WEIGHT_AMAX,
-    WEIGHTS,
-)
+from ptq_cli.qdq import metadata
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
 from ptq_cli.recipe.schema import Recipe
@@ -79,16 +62,16 @@ def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
 
 def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
     """Check that a quantized model was made from a calibration."""
-    if FLOAT_SHA256 not in origin:
+    if metadata.FLOAT_SHA256 not in origin:
         raise InputFileError(
             f"'{path}' was not written by ptq export", hint="pass a model that was, or no model"
         )
-    if origin[FLOAT_SHA256] != calibration.provenance.model:
+    if origin[metadata.FLOAT_SHA256] != calibration.provenance.model:
         raise StaleCalibrationError(
             f"'{path}' was not made from this run's float model", hint="run ptq export again"
         )
     # The report names the calibration; it must not name another one than the scales come from.
-    if origin.get(STATISTICS_SHA256) != statistics_digest(calibration.statistics):
+    if origin.get(metadata.STATISTICS_SHA256) != statistics_digest(calibration.statistics):
         raise StaleCalibrationError(
             f"'{path}' was made from an earlier calibration than this run's",
             hint="run ptq export again, or pass the model that was made from it: ptq evaluate FILE",
@@ -97,11 +80,11 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
 
 def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Resolved:
     """Return the recipe with the target that a model was exported for: ``export`` may take another."""
-    allowed = origin.get(RUNTIME_OPERATORS) == "true"
+    allowed = origin.get(metadata.RUNTIME_OPERATORS) == "true"
     if allowed != resolved.target.runtime_operators:
         quantization = replace(resolved.recipe.quantization, runtime_operators=allowed)
         resolved = resolved.with_recipe(replace(resolved.recipe, quantization=quantization))
-    noted = origin.get(TARGET)
+    noted = origin.get(metadata.TARGET)
     if noted is None or noted == resolved.target.name:
         return resolved
     if noted in known_targets():
@@ -120,13 +103,13 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
     """
     amax = recipe.amax
     method = resolve_method(amax, has_histogram=calibration.provenance.method == "histogram")
-    changes: dict[str, Any] = {"weight_method": origin.get(WEIGHT_AMAX, amax.weight_method)}
-    if (noted := origin.get(AMAX_METHOD, method)) != method:
+    changes: dict[str, Any] = {"weight_method": origin.get(metadata.WEIGHT_AMAX, amax.weight_method)}
+    if (noted := origin.get(metadata.AMAX_METHOD, method)) != method:
         changes["method"] = noted
     try:
-        if AMAX_PERCENTILE in origin:
-            changes["percentile"] = float(origin[AMAX_PERCENTILE])
-        overrides = json.loads(origin.get(OVERRIDES, "[]"))
+        if metadata.AMAX_PERCENTILE in origin:
+            changes["percentile"] = float(origin[metadata.AMAX_PERCENTILE])
+        overrides = json.loads(origin.get(metadata.OVERRIDES, "[]"))
         if overrides != overrides_to_tables(recipe.override):
             table = table_layer({"override": overrides}, Path(), f"'{name}'")
             recipe = replace(recipe, override=merge_layers([table]).override)
@@ -148,9 +131,9 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
     Files of earlier versions have no such settings: if they have other quantizers than their target's, the
     recipe is left as it is.
     """
-    if WEIGHTS not in origin and QUANTIZERS in origin:
+    if metadata.WEIGHTS not in origin and metadata.QUANTIZERS in origin:
         return recipe
-    sections = {"weights": WEIGHTS, "activations": ACTIVATIONS}
+    sections = {"weights": metadata.WEIGHTS, "activations": metadata.ACTIVATIONS}
     tables = {section: json.loads(origin.get(key, "{}")) for section, key in sections.items()}
     found = merge_layers([table_layer(tables, Path(), f"'{name}'")])
     return replace(recipe, weights=found.weights, activations=found.activations)
@@ -170,15 +153,15 @@ def write_metadata(
     """Write the metadata of a quantized model."""
     placement, found = made.placement, made.model.metadata_props
     if made.ranges is not None:
-        found[RANGES] = made.ranges.metadata()
+        found[metadata.RANGES] = made.ranges.metadata()
     if recovery is not None:
-        found[RECOVERY] = recovery.metadata()
+        found[metadata.RECOVERY] = recovery.metadata()
     if placement.float_type == FLOAT16:
-        found[FLOAT_TYPE] = FLOAT16
+        found[metadata.FLOAT_TYPE] = FLOAT16
     found.update(_origin(recipe, calibration, method, target.name))
     found.update(_quantizer_settings(recipe, is_plain=placement.is_plain))
     found.update(_unusual(placement, made.plan))
-    found.update({RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
+    found.update({metadata.RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
 
 
 def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
@@ -199,14 +182,14 @@ def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
     """Return what a reader of the file cannot see: whose integers these are, and where layers run and why."""
     found = {}
     if not placement.is_plain:
-        found[QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
+        found[metadata.QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
     usual = set(report_layers(placement.target_plan))
     reasons: dict[str, list[str]] = {}
     for layer in report_layers(plan):
         if layer not in usual:
             reasons.setdefault(layer.reason, []).append(layer.name)
     if reasons:
-        found[LAYERS] = json.dumps(reasons)
+        found[metadata.LAYERS] = json.dumps(reasons)
     return found
 
 
@@ -220,7 +203,10 @@ def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
 
 def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
     """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
-    tables = {WEIGHTS: settings_to_table(recipe.weights), ACTIVATIONS: settings_to_table(recipe.activations)}
+    tables = {
+        metadata.WEIGHTS: settings_to_table(recipe.weights),
+        metadata.ACTIVATIONS: settings_to_table(recipe.activations),
+    }
     if is_plain and not any(tables.values()):
         return {}
     return {key: json.dumps(table) for key, table in tables.items()}
@@ -228,15 +214,15 @@ def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, st
 
 def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
     origin = {
-        VERSION: library_versions()["ptq-cli"],
-        FLOAT_SHA256: calibration.provenance.model,
-        STATISTICS_SHA256: statistics_digest(calibration.statistics),
-        TARGET: target,
-        AMAX_METHOD: method,
-        WEIGHT_AMAX: recipe.amax.weight_method,
+        metadata.VERSION: library_versions()["ptq-cli"],
+        metadata.FLOAT_SHA256: calibration.provenance.model,
+        metadata.STATISTICS_SHA256: statistics_digest(calibration.statistics),
+        metadata.TARGET: target,
+        metadata.AMAX_METHOD: method,
+        metadata.WEIGHT_AMAX: recipe.amax.weight_method,
     }
     if method == "percentile":
-        origin[AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+        origin[metadata.AMAX_PERCENTILE] = repr(recipe.amax.percentile)
     if recipe.override:
-        origin[OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
+        origin[metadata.OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
     return origin

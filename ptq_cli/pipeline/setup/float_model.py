@@ -13,18 +13,7 @@ from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
-from ptq_cli.models.batch_axes import (
-    Wanted,
-    axis_notes,
-    fixed_earlier,
-    found_axes,
-    input_axes,
-    measured_axes,
-    note_axes,
-    require_axes,
-    shown_value,
-    told_axes,
-)
+from ptq_cli.models import batch_axes
 from ptq_cli.models.files.stored import (
     StoredModel,
     check_stored,
@@ -65,9 +54,9 @@ class FloatModel:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done to the model that a user should know, a sentence each."""
-        fixed = fixed_earlier(self.model).items()
+        fixed = batch_axes.fixed_earlier(self.model).items()
         return (
-            *(f"the input '{name}' is fixed to {shown_value(value)}" for name, value in fixed),
+            *(f"the input '{name}' is fixed to {batch_axes.shown_value(value)}" for name, value in fixed),
             *self.prepared.notes,
         )
 
@@ -86,9 +75,9 @@ def open_source(settings: ModelSettings) -> ModelSource:
     return open_model(Path(settings.path), settings)
 
 
-def axes_told(source: ModelSource, wanted: Wanted) -> dict[str, int | str]:
+def axes_told(source: ModelSource, wanted: batch_axes.Wanted) -> dict[str, int | str]:
     """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
-    return told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
+    return batch_axes.told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
 
 
 def float_model_of(
@@ -112,7 +101,7 @@ def float_model_of(
         always_compare=always_compare,
         output=output,
     )
-    return model, axis_notes(told)
+    return model, batch_axes.axis_notes(told)
 
 
 def make_float_model(
@@ -121,7 +110,7 @@ def make_float_model(
     *,
     threads: int,
     shapes: Shapes = MappingProxyType({}),
-    axes: Wanted = MappingProxyType({}),
+    axes: batch_axes.Wanted = MappingProxyType({}),
     allow_nan: bool = False,
     always_compare: bool = False,
     output: Path | None = None,
@@ -135,8 +124,8 @@ def make_float_model(
     """
     what, is_onnx = source.file.path.name, source.file.kind is ModelKind.ONNX
     if is_onnx:
-        require_axes(source.to_onnx({}), axes, what)
-    known = input_axes(axes, source.input_names)
+        batch_axes.require_axes(source.to_onnx({}), axes, what)
+    known = batch_axes.input_axes(axes, source.input_names)
     example, expected = _run_source(source, example_inputs(source, shapes, dataset, known), known)
     exported = source.to_onnx(example, known)
     require_known_opset(opset_of(exported), what)
@@ -145,7 +134,7 @@ def make_float_model(
     know_foreign_types(exported)
     prepared = prepare_model(exported, what, is_traced=not is_onnx)
     forget_contradicted(prepared.model, _shapes(example))
-    note_axes(prepared.model, axes, what, _output_axes(prepared.model, axes, example, threads))
+    batch_axes.note_axes(prepared.model, axes, what, _output_axes(prepared.model, axes, example, threads))
     stored = _store(prepared.model, source.file, output)
     inputs = input_specs(prepared.model)
     if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
@@ -231,22 +220,24 @@ def _comparable(
     return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
 
 
-def _output_axes(model: ir.Model, wanted: Wanted, example: Example, threads: int) -> dict[str, int | None]:
+def _output_axes(
+    model: ir.Model, wanted: batch_axes.Wanted, example: Example, threads: int
+) -> dict[str, int | None]:
     """Return the axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
     if not wanted:
         return {}
-    found = found_axes(model, wanted)
+    found = batch_axes.found_axes(model, wanted)
     known = {*found, *wanted}
     if all(value.name in known for value in model.graph.outputs) or is_large(model):
         return found
-    axes = input_axes(wanted, list(example))
+    axes = batch_axes.input_axes(wanted, list(example))
     session = Session(serialize(model), threads=threads)
     try:
         runs = [session.run(inputs) for inputs in (one_sample(example, axes), example)]
     except RuntimeFailedError:
         return found  # It takes batches of one size alone.
     one, two = (dict(zip(session.outputs, arrays, strict=True)) for arrays in runs)
-    return {**measured_axes(one, two), **found}
+    return {**batch_axes.measured_axes(one, two), **found}
 
 
 def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
