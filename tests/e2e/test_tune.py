@@ -159,7 +159,7 @@ def test_time_that_is_over_later(tune, monkeypatch):
         return export(*arguments, **keywords)
 
     monkeypatch.setattr(candidate_models, "make_export", slow)
-    monkeypatch.setattr("ptq_cli.pipeline.tuning.time_budget.time.monotonic", lambda: float(len(late) > 1))
+    monkeypatch.setattr("ptq_cli.pipeline.run_tune.time.monotonic", lambda: float(len(late) > 1))
     result = tune(budget={"sqnr_db": 200.0}, time_budget="0.5")
     # Neither rung changes the float model: so they are not made once more, and not measured.
     assert names(result) == ["default", "equalize", "smooth"]
