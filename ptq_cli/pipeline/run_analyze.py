@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.bind import fixed_batch_size, is_step
-from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.files import Content, write_together
@@ -42,7 +41,6 @@ from ptq_cli.pipeline.evaluation.analysis_subject import (
 )
 from ptq_cli.pipeline.evaluation.report_page import page_with
 from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, model_summary, plan_of
-from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.run_bench import overlay_files
 from ptq_cli.pipeline.setup.output_checks import input_files, library_versions, require_free_outputs
 from ptq_cli.pipeline.setup.resolve import Request
@@ -155,6 +153,7 @@ def _assembled(
     saturation: Saturation,
 ) -> Analysis:
     recipe, dataset = opened.resolved.recipe, opened.dataset
+    models = model_summary(recipe.model.path, run, opened.pair, opened.calibration)
     # Of one sample: a model that fixes another batch size is counted for that.
     batch = fixed_batch_size(opened.inputs) or 1
     sizes = sizes_of(opened.inputs, measured.sizes, batch)
@@ -169,7 +168,7 @@ def _assembled(
     return Analysis(
         created=current_time(),
         versions=library_versions(),
-        models=_models(recipe.model.path, run, opened.pair, opened.calibration),
+        models=AnalyzedModels(models.source, models.float_model, models.quantized_model),
         target=recipe.quantization.target,
         samples=Samples(source, measured.samples, dataset.digest()),
         metric=metric,
@@ -226,11 +225,6 @@ def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
         quantized_value=measured.output.value,
         sqnr_db=measured.output.sqnr_db,
     )
-
-
-def _models(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> AnalyzedModels:
-    summary = model_summary(model, run, pair, calibration)
-    return AnalyzedModels(summary.source, summary.float_model, summary.quantized_model)
 
 
 def _cost(subject: LayerSubject, work: Mapping[str, int | None]) -> Cost:

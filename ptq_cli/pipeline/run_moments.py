@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.moments import MomentSubject, measure_blocks, moments_provenance
@@ -81,10 +79,18 @@ def _collect(
     loaded: LoadedRun, run: RunDirectory, shard: Shard, progress: ProgressCallback, group: "Group | None"
 ) -> MomentsResult:
     inputs = input_specs(loaded.float_model.load())
+    settings = loaded.resolved.recipe.calibration
     dataset = calibrated_data(loaded.resolved, loaded.calibration, inputs, OPTION)
     sites, refused = _sites(loaded, run, progress)
-    subject = _subject(loaded, inputs, dataset)
-    machine, settings = loaded.resolved.machine, loaded.resolved.recipe.calibration
+    subject = MomentSubject(
+        model=loaded.float_model.load(),
+        stored=loaded.float_model,
+        inputs=inputs,
+        dataset=bind_inputs(dataset, inputs),
+        batch_size=fixed_batch_size(inputs) or settings.batch_size,
+        allow_nonfinite=settings.allow_nonfinite,
+    )
+    machine = loaded.resolved.machine
     if group is not None:
         machine = replace(machine, threads=group.ranks.threads(machine.threads))
     moments = measure_blocks(
@@ -110,18 +116,6 @@ def _collect(
         tensors=len(sites),
         shards=share.describe() if share is not None else "",
         without_moments=refused,
-    )
-
-
-def _subject(loaded: LoadedRun, inputs: tuple[TensorSpec, ...], dataset: Dataset) -> MomentSubject:
-    settings = loaded.resolved.recipe.calibration
-    return MomentSubject(
-        model=loaded.float_model.load(),
-        stored=loaded.float_model,
-        inputs=inputs,
-        dataset=bind_inputs(dataset, inputs),
-        batch_size=fixed_batch_size(inputs) or settings.batch_size,
-        allow_nonfinite=settings.allow_nonfinite,
     )
 
 

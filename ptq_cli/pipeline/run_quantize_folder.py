@@ -271,8 +271,7 @@ def require_places(
             hint="name a folder with --output",
         )
     inputs = {name: path for name, path in input_files(resolved.recipe).items() if not path.is_dir()}
-    inputs |= {f"the model's {file.as_posix()}": folder.path / file for file in folder.files}
-    inputs |= {f"the model's {path.name}": path for found in folder.data.values() for path in found}
+    inputs |= folder.inputs()
     for item in asked:
         require_outputs(item.run, inputs, item.output)
     require_free_outputs([output / file for file in carried_files(folder, output)], inputs)
@@ -297,9 +296,6 @@ def run_evaluate_folder(
 
     Evaluation data may be a folder with a file of each model's name; those without are left out of the
     result.
-
-    Returns:
-        The evaluations by the quantized files; those without data are left out.
     """
     summary = run.path / SUMMARY
     if not summary.is_file():

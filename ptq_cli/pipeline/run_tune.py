@@ -13,11 +13,10 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
 from ptq_cli.evaluation.document.measurement import Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.calibration.provenance import opened_bytes
 from ptq_cli.pipeline.calibration.ranks import find_ranks
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.latency_preference import profile_here
@@ -68,18 +67,27 @@ def finish_tuning(
 ) -> TuneResult:
     """Write the ladder of a climb that is over, and evaluate what it chose, if that was asked for."""
     ladder = _ladder(opened, models, climb)
-    if models.party.is_first:
+    is_first, best = models.party.is_first, Candidate.of(ladder.best)
+    if is_first:
         write_together({run.tuning: to_json(ladder).encode()})
         run.discard_other_models(models.output)
         if climb.stopped != INTERRUPTED:
             discard_checkpoint(run.tuning_checkpoint)
             discard_checkpoint(run.checkpoint)
     # The processes that do not write make what was chosen again.
-    is_first, best = models.party.is_first, Candidate.of(ladder.best)
     chosen = read_model(models.output) if is_first else models.export(best).model
     evaluation = None
     if opened.evaluation is not None and climb.stopped != INTERRUPTED:
-        evaluation = _evaluated(opened, opened.evaluation, models, chosen, ladder.best.rungs, run, progress)
+        base = models.calibrations.of(best.rungs)
+        pair, fitted = Pair(base.float_model, chosen, models.output.name), opened.evaluation
+        plan, group = base.subject.plan, models.party.group
+        (found,) = make_evaluations(
+            opened.resolved, base.calibration, [pair], fitted, run, [run], progress, plan=plan, group=group
+        )
+        if is_first:
+            write_together(found.files)
+            discard_checkpoint(run.evaluation_checkpoint)
+        evaluation = found.result
     return TuneResult(
         run=run,
         output=models.output,
@@ -107,34 +115,6 @@ def _ladder(opened: OpenedTuning, models: CandidateModels, climb: Climb) -> Ladd
         advice=climb.advice(),
         untried=why_not_wide(resolved.target, resolved.recipe.activations) if in_float else "",
     )
-
-
-def _evaluated(
-    opened: OpenedTuning,
-    fitted: EvaluationSet,
-    models: CandidateModels,
-    chosen: StoredModel,
-    rungs: tuple[str, ...],
-    run: RunDirectory,
-    progress: ProgressCallback,
-) -> EvaluationResult:
-    base = models.calibrations.of(rungs)
-    pair = Pair(base.float_model, chosen, models.output.name)
-    (found,) = make_evaluations(
-        opened.resolved,
-        base.calibration,
-        [pair],
-        fitted,
-        run,
-        [run],
-        progress,
-        plan=base.subject.plan,
-        group=models.party.group,
-    )
-    if models.party.is_first:
-        write_together(found.files)
-        discard_checkpoint(run.evaluation_checkpoint)
-    return found.result
 
 
 STAGE = "tune"

@@ -75,9 +75,7 @@ def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:
     folder = open_folder(Path(resolved.recipe.model.path or ""), (output,))
     data = data_by_file(resolved.recipe.calibration.data, folder.files)
     outputs = {file: output / file for file in folder.files}
-    inputs = {f"the model's {path.name}": path for found in folder.data.values() for path in found}
-    inputs |= {f"the model's {file.as_posix()}": folder.path / file for file in folder.files}
-    require_free_outputs(outputs.values(), inputs)
+    require_free_outputs(outputs.values(), folder.inputs())
     results, models = [], dict[Path, StoredModel]()
     for file in folder.files:
         settings = own_settings(request, resolved, {"data": data[file]}, folder.tokenizer)

@@ -61,6 +61,11 @@ class ModelFolder:
         """The tokenizer, if there is one."""
         return next((self.path / file for file in self.carried if file.name == TOKENIZER), None)
 
+    def inputs(self) -> dict[str, Path]:
+        """Return all files of the float models, by what they are."""
+        files = {f"the model's {file.as_posix()}": self.path / file for file in self.files}
+        return files | {f"the model's {path.name}": path for found in self.data.values() for path in found}
+
     def bytes(self, files: Iterable[Path]) -> int:
         """Return how many bytes float models have, with their constants, each file once."""
         names = set(files)
