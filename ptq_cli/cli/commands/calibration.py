@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, option
+from ptq_cli.cli.help_sections import OWN, SectionGroup, option
 from ptq_cli.cli.options.model_options import AMAX
 from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, request_from, take
 
@@ -31,7 +31,6 @@ def command() -> None:
 
 
 @command.command(
-    cls=SectionCommand,
     short_help="Show the range, amax and clipped share of each tensor.",
     epilog="""\b
 Examples:

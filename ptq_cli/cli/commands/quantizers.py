@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, argument, option
+from ptq_cli.cli.help_sections import OWN, SectionGroup, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
@@ -111,7 +111,6 @@ def shown_value(value: object) -> str:
 
 
 @command.command(
-    cls=SectionCommand,
     short_help="Draw a quantizer's staircase and its gradient.",
     epilog="""\b
 Examples:

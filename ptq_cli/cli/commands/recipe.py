@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, SectionGroup, argument, option
+from ptq_cli.cli.help_sections import OWN, SectionGroup, argument, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, data_option
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, request_from, take
@@ -36,7 +36,6 @@ def command() -> None:
 
 @command.command(
     "init",
-    cls=SectionCommand,
     short_help="Write a commented recipe for a model.",
     epilog="""\b
 Examples:
@@ -81,7 +80,6 @@ def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
 
 @command.command(
     "check",
-    cls=SectionCommand,
     short_help="Check a recipe.",
     epilog="""\b
 Examples:
@@ -123,7 +121,6 @@ def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
 
 @command.command(
     "keys",
-    cls=SectionCommand,
     short_help="List the keys of a recipe.",
     epilog="""\b
 Examples:
@@ -157,7 +154,6 @@ def keys(pattern: str | None, as_json: bool) -> None:
 
 @command.command(
     "schema",
-    cls=SectionCommand,
     short_help="Write the JSON Schema of recipes, for editors.",
     epilog="""\b
 Examples:

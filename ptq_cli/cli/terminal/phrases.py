@@ -33,13 +33,7 @@ def shown_path(path: Path) -> str:
 
 
 def next_step(command: str, run: "RunDirectory", model: Path | None = None) -> str:
-    """Return the next command; it names the run directory and the model where they are not the default.
-
-    Example:
-        >>> from ptq_cli.pipeline.setup.run_directory import RunDirectory
-        >>> next_step("ptq evaluate", RunDirectory(Path("b")), Path("w2.onnx"))
-        'next: ptq evaluate w2.onnx --run b'
-    """
+    """Return the next command; it names the run directory and the model where they are not the default."""
     from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 
     words = [command]
@@ -58,10 +52,6 @@ def printable(text: str) -> str:
     r"""Return ``text`` with every control character but the newline replaced.
 
     Names from a model or a file may contain escape sequences; the terminal must not execute them.
-
-    Example:
-        >>> printable("conv\x1b[2J")
-        'conv?[2J'
     """
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
@@ -71,12 +61,6 @@ def as_typed(text: str, folder: Path) -> str:
 
     Recipes hold absolute paths, because their layers come from different folders; in a message a long path
     hides the file's name.
-
-    Example:
-        >>> as_typed("data '/home/ann/calib.npz' does not exist", Path("/home/ann"))
-        "data 'calib.npz' does not exist"
-        >>> as_typed("data '/other/home/ann/calib.npz'", Path("/home/ann"))
-        "data '/other/home/ann/calib.npz'"
     """
     prefix = os.path.join(folder, "")  # noqa: PTH118 - adds the separator only where missing
     if prefix == os.sep:

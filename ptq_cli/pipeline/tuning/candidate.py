@@ -80,35 +80,27 @@ class Subject(Protocol):
     @property
     def set_aside(self) -> int:
         """How many samples the budget is proven on; at least 1."""
-        ...
 
     def compare(self, candidate: Candidate) -> Seen:
         """Measure a candidate on the samples to choose by."""
-        ...
 
     def prove(self, candidate: Candidate) -> Seen:
         """Measure a candidate on the held-out samples."""
-        ...
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which activations to give 16 bits, more and more; none if the target has none."""
-        ...
 
     def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to give ranges that are found at each run, more and more."""
-        ...
 
     def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to quantize the weights of alone, more and more."""
-        ...
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
         """Return which layers to leave in float for more and more accuracy, the cheapest first."""
-        ...
 
     def keep(self, candidate: Candidate) -> None:
         """Write a candidate: it is the best so far."""
-        ...
 
 
 @dataclass(kw_only=True)
