@@ -1,8 +1,8 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -163,18 +163,20 @@ def run_calibrate(
         if is_first:
             write_together(made.files)
             discard_checkpoint(run.checkpoint)
-        if group is not None:
-            group.wait_for_all("written")
     return made.result
 
 
-def joined_ranks(ranks: Ranks | None) -> "AbstractContextManager[Group | None]":
-    """Return what joins the processes that torchrun started; None of a single process."""
+@contextmanager
+def joined_ranks(ranks: Ranks | None) -> "Iterator[Group | None]":
+    """Join the processes that torchrun started until all are done; None is given to a single process."""
     if ranks is None:
-        return nullcontext()
+        yield None
+        return
     from ptq_cli.pipeline.calibration.distributed import joined
 
-    return joined(ranks)
+    with joined(ranks) as group:
+        yield group
+        group.wait_for_all("written")
 
 
 def machine_of_rank(machine: Machine, ranks: Ranks) -> Machine:

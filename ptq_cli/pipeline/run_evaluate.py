@@ -88,8 +88,6 @@ def run_evaluations(
         if is_first:
             write_together({path: content for item in evaluated for path, content in item.files.items()})
             discard_checkpoint(run.evaluation_checkpoint)
-        if group is not None:
-            group.wait_for_all("written")
     return tuple(item.result for item in evaluated)
 
 

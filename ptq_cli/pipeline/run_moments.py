@@ -107,8 +107,6 @@ def _collect(
     if group is None or group.ranks.is_first:
         save_moments(moments, run.moments)
         _discard_blocks(run)
-    if group is not None:
-        group.wait_for_all("written")
     share = moments.provenance.share
     return MomentsResult(
         run=run,

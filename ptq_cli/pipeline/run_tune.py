@@ -140,10 +140,7 @@ def run_tune(
         party = Party(group)
         opened = open_tuning(request, run, output, progress, party, evaluate=evaluate)
         path = output or run.quantized_file(opened.resolved.recipe.weights)
-        result = _climbed(opened, run, path, progress, party, restart=restart)
-        if group is not None:
-            group.wait_for_all("written")
-    return result
+        return _climbed(opened, run, path, progress, party, restart=restart)
 
 
 def _climbed(

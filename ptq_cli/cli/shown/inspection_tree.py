@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ptq_cli.cli.terminal.output import print_table, say
+from ptq_cli.cli.terminal.phrases import counting_notes
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.core.words import format_count
 from ptq_cli.pipeline.run_inspect import Inspection
@@ -109,11 +110,8 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
     work = sum(layer.multiply_accumulates or 0 for layer in layers if layer.integer)
     share = format_share(work, result.work.total)
     say(f"{format_count(result.work.total)} multiply-accumulates per sample, {share} in integers")
-    if result.work.assumed:
-        sizes = ", ".join(f"{name} = {size}" for name, size in result.work.assumed.items())
-        say(f"note: counted for {sizes}; pass --input-shape for other sizes")
-    if loops := " and ".join(f"'{name}'" for name in dict.fromkeys(result.work.once.values())):
-        say(f"note: counted for one step of {loops}: only a run tells how many there are")
+    for note in counting_notes(result.work.assumed, result.work.once, "pass --input-shape for other sizes"):
+        say(note)
     unknown = list(result.work.unknown.items())
     for name, reason in unknown[:MOST_UNKNOWN]:
         say(f"note: '{name}' is not counted: {reason}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.cli.terminal.output import print_table, say, tell, warn_of_result
-from ptq_cli.cli.terminal.phrases import as_typed, counted
+from ptq_cli.cli.terminal.phrases import as_typed, counted, counting_notes
 from ptq_cli.core.words import format_count
 from ptq_cli.evaluation.proof import KernelComparison, KernelDifference, OutputDifference, Verification
 from ptq_cli.qdq.proof.operators import OperatorProof
@@ -107,11 +107,8 @@ def _print_share(result: Verification) -> None:
         f"integers: {format_share(result.integer_work, result.work)} of "
         f"{format_count(result.work)} multiply-accumulates{asked}"
     )
-    if result.assumed:
-        sizes = ", ".join(f"{name} = {size}" for name, size in result.assumed.items())
-        say(f"note: counted for {sizes}; pass --data to count the real sizes")
-    if loops := " and ".join(f"'{name}'" for name in dict.fromkeys(result.once.values())):
-        say(f"note: counted for one step of {loops}: only a run tells how many there are")
+    for note in counting_notes(result.assumed, result.once, "pass --data to count the real sizes"):
+        say(note)
     if limit is not None and result.uncounted:
         say("the share is not proven: some float operators are not counted")
     for item in result.uncounted[:MOST_UNKNOWN]:

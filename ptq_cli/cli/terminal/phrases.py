@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,14 @@ def next_step(command: str, run: "RunDirectory", model: Path | None = None) -> s
     if run.path != DEFAULT_RUN:
         words.append(f"--run {shlex.quote(str(run.path))}")
     return f"next: {' '.join(words)}"
+
+
+def counting_notes(assumed: Mapping[str, int], once: Mapping[str, str], hint: str) -> Iterator[str]:
+    """Yield what multiply-accumulates were counted for: sizes that were assumed, and one step of loops."""
+    if assumed:
+        yield f"note: counted for {', '.join(f'{name} = {size}' for name, size in assumed.items())}; {hint}"
+    if loops := " and ".join(f"'{name}'" for name in dict.fromkeys(once.values())):
+        yield f"note: counted for one step of {loops}: only a run tells how many there are"
 
 
 # Text from models and files, made safe for the terminal.

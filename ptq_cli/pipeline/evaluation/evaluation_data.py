@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -40,56 +40,50 @@ BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationSet:
+class _Measured:
+    """What is measured, and from which report regressions are."""
+
+    batch_size: int
+    outputs: tuple[str, ...]
+    metrics: tuple[Judged, ...]
+    baseline: Report | None
+    is_step: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSet(_Measured):
     """The evaluation set, found to fit the model, the metrics asked for, and the baseline.
 
     Attributes:
         dataset: with the arrays that are the model's inputs.
-        batch_size: samples a batch: the model's own, or the recipe's.
-        fixed_batch: the model's own.
+        batch_size: samples a batch: the model's own, which is ``fixed_batch``, or the recipe's.
         leads_with_samples: the model says that the first axis of each output is that of the samples.
         noted_axes: the axis of the samples of each output, if the model's metadata have axes.
         is_step: whether each sample is a whole step, because no input has an axis for samples.
     """
 
     dataset: Dataset
-    batch_size: int
     fixed_batch: int | None
     leads_with_samples: bool
-    outputs: tuple[str, ...]
     noted_axes: tuple[Axis, ...] | None
-    metrics: tuple[Judged, ...]
-    baseline: Report | None
-    is_step: bool
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredSet:
+class MeasuredSet(_Measured):
     """What is measured on which data: all that a report needs of an evaluation set."""
 
     source: str
     data_digest: str
     class_names: tuple[str, ...]
-    batch_size: int
-    outputs: tuple[str, ...]
-    metrics: tuple[Judged, ...]
-    is_step: bool
-    baseline: Report | None
 
     @classmethod
     def of(cls, chosen: EvaluationSet) -> "MeasuredSet":
         """Return what is measured on an evaluation set."""
-        return cls(
-            source=chosen.dataset.source,
-            data_digest=chosen.dataset.digest(),
-            class_names=tuple(chosen.dataset.class_names),
-            batch_size=chosen.batch_size,
-            outputs=chosen.outputs,
-            metrics=chosen.metrics,
-            is_step=chosen.is_step,
-            baseline=chosen.baseline,
-        )
+        dataset = chosen.dataset
+        same = {item.name: getattr(chosen, item.name) for item in fields(_Measured)}
+        names = tuple(dataset.class_names)
+        return cls(source=dataset.source, data_digest=dataset.digest(), class_names=names, **same)
 
 
 def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
