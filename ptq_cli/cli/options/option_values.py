@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -41,59 +40,51 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
     return shapes
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PairOption:
-    """An option NAME=X that can be repeated.
-
-    Attributes:
-        form: the option, and the form of its value.
-        example: the hint about a value of another form.
-        twice: what a name with two values is told, with ``{name}``, ``{one}`` and ``{other}``.
-        advice: the hint about that.
-    """
-
-    form: str
-    example: str
-    twice: str
-    advice: str
-
-
 def _parse_pairs(
-    texts: Sequence[str], parse: Callable[[str], tuple[str, Value] | None], option: _PairOption
+    texts: Sequence[str],
+    parse: Callable[[str], tuple[str, Value] | None],
+    *,
+    form: str,
+    example: str,
+    twice: str,
+    advice: str,
 ) -> dict[str, Value]:
+    """Return the values by name; ``twice`` is what a name with two is told, and ``advice`` the hint."""
     values: dict[str, Value] = {}
-    flag, _, form = option.form.partition(" ")
+    flag, _, wanted = form.partition(" ")
     for text in texts:
         pair = parse(text)
         if pair is None or not pair[0]:
-            raise UsageError(f"{flag} '{text[:80]}' is not of the form {form}", hint=option.example)
+            raise UsageError(f"{flag} '{text[:80]}' is not of the form {wanted}", hint=example)
         name, value = pair
         if values.setdefault(name, value) != value:
-            twice = option.twice.format(name=name, one=values[name], other=value)
-            raise UsageError(f"{flag} {twice}", hint=option.advice)
+            told = twice.format(name=name, one=values[name], other=value)
+            raise UsageError(f"{flag} {told}", hint=advice)
     return values
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, Any]:
     """Parse ``sr=16000`` texts; a value is written as in JSON."""
-    option = _PairOption(
+    return _parse_pairs(
+        texts,
+        _json_pair,
         form="--input NAME=VALUE with a number, true, false or a list",
         example="for example: --input sr=16000 --input scale=[1,2]",
         twice="gives '{name}' two values: {one} and {other}",
         advice="give one value",
     )
-    return _parse_pairs(texts, _json_pair, option)
 
 
 def parse_renames(texts: Sequence[str]) -> dict[str, str]:
     """Parse ``image=x`` texts."""
-    option = _PairOption(
+    return _parse_pairs(
+        texts,
+        _text_pair,
         form="--rename NAME=INPUT",
         example="for example: --rename image=x, where x is an input of the model",
         twice="gives '{name}' two names: '{one}' and '{other}'",
         advice="give one input for each array",
     )
-    return _parse_pairs(texts, _text_pair, option)
 
 
 def parse_batch_axes(texts: Sequence[str]) -> dict[str, int | str]:
@@ -103,13 +94,14 @@ def parse_batch_axes(texts: Sequence[str]) -> dict[str, int | str]:
         >>> parse_batch_axes(("state=1", "table=none")), parse_batch_axes(("none",))
         ({'state': 1, 'table': 'none'}, {'*': 'none'})
     """
-    option = _PairOption(
+    return _parse_pairs(
+        texts,
+        _batch_axis_pair,
         form="--batch-axis NAME=AXIS",
         example="--batch-axis state=1, or --batch-axis none for whole steps",
         twice="names two axes of '{name}': {one} and {other}",
         advice="give one axis for each input",
     )
-    return _parse_pairs(texts, _batch_axis_pair, option)
 
 
 def _json_pair(text: str) -> tuple[str, Any] | None:
