@@ -163,12 +163,8 @@ class Watch(Protocol):
         """What a checkpoint holds."""
         ...
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        ...
-
     def join(self, states: Sequence[State]) -> None:
-        """Go on from what was noted of all parts of a set."""
+        """Go on from what was noted of all parts of a set; a checkpoint is the only one."""
         ...
 
 
@@ -307,7 +303,7 @@ class Evaluator:
         """Go on from what a checkpoint held after so many batches."""
         self.batches, self.samples = batches, samples
         for prefix, holder in (*self._holders(), *self._watched()):
-            holder.load_state(below(state, prefix))
+            holder.join([below(state, prefix)])
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set: others have those before.

@@ -336,9 +336,9 @@ def fitting_targets(
 
     Example:
         >>> from ptq_cli.calibdata.dataset.dataset import Batch
-        >>> from ptq_cli.evaluation.metrics.value_errors import MeanSquaredError
+        >>> from ptq_cli.evaluation.metrics.value_errors import MeanError
         >>> place = Place(Batch({}, labels=np.array([0.5, 1.0]), names=("a", "b")), first=0)
-        >>> fitting_targets(MeanSquaredError(), "mse", np.ones((2, 1)), place)[0].shape
+        >>> fitting_targets(MeanError("mse", np.square), "mse", np.ones((2, 1)), place)[0].shape
         (2,)
     """
     if metric.targets in _OF_TOKENS:

@@ -232,12 +232,6 @@ class Comparisons:
             for key, array in metric.state().items()
         }
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._by_output = self._known(state)
-        for prefix, metric in self._by_prefix():
-            metric.load_state(below(state, prefix))
-
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set."""
         self._first = sample

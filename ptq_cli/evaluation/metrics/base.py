@@ -69,36 +69,10 @@ class Recorder:
         """Return what a checkpoint holds."""
         return {"rows": self.rows}
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
-
     def join(self, states: Sequence[State]) -> None:
         """Go on from the rows of several parts, one after the other."""
         self._parts = [state["rows"] for state in states if len(state["rows"])]
         self._count = sum(map(len, self._parts))
-
-
-class Recorded:
-    """A metric whose state is its rows."""
-
-    def __init__(self) -> None:
-        self._recorder = Recorder()
-
-    def state(self) -> State:
-        """Return what a checkpoint holds."""
-        return self._recorder.state()
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._recorder.load_state(state)
-
-    def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set, which changes no row."""
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from what was recorded of all parts of a set, in their order."""
-        self._recorder.join(states)
 
 
 __all__ = [
@@ -191,16 +165,15 @@ class StreamingMetric(Protocol):
         """What a checkpoint holds."""
         ...
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        ...
-
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set: others have those before."""
         ...
 
     def join(self, states: Sequence[State]) -> None:
-        """Go on from the states of metrics that have seen a part each, in the order of the set."""
+        """Go on from the states of metrics that have seen a part each, in the order of the set.
+
+        A checkpoint is the state of the only part.
+        """
         ...
 
 
@@ -259,6 +232,39 @@ def require_rows(recorder: Recorder, name: str) -> Rows:
     if not len(recorder):
         raise MetricError(f"{name} has seen no sample", hint="evaluate on data that has samples")
     return recorder.rows
+
+
+class Recorded:
+    """A metric whose state is its rows; its value is their mean, or what ``of_sums`` makes of their sums."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._recorder = Recorder()
+
+    def compute(self) -> float:
+        """The value over all samples so far."""
+        return float(self.of_sums(require_rows(self._recorder, self.name).sum(axis=0)))
+
+    def resampling(self) -> Resampling:
+        """What each sample added, of whose sums the value is made."""
+        return SampleSums(self._recorder.rows.astype(np.float64, copy=False), self.of_sums)
+
+    def of_sums(self, sums: Float64Array) -> Float64Array:
+        """Return the value from sums of rows, [..., k]."""
+        mean: Float64Array = sums[..., 0] / len(self._recorder)
+        return mean
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        return self._recorder.state()
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set, which changes no row."""
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was recorded of all parts of a set, in their order."""
+        self._recorder.join(states)
 
 
 def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[Float64Array, Float64Array]]:
@@ -386,11 +392,7 @@ class BlockSums:
         places = np.array(list(self._nodes), np.int64).reshape(-1, 2)
         return {"nodes": nodes, "places": places, "reached": np.array([self._next, self.most])}
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
-
-    def join(self, states: list[State]) -> None:
+    def join(self, states: Sequence[State]) -> None:
         """Go on from what was summed of all parts of a set, the first of them first.
 
         Raises:

@@ -16,7 +16,6 @@ from ptq_cli.evaluation.metrics.base import (
     Recorded,
     Reweighed,
     Rows,
-    SampleSums,
     Targets,
     paired_rows,
     require_rows,
@@ -154,18 +153,17 @@ def _mean_share(rows: Rows, weights: Float64Array) -> float:
 # Share of samples for which both models choose the same class.
 
 
-def is_scores(output: Array, samples: int) -> bool:
-    """Return whether an output of a batch is float class scores, [samples, classes].
+class _OfScores(Recorded):
+    """A comparison of outputs that have an argmax to speak of."""
 
-    Example:
-        >>> is_scores(np.zeros((4, 10)), 4), is_scores(np.zeros((4, 1)), 4)
-        (True, False)
-    """
-    is_table = output.ndim == 2 and output.dtype.kind == "f"
-    return is_table and output.shape[0] == samples and output.shape[1] >= MIN_CLASSES
+    @staticmethod
+    def accepts(output: Array, samples: int) -> bool:
+        """Only float class scores, [samples, classes]."""
+        is_table = output.ndim == 2 and output.dtype.kind == "f"
+        return is_table and output.shape[0] == samples and output.shape[1] >= MIN_CLASSES
 
 
-class Top1Agreement(Recorded):
+class Top1Agreement(_OfScores):
     """Share of samples with the same argmax in both outputs; ties go to the lower index in both.
 
     Shapes:
@@ -192,26 +190,12 @@ class Top1Agreement(Recorded):
 
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
-
-    @staticmethod
-    def accepts(output: Array, samples: int) -> bool:
-        """Only float [samples, classes]."""
-        return is_scores(output, samples)
+    name = "top1_agreement"
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch."""
         agreed = np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)
         self._recorder.add(agreed.astype(np.uint8)[:, None])
-
-    def compute(self) -> float:
-        """The share over all samples so far."""
-        rows = require_rows(self._recorder, "top1_agreement")
-        return int(rows.sum()) / len(rows)
-
-    def resampling(self) -> SampleSums:
-        """Each sample's agreement, 0 or 1, of which the value is the mean."""
-        rows = self._recorder.rows.astype(np.float64)
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
 # How far the quantized model's class probabilities are from the float model's.
@@ -224,7 +208,7 @@ FLOOR = 2.0**-24
 """Below it a probability counts as this: a softmax in integers gives 0, of which there is no logarithm."""
 
 
-class KlDivergence(Recorded):
+class KlDivergence(_OfScores):
     """Mean over samples of ``sum p log(p / q)``, with p the float model's softmax and q the quantized one's.
 
     Shapes:
@@ -253,11 +237,7 @@ class KlDivergence(Recorded):
 
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = False
-
-    @staticmethod
-    def accepts(output: Array, samples: int) -> bool:
-        """Only float [samples, classes]."""
-        return is_scores(output, samples)
+    name = "kl_divergence"
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch's divergences."""
@@ -269,16 +249,6 @@ class KlDivergence(Recorded):
             ]
             found = np.sum(np.exp(logs[0]) * (logs[0] - logs[1]), axis=1)
             self._recorder.add(np.maximum(found, 0.0)[:, None])  # rounding may leave -1e-17
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, "kl_divergence")
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's divergence, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
 def _log_softmax(rows: Float64Array) -> Float64Array:
@@ -329,27 +299,17 @@ class TopK(Recorded):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        self._k = k
+        self._k, self.name = k, f"top{k}"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        require_scores(output, f"top{self._k}", max(self._k, MIN_CLASSES))
+        require_scores(output, self.name, max(self._k, MIN_CLASSES))
         # The rank needs no sort: how many classes are higher, and how many equal ones come first.
         own = np.take_along_axis(output, labels[:, None], axis=1)
         comes_first = np.arange(output.shape[1])[None, :] < labels[:, None]
         is_ahead = np.greater(output, own) | (np.equal(output, own) & comes_first)
         rank = np.sum(is_ahead, axis=1)
         self._recorder.add((rank < self._k).astype(np.uint8)[:, None])
-
-    def compute(self) -> float:
-        """The share over all samples so far."""
-        rows = require_rows(self._recorder, f"top{self._k}")
-        return int(rows.sum()) / len(rows)
-
-    def resampling(self) -> SampleSums:
-        """Each sample's hit, 0 or 1, of which the value is the mean."""
-        rows = self._recorder.rows.astype(np.float64)
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
 # F1, the mean over classes.

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
@@ -22,8 +24,7 @@ from ptq_cli.evaluation.metrics.token_metrics import EmbeddingCosine, ExactMatch
 from ptq_cli.evaluation.metrics.value_errors import (
     R2,
     MaxAbsError,
-    MeanAbsoluteError,
-    MeanSquaredError,
+    MeanError,
     Sqnr,
     WorstChannelSqnr,
 )
@@ -36,8 +37,8 @@ LABEL_METRICS: dict[str, MakeMetric] = {
     "class_accuracy": ClassAccuracy,
     "f1": MacroF1,
     "auroc": Auroc,
-    "mse": MeanSquaredError,
-    "mae": MeanAbsoluteError,
+    "mse": partial(MeanError, "mse", np.square),
+    "mae": partial(MeanError, "mae", np.abs),
     "r2": R2,
     "mean_iou": MeanIou,
     "perplexity": Perplexity,

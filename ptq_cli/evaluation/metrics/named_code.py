@@ -16,10 +16,8 @@ from ptq_cli.evaluation.metrics.base import (
     Labels,
     Recorded,
     Resampling,
-    SampleSums,
     State,
     Targets,
-    require_rows,
 )
 from ptq_cli.evaluation.metrics.metric_registry import make_label_metric, plugin_metric
 from ptq_cli.evaluation.metrics.spec import MetricSpec
@@ -167,7 +165,7 @@ class PlainFunction(Recorded):
         self, name: str, function: Callable[..., Any], arguments: Mapping[str, Any], *, higher_is_better: bool
     ) -> None:
         super().__init__()
-        self._name = name
+        self.name = name
         self._function = function
         self._arguments = arguments
         self.higher_is_better = higher_is_better
@@ -179,28 +177,18 @@ class PlainFunction(Recorded):
             MetricError: the function raised, or gave something else than a number a sample; or the samples
                 are on another axis.
         """
-        require_samples_first(self._name, output, labels)
+        require_samples_first(self.name, output, labels)
         try:
             found = np.asarray(self._function(output, labels, **self._arguments))
         except Exception as error:
-            raise raised(self._name, error) from error
+            raise raised(self.name, error) from error
         if found.dtype.kind not in "biuf" or found.shape != (len(output),):
             raise MetricError(
-                f"{self._name} gave {described(found)} for a batch of {len(output)} samples",
+                f"{self.name} gave {described(found)} for a batch of {len(output)} samples",
                 hint="a function returns one number per sample; a metric that is not their mean needs a "
                 "class with update and compute",
             )
         self._recorder.add(found.astype(np.float64)[:, None])
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, self._name)
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's number, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
 class StreamingClass:
@@ -273,10 +261,6 @@ class StreamingClass:
         """Return what a checkpoint holds."""
         return {name: np.asarray(value) for name, value in self._instance.state_dict().items()}
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._instance.load_state_dict(dict(state))
-
     def start_at(self, sample: int) -> None:
         """Begin with the first sample; others must not come elsewhere, see ``indivisible``."""
         if sample:
@@ -285,7 +269,7 @@ class StreamingClass:
     def join(self, states: Sequence[State]) -> None:
         """Go on from the only part."""
         (only,) = states
-        self.load_state(only)
+        self._instance.load_state_dict(dict(only))
 
 
 def _checked(make: Make, spec: MetricSpec) -> Make:

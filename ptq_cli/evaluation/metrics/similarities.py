@@ -15,7 +15,6 @@ from ptq_cli.evaluation.metrics.base import (
     Recorder,
     Reweighed,
     Rows,
-    SampleSums,
     State,
     Targets,
     paired_rows,
@@ -50,6 +49,7 @@ class Cosine(Recorded):
 
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
+    name = "cosine"
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
@@ -60,16 +60,6 @@ class Cosine(Recorded):
         """Add one batch's cosines."""
         for exact, noisy in paired_rows(float_output, quantized_output):
             self._recorder.add(cosines(exact, noisy)[:, None])
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, "cosine")
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's cosine, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
 
 
 def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
@@ -203,10 +193,6 @@ class Spearman:
         if self._waiting:
             state |= {"waiting": self._waiting[0][0], "waiting_label": self._waiting[0][1]}
         return state
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set.

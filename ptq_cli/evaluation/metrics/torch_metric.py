@@ -154,37 +154,26 @@ class TorchMetric:
             state |= {f"{name}.{index}": _as_array(part) for index, part in enumerate(parts)}
         return state
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._seen = int(state["seen"])
-        if self._sums is not None:
-            self._sums = state["sums"].copy()
-            return
-        for name, value in self._states().items():
-            keys = [f"{name}.{index}" for index in range(len(state)) if f"{name}.{index}" in state]
-            parts = [torch.from_numpy(state[key].copy()) for key in keys]
-            setattr(self._metric, name, parts if isinstance(value, list) else parts[0])
-        self._metric._update_count = 1  # or compute() would warn that nothing was counted
-
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set, and keep what each update adds."""
         self._seen, self._apart = sample, []
 
     def join(self, states: Sequence[State]) -> None:
-        """Go on from what was kept of all parts of a set, in their order."""
+        """Go on from what was kept of all parts of a set, in their order; sums are those of the only one."""
         self._seen = int(states[-1]["seen"])
         if self._sums is not None:
             for state in states:
+                if "sums" in state:
+                    self._sums = state["sums"].copy()
+                    continue
                 for chunk, added in zip(state["chunks"].tolist(), state["added"], strict=True):
                     self._add(chunk, added)
             return
-        parts: dict[str, list[torch.Tensor]] = {name: [] for name in self._states()}
-        for state in states:
-            for name, found in parts.items():
-                keys = [f"{name}.{index}" for index in range(len(state)) if f"{name}.{index}" in state]
-                found += [torch.from_numpy(state[key].copy()) for key in keys]
-        for name, found in parts.items():
-            setattr(self._metric, name, found)
+        for name, value in self._states().items():
+            places = [(state, f"{name}.{index}") for state in states for index in range(len(state))]
+            parts = [torch.from_numpy(state[key].copy()) for state, key in places if key in state]
+            # A state that is no list cannot be of several parts, see ``indivisible``.
+            setattr(self._metric, name, parts if isinstance(value, list) else parts[0])
         self._metric._update_count = 1  # or compute() would warn that nothing was counted
 
     def _add(self, chunk: int, added: Float64Array) -> None:
