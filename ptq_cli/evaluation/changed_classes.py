@@ -26,14 +26,6 @@ class ChangeCollector:
 
     Args:
         paint: makes pictures of the first sixty; None for none.
-
-    Example:
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
-        >>> collector = ChangeCollector()
-        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=np.array([1, 0]), names=("a", "b")), first=0)
-        >>> collector.update(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), place)
-        >>> [(sample.name, sample.effect) for sample in collector.changes(()).samples]
-        [('a', 'gained')]
     """
 
     def __init__(self, paint: Paint | None = None) -> None:

@@ -43,18 +43,7 @@ def judged_metrics(
 ) -> tuple[Judged, ...]:
     """Return the metrics with what makes them, once it is known that they can be made.
 
-    Args:
-        specs: which ones.
-        outputs: names of the models' outputs.
-        classes: sizes of the outputs' second axes, if they are known.
-
-    Raises:
-        MetricError: an output does not exist, or a metric refuses its arguments.
-        EntryPointError: code that the user named cannot be imported.
-
-    Example:
-        >>> judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0].output_name
-        'scores'
+    ``classes`` are sizes of the outputs' second axes, if they are known.
     """
     found = []
     for spec in specs:
@@ -79,14 +68,7 @@ CLASS_ACCURACY = "class_accuracy"
 def judged_measurement(
     judged: Judged, metrics: Mapping[str, LabelMetric], model: str, class_names: Sequence[str]
 ) -> Measurement:
-    """Return what a metric measured of a quantized model and of the float one, with their intervals.
-
-    Args:
-        judged: the metric, and the output that it is computed on.
-        metrics: what each model was measured with.
-        model: which of them is the quantized one.
-        class_names: of the data, by label.
-    """
+    """Return what a metric measured of a quantized model and of the float one, with their intervals."""
     spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
     code = spec.code
     plain = Measurement(
@@ -127,12 +109,7 @@ SEPARATOR = "/"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the evaluation measured of one quantized model.
-
-    Attributes:
-        samples: how many samples both models saw.
-        measurements: the metrics as they were asked for, then the comparisons output by output.
-    """
+    """What the evaluation measured of one quantized model."""
 
     samples: int
     measurements: tuple[Measurement, ...]
@@ -171,13 +148,7 @@ class Watch(Protocol):
 class Evaluator:
     """Holds the metrics of a float model and of quantized ones.
 
-    Args:
-        outputs: names of the outputs, the same for all models.
-        metrics: what is measured on each model.
-        quantized: what messages call each quantized model.
-        with_pytorch: whether the PyTorch model is measured too.
-        class_names: of the data, by label.
-        watches: one for each quantized model, which sees what its metrics see; or none.
+    Each quantized model may have a watch, which sees what its metrics see.
     """
 
     def __init__(
@@ -241,12 +212,7 @@ class Evaluator:
         return self._nonfinite.refusal(seen)
 
     def update(self, batch: Batch, outputs: ModelOutputs) -> None:
-        """Count one batch; after the first NaN only those that hold some.
-
-        Raises:
-            LabelError: a metric needs labels and there are none, or they do not fit.
-            MetricError: outputs do not fit one another or a metric.
-        """
+        """Count one batch; after the first NaN only those that hold some."""
         place = Place(batch, self.samples)
         by_model = self._by_model(outputs, place)
         for model, found in by_model.items():
@@ -263,12 +229,7 @@ class Evaluator:
         self.batches += 1
 
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """Return what was measured, of each quantized model.
-
-        Raises:
-            EmptyDataError: there was no sample.
-            MetricError: an output held NaN or Inf, or a metric has no value.
-        """
+        """Return what was measured, of each quantized model."""
         if not self.samples:
             raise EmptyDataError(
                 "the evaluation data has no sample",
@@ -306,11 +267,7 @@ class Evaluator:
             holder.join([below(state, prefix)])
 
     def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set: others have those before.
-
-        Raises:
-            MetricError: a metric cannot be measured in parts there.
-        """
+        """Take the first sample that comes for this one of the set: others have those before."""
         self.samples = sample
         for _, holder in self._holders():
             holder.start_at(sample)
@@ -318,14 +275,8 @@ class Evaluator:
     def join(self, parts: Sequence[State], watched: Sequence[State], *, samples: int) -> None:
         """Go on from what was measured of all parts of a set.
 
-        Args:
-            parts: what ``metrics_state`` gave of each, in the order of the set.
-            watched: what ``watches_state`` gave, in any order.
-            samples: of the whole set.
-
-        Raises:
-            MetricError: the parts contradict each other.
-            ValueError, ReportError: a state is damaged.
+        ``parts`` are what ``metrics_state`` gave of each, in the order of the set, ``watched`` what
+        ``watches_state`` gave, in any order.
         """
         self.batches, self.samples = len(parts), samples
         for prefix, holder in self._holders() if parts else ():

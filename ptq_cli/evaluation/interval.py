@@ -19,12 +19,7 @@ than 10^9 samples differ by more than this, so it never lets a further wrong sam
 
 @dataclass(frozen=True)
 class Interval:
-    """A range for the true value, if samples were drawn again and again from the same population.
-
-    Example:
-        >>> Interval(-0.01, 0.02, "score").confidence
-        0.95
-    """
+    """A range for the true value, if samples were drawn again and again from the same population."""
 
     low: Annotated[float, "The lower end."]
     high: Annotated[float, "The upper end, not below low."]
@@ -86,11 +81,6 @@ class Flips:
     """How many samples were right before and wrong after quantization, and the other way round.
 
     Only these make the models' shares differ: samples on which both agree cancel.
-
-    Example:
-        >>> flips = Flips.counted(samples=1000, lost=12, gained=5)
-        >>> flips.drop, round(flips.p_value, 3)
-        (0.007, 0.143)
     """
 
     samples: Annotated[Annotated[int, AtLeast(1)], "How many both models saw."]

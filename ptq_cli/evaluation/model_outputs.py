@@ -18,12 +18,7 @@ OWN_MODEL = "compare a float model with the model quantized from it"
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the evaluation set a batch lies, to name a sample in a message.
-
-    Attributes:
-        batch: the batch.
-        first: index of its first sample in the whole set.
-    """
+    """Where in the evaluation set a batch lies, to name a sample in a message."""
 
     batch: Batch
     first: int
@@ -38,14 +33,7 @@ class Place:
 
 
 def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) -> None:
-    """Refuse another number of outputs than there are names, and outputs of texts.
-
-    Raises:
-        MetricError: the message names the model and the output.
-
-    Example:
-        >>> require_outputs("float model", [np.ones((1, 2))], ["y"])
-    """
+    """Refuse another number of outputs than there are names, and outputs of texts."""
     if len(outputs) != len(names):
         raise MetricError(
             f"the {model} returned {len(outputs)} outputs, expected {len(names)}: {', '.join(names)}",
@@ -63,16 +51,7 @@ def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) 
 def require_same_shapes(
     float_outputs: Sequence[Array], outputs: Sequence[Array], names: Sequence[str], model: str, place: Place
 ) -> None:
-    """Refuse outputs of another shape than the float model's.
-
-    Raises:
-        MetricError: the message names the output and both shapes.
-
-    Example:
-        >>> batch = Batch({"x": np.ones((1, 2))}, labels=None, names=("cat.png",))
-        >>> y = np.ones((1, 2))
-        >>> require_same_shapes([y], [y], ["y"], "quantized model", Place(batch, first=7))
-    """
+    """Refuse outputs of another shape than the float model's."""
     for name, expected, found in zip(names, float_outputs, outputs, strict=True):
         if expected.shape != found.shape:
             raise MetricError(
@@ -101,15 +80,7 @@ def first_nonfinite(values: Array, place: Place) -> str:
 
 
 class NonfiniteSamples:
-    """Counts samples for which a model's output holds NaN or Inf, and remembers the first.
-
-    Example:
-        >>> found = NonfiniteSamples()
-        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
-        >>> found.look("quantized model", [np.array([[1.0], [np.nan]])], ["y"], place)
-        >>> found.refusal(seen=8).message
-        "the quantized model's output 'y' holds NaN at sample 7 (cat.png); 1 of 8 samples has NaN or Inf"
-    """
+    """Counts samples for which a model's output holds NaN or Inf, and remembers the first."""
 
     def __init__(self) -> None:
         self._first = ""
@@ -170,14 +141,7 @@ _NOT_TOKENS = ("mask", "position", "type", "segment", "cache", "past")
 def next_tokens(name: str, output: Array, place: Place) -> Labels:
     """Return the token that follows each position, [N, T]; -100 where there is none, or the mask is 0.
 
-    Args:
-        name: the metric's.
-        output: of the model, [N, T, tokens].
-        place: the batch: labels [N, T] are taken as they are, otherwise its input tokens are shifted by one.
-
-    Raises:
-        LabelError: there are neither labels [N, T] nor input tokens, or a token is outside the output's.
-        MetricError: the output is not scores of tokens.
+    Labels [N, T] are taken as they are, otherwise the input tokens are shifted by one.
     """
     require_token_scores(output, name)
     labels = _given(place, output)
@@ -197,12 +161,7 @@ def next_tokens(name: str, output: Array, place: Place) -> Labels:
 
 
 def marked_tokens(name: str, output: Array, place: Place) -> Labels:
-    """Return the labels [N, T] of the data: the right token of each position that counts, otherwise -100.
-
-    Raises:
-        LabelError: the labels have another shape, or there are none; or a token is outside the output's.
-        MetricError: the output is not scores of tokens.
-    """
+    """Return the labels [N, T] of the data: the right token of each position that counts, otherwise -100."""
     require_token_scores(output, name)
     labels = _given(place, output)
     if labels is None:
@@ -216,11 +175,7 @@ def marked_tokens(name: str, output: Array, place: Place) -> Labels:
 
 
 def chosen_tokens(name: str, of_float: Array, place: Place) -> Labels:
-    """Return the tokens that the float model chooses, [N, T]; -100 where the mask is 0.
-
-    Raises:
-        MetricError: the output is not scores of tokens.
-    """
+    """Return the tokens that the float model chooses, [N, T]; -100 where the mask is 0."""
     require_token_scores(of_float, name)
     chosen = np.argmax(of_float, axis=2).astype(np.int64)
     return np.where(kept_positions(place, of_float), chosen, IGNORED)
@@ -231,9 +186,6 @@ def pooled(name: str, output: Array, place: Place) -> Array:
 
     Edge case:
         An output [N, features] is returned as it is. Where no position counts, the embedding is zero.
-
-    Raises:
-        MetricError: the output has another rank.
     """
     if output.ndim == 2:
         return output
@@ -315,13 +267,7 @@ def fitting_targets(
 ) -> tuple[Array, Array]:
     """Return an output and the labels of its batch as the metric takes them.
 
-    Args:
-        metric: which one.
-        name: what the report calls it.
-        output: of the model.
-        place: the batch, with its labels.
-        of_float: the same output of the float model, which some metrics take as labels; None if it is
-            ``output``.
+    Some metrics take ``of_float``, the same output of the float model, as labels; None if it is ``output``.
 
     Shapes:
         both results are [N, ...], see ``Targets``.
@@ -329,17 +275,6 @@ def fitting_targets(
     Edge case:
         Of numbers, axes of size 1 do not count: an output [N, 1] fits labels [N]. A metric of the user's gets
         what there is, also None for labels.
-
-    Raises:
-        LabelError: there are no labels, they have another shape or dtype, or one is outside the classes.
-        MetricError: the output has another shape than the metric takes.
-
-    Example:
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
-        >>> from ptq_cli.evaluation.metrics.value_errors import MeanError
-        >>> place = Place(Batch({}, labels=np.array([0.5, 1.0]), names=("a", "b")), first=0)
-        >>> fitting_targets(MeanError("mse", np.square), "mse", np.ones((2, 1)), place)[0].shape
-        (2,)
     """
     if metric.targets in _OF_TOKENS:
         _require_rows(name, output, place)

@@ -19,9 +19,6 @@ def require_comparable_baseline(report: Report, baseline: Report) -> None:
 
     A model is the same if its float graph is, or the name of its file: a baseline from before a new training
     is what one wants to compare with.
-
-    Raises:
-        BaselineError: it is of another model, or was measured on other data.
     """
     require_same_model(report.model, baseline.model)
     if baseline.evaluation.data_digest != report.evaluation.data_digest:
@@ -33,11 +30,7 @@ def require_comparable_baseline(report: Report, baseline: Report) -> None:
 
 
 def require_same_model(model: ModelSummary, earlier: ModelSummary) -> None:
-    """Refuse a baseline of another model.
-
-    Raises:
-        BaselineError: both the float graph and the name of the model's file differ.
-    """
+    """Refuse a baseline of another model."""
     name, other = PurePath(model.source).name, PurePath(earlier.source).name
     if name != other and model.float_model.sha256 != earlier.float_model.sha256:
         raise BaselineError(
@@ -54,43 +47,12 @@ def baseline_summary(baseline: Report) -> BaselineSummary:
 def regression(before: Measurement, after: Measurement, samples: int) -> Measurement:
     """Return how one metric of the quantized model changed, as if the earlier model were the float one.
 
-    Args:
-        before: what the baseline measured.
-        after: what was measured now.
-        samples: on how many, the same for both.
-
-    Units:
-        those of the metric; ``drop`` of the result is how much worse it became.
-
     Edge case:
         There is no interval where the reports do not say which samples are right: of an SQNR, a cosine, or a
         report of format version 1.
 
     Source:
         Tango 1998 for the interval, see ``drop_interval``.
-
-    Example:
-        >>> old = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.6,
-        ...     float_value=0.6,
-        ...     quantized_hits="e0",
-        ... )
-        >>> new = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.4,
-        ...     float_value=0.6,
-        ...     quantized_hits="c0",
-        ... )
-        >>> found = regression(old, new, samples=5)
-        >>> round(found.drop, 3), found.flips.lost, found.flips.gained
-        (0.2, 1, 0)
     """
     flips = None
     if before.quantized_hits is not None and after.quantized_hits is not None:
@@ -113,14 +75,7 @@ WORSE_BY_DB = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class MetricChange:
-    """One metric of the quantized models of two reports.
-
-    Example:
-        >>> MetricChange(
-        ...     name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=28.5
-        ... ).worse_by
-        1.5
-    """
+    """One metric of the quantized models of two reports."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
 
@@ -154,12 +109,7 @@ class Change:
 
 @dataclass(frozen=True)
 class LayerLoss:
-    """A layer whose output is farther from the float model's than it was.
-
-    Example:
-        >>> LayerLoss("/conv1/Conv", "Conv", before=32.0, after=30.5).worse_by
-        1.5
-    """
+    """A layer whose output is farther from the float model's than it was."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
 
@@ -200,11 +150,6 @@ def compare_reports(
     before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
 ) -> ReportChanges:
     """Return what changed; metrics in the order of the first report, those that are new at the end.
-
-    Args:
-        before: the earlier report.
-        after: the later one.
-        analyses: of the two quantized models; None if one is missing.
 
     Edge case:
         Reports of different models or data are compared as well: what differs is listed.

@@ -25,11 +25,8 @@ class Unit:
     """Nodes that are placed together.
 
     Attributes:
-        nodes: their names, in graph order.
         choices: those of them that are computed in integers unless they are kept in float; without any, the
             unit is in float whatever is chosen.
-        floating: microseconds in float.
-        integer: microseconds in integers.
     """
 
     nodes: tuple[str, ...]
@@ -43,10 +40,8 @@ class Edge:
     """A tensor between units.
 
     Attributes:
-        tensor: its name.
         source: the index of the unit that makes it; None for an input of the graph, which is float.
         readers: the indices of the units that read it; -1 is the caller, who reads an output as float.
-        elements: how many numbers it has.
     """
 
     tensor: str
@@ -75,12 +70,7 @@ def circuit_of(
 ) -> Circuit:
     """Return the units of a float graph with their times.
 
-    Args:
-        graph: the float graph.
-        quantized: names of the nodes that are computed in integers if all that can be are.
-        floating: microseconds of each node in the float model.
-        integer: microseconds of each node of the float graph in the quantized model.
-        elements: how many numbers each tensor has.
+    ``quantized`` names the nodes that are computed in integers if all that can be are.
     """
     unit_of: dict[ir.Node, int] = {}
     members: list[list[ir.Node]] = []
@@ -167,12 +157,7 @@ NEVER = 1e12
 
 @dataclass(frozen=True)
 class Seam:
-    """What a tensor costs where it passes from integers to floats, or back.
-
-    Attributes:
-        fixed: microseconds for each.
-        element: microseconds for each of its elements.
-    """
+    """What a tensor costs where it passes from integers to floats, or back."""
 
     fixed: float
     element: float
@@ -187,11 +172,7 @@ def cheapest(
 ) -> frozenset[int]:
     """Return the units that are computed in integers in the fastest placement.
 
-    Args:
-        circuit: the units and the tensors between them.
-        seam: what a tensor costs between the two sides.
-        integer: units that must be integer.
-        floating: units that must be float; those without a choice are anyway.
+    Units in ``integer`` must be integer, those in ``floating`` float; those without a choice are anyway.
 
     Example:
         >>> from ptq_cli.latency.fastest_placement import Unit
@@ -253,8 +234,6 @@ class FastestPlacement:
 
     Attributes:
         in_float: the layers that stay in float although they could be integer, with the reason.
-        plan: what follows from that.
-        expected: microseconds of a run.
     """
 
     in_float: Mapping[str, str]
@@ -267,11 +246,7 @@ def fastest_placement(
 ) -> FastestPlacement:
     """Return the placement that takes the least time by a profile.
 
-    Args:
-        model: the float model.
-        plan: with everything in integers that can be.
-        target: whose rules made the plan.
-        profile: of the model.
+    In ``plan`` everything is in integers that can be.
 
     Edge case:
         A layer that is kept in float can keep the next one in float, too

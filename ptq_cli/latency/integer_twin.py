@@ -20,13 +20,7 @@ RANGE = (-4.0, 4.0)
 
 
 def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
-    """Return a quantized copy of a model for measurements of time alone.
-
-    Args:
-        model: the float model, in an opset that the target needs.
-        plan: made for it.
-        target: whose rules made the plan.
-    """
+    """Return a quantized copy of a model for measurements of time alone."""
     twin = model.clone()
     producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
 

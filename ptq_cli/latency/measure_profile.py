@@ -69,21 +69,7 @@ def measure_profile(
     The float model, and one with everything in integers that can be, are profiled. The placement that follows
     is then measured as a whole, and says what a tensor costs between the two.
 
-    Args:
-        model: the float model, in an opset that the target needs; is left as it is.
-        plan: of the model for the target, with everything in integers that can be.
-        target: one that ONNX Runtime runs.
-        batches: inputs of the size that is served.
-        batch: how many samples each of them is.
-        threads: of one operator.
-        seconds: about how long it may take.
-        progress: is told about the parts.
-
-    Units:
-        seconds; the profile's times are microseconds.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load or run one of the models.
+    In ``plan`` everything is in integers that can be; batches are of the size that is served.
     """
     progress(Progress("measuring operators in float and in integers", 0, None))
     twin, plain = integer_twin(model, plan, target), model.clone()

@@ -168,11 +168,8 @@ def overlays(
 ) -> dict[str, str]:
     """Return the overlays of a quantized model by quantity, each as JSON with a newline at the end.
 
-    Args:
-        analysis: of the model.
-        graph: the name of its graph.
-        kernels: ``"integer"`` or ``"float"`` by node.
-        times: microseconds by node; None where they cannot be measured.
+    ``kernels`` is ``"integer"`` or ``"float"`` by node, ``times`` microseconds, None where they cannot be
+    measured.
 
     Edge case:
         A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.

@@ -46,49 +46,17 @@ class Use:
     """
 
     sqnr_db: float
-    clip_share: float
-    clipped: float
-    used: float | None
+    clip_share: float = 0.0
+    clipped: float = 0.0
+    used: float | None = None
     imbalance: float | None
-    levels: int
-    readers: Sequence[str]
+    levels: int = 0
+    readers: Sequence[str] = ()
     better: str = ""
 
 
 def activation_finding(use: Use, *, histograms: bool) -> Finding:
-    """Return why an activation loses a lot, if it does.
-
-    Args:
-        use: how it uses its integers.
-        histograms: whether the calibration kept them, so that other methods can be compared.
-
-    Example:
-        >>> use = Use(
-        ...     sqnr_db=22.0,
-        ...     clip_share=0.0,
-        ...     clipped=0.0,
-        ...     used=0.05,
-        ...     imbalance=1.5,
-        ...     levels=256,
-        ...     readers=["fc"],
-        ...     better="mse",
-        ... )
-        >>> activation_finding(use, histograms=True).remedy
-        '--amax mse'
-        >>> use = Use(
-        ...     sqnr_db=22.0,
-        ...     clip_share=0.0,
-        ...     clipped=0.0,
-        ...     used=0.05,
-        ...     imbalance=1.5,
-        ...     levels=256,
-        ...     readers=["fc"],
-        ... )
-        >>> activation_finding(use, histograms=False).remedy
-        '--method histogram --amax mse'
-        >>> activation_finding(use, histograms=True).remedy
-        '--exclude fc'
-    """
+    """Return why an activation loses a lot, if it does."""
     if use.sqnr_db >= GOOD_DB:
         return Finding()
     if use.clip_share > MOST:
@@ -103,17 +71,8 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
 def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     """Return why a weight loses a lot, if it does.
 
-    Args:
-        use: how it uses its integers.
-        widened: share of the channels whose scale was widened for a large bias.
-        quantizer: the quantizer of a weight whose values are looked up.
-
-    Example:
-        >>> use = Use(
-        ...     sqnr_db=18.0, clip_share=0.0, clipped=0.0, used=1.0, imbalance=None, levels=15, readers=["fc"]
-        ... )
-        >>> weight_finding(use, widened=0.0).remedy
-        '--weight-bits 8'
+    ``widened`` is the share of the channels whose scale was widened for a large bias, ``quantizer`` that of a
+    weight whose values are looked up.
     """
     if use.sqnr_db >= GOOD_DB:
         return Finding()
@@ -135,10 +94,6 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
 def tensor_not_finite(model: str, sample: str) -> Finding:
     """Return what is found of a tensor that holds NaN or Inf.
 
-    Args:
-        model: which of the two models holds it.
-        sample: the first sample for which it does.
-
     Example:
         >>> tensor_not_finite("quantized model", "sample 3 (x.npz[3])").finding
         'it holds NaN or Inf in the quantized model, first at sample 3 (x.npz[3])'
@@ -148,13 +103,6 @@ def tensor_not_finite(model: str, sample: str) -> Finding:
 
 def layer_not_finite(name: str, *, only_quantized: str, left_float: str, whole: str) -> Finding:
     """Return what is found of a layer whose quantization makes the output NaN or Inf, or whose floats do.
-
-    Args:
-        name: the layer's name.
-        only_quantized: the first sample for which the output is not finite with only this layer quantized;
-            empty if there is none.
-        left_float: the same with only this layer left in float.
-        whole: the same with all layers quantized.
 
     Example:
         >>> layer_not_finite("log", only_quantized="sample 0 (a.png)", left_float="", whole="").remedy
@@ -185,17 +133,9 @@ def layer_finding(
 ) -> Finding:
     """Return why a layer loses a lot, from the tensors that it reads and computes.
 
-    Args:
-        name: the layer's name.
-        tensors: SQNR of its own quantization, name and finding of each tensor.
-        not_fused: why it computes in floats although its weight is quantized; empty if it does not.
-        gain_db: how much higher the output's SQNR is if only this layer stays float; None if not known.
-        saturating: what of its weight can saturate on this processor; None if nothing can. No option helps.
-
-    Example:
-        >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
-        >>> found.finding, found.remedy
-        ("with this layer in float, the output's SQNR is 3.0 dB higher", '--exclude fc')
+    Of each tensor, ``tensors`` has the SQNR of its own quantization, its name and its finding. ``not_fused``
+    says why the layer computes in floats although its weight is quantized, and ``saturating`` what of its
+    weight can saturate on this processor: then no option helps.
     """
     if saturating is not None:
         pairs = f"{saturating.pairs:,} of {saturating.of_pairs:,} pairs"
@@ -227,12 +167,7 @@ def exclude(layers: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, with two significant digits.
-
-    Example:
-        >>> percent(0.0423), percent(0.00001234), percent(1.0)
-        ('4.2 %', '0.0012 %', '100 %')
-    """
+    """Return a share as a percentage, with two significant digits."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
 

@@ -43,12 +43,7 @@ class SaturatingLayer:
 
 @dataclass(frozen=True)
 class Saturation:
-    """What kernels that add two products in 16 bits make of a file.
-
-    Example:
-        >>> Saturation(layers=26).text
-        '0 of 26 layers can saturate on x86 without VNNI'
-    """
+    """What kernels that add two products in 16 bits make of a file."""
 
     layers: Annotated[Count, "How many layers have an integer kernel and constant weights."]
     saturating: Annotated[
@@ -112,11 +107,6 @@ class ModelEntry:
 @dataclass(frozen=True)
 class ModelSummary:
     """The two models.
-
-    Example:
-        >>> float_model = ModelEntry("model.float.onnx", "0" * 64, 400)
-        >>> ModelSummary("model.pt", float_model, ModelEntry("model.int8.onnx", "1" * 64, 100)).size_ratio
-        4.0
 
     Edge case:
         What preparation adds or saves is no merit of the quantization: sizes are compared with the file that

@@ -144,9 +144,6 @@ class MeanIou(Recorded):
     Edge case:
         A class that is neither labeled nor predicted is left out of the mean.
 
-    Raises:
-        MetricError: no sample was counted, or no pixel counts.
-
     Source:
         Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The Pascal
         visual object classes challenge: a retrospective", section 3.4.

@@ -23,25 +23,12 @@ State = dict[str, Rows]
 
 
 def below(state: State, prefix: str) -> State:
-    """Return what a state holds under the keys that begin so, without that beginning.
-
-    Example:
-        >>> below({"0/rows": np.ones(1), "1/rows": np.ones(2)}, "1/")
-        {'rows': array([1., 1.])}
-    """
+    """Return what a state holds under the keys that begin so, without that beginning."""
     return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 
 
 class Recorder:
-    """Rows that grow batch by batch.
-
-    Example:
-        >>> recorder = Recorder()
-        >>> recorder.add(np.array([[1.0], [2.0]]))
-        >>> recorder.add(np.array([[3.0]]))
-        >>> len(recorder), recorder.rows.ravel().tolist()
-        (3, [1.0, 2.0, 3.0])
-    """
+    """Rows that grow batch by batch."""
 
     def __init__(self) -> None:
         self._parts: list[Rows] = []
@@ -217,18 +204,7 @@ class PairMetric(StreamingMetric, Protocol):
 
 
 def require_rows(recorder: Recorder, name: str) -> Rows:
-    """Return the rows of a metric.
-
-    Raises:
-        MetricError: there is none.
-
-    Example:
-        >>> require_rows(Recorder(), "cosine")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.MetricError: PTQ-METRIC-001: cosine has seen no sample
-        hint: evaluate on data that has samples
-    """
+    """Return the rows of a metric."""
     if not len(recorder):
         raise MetricError(f"{name} has seen no sample", hint="evaluate on data that has samples")
     return recorder.rows

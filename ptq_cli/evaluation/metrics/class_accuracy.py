@@ -28,19 +28,7 @@ MIN_CLASSES = 2
 
 
 def require_scores(output: Array, name: str, least: int = MIN_CLASSES) -> None:
-    """Refuse an output that is not a table of class scores.
-
-    Args:
-        output: of a batch.
-        name: the metric's.
-        least: how many classes it needs.
-
-    Raises:
-        MetricError: it is not [samples, classes], or has too few classes.
-
-    Example:
-        >>> require_scores(np.zeros((4, 10)), "top1")
-    """
+    """Refuse an output that is not a table of class scores."""
     if output.ndim != 2:
         raise MetricError(
             f"{name} needs an output of shape [samples, classes], got {format_shape(output.shape)}",
@@ -58,13 +46,6 @@ def predicted_class(output: Array, name: str) -> Labels:
 
     Shapes:
         output [N, classes]; the result is [N].
-
-    Raises:
-        MetricError: the output is not a table of class scores.
-
-    Example:
-        >>> predicted_class(np.array([[0.1, 0.9], [0.5, 0.5]]), "f1")
-        array([1, 0])
     """
     require_scores(output, name)
     found: Labels = np.argmax(output, axis=1)
@@ -84,9 +65,6 @@ class ClassAccuracy(Recorded):
 
     Edge case:
         A class without a sample is left out of the mean.
-
-    Raises:
-        MetricError: the output has fewer than two classes, or no sample was counted.
 
     Source:
         Brodersen et al. 2010, "The balanced accuracy and its posterior distribution".
@@ -118,12 +96,7 @@ class ClassAccuracy(Recorded):
         return Reweighed(len(rows), lambda weights: _mean_share(rows, weights), rows.size)
 
     def by_class(self, quantized: "ClassAccuracy", names: Sequence[str]) -> tuple[ClassValue, ...]:
-        """Return each class that had a sample, with the flips between the float model (this) and another.
-
-        Args:
-            quantized: the same metric of the quantized model, on the same samples.
-            names: of the classes, by label; empty if nobody knows.
-        """
+        """Return each class that had a sample, with the flips between the float model (this) and another."""
         rows, others = self._recorder.rows, quantized._recorder.rows
         found = []
         for label in np.unique(rows[:, 0]):
@@ -175,9 +148,6 @@ class Top1Agreement(_OfScores):
     Edge case:
         Only for float outputs of rank 2 with two classes or more; others have no argmax to speak of.
 
-    Raises:
-        MetricError: no sample was counted.
-
     Source:
         Stanton et al. 2021, "Does knowledge distillation really work?" (average top-1 agreement).
 
@@ -221,9 +191,6 @@ class KlDivergence(_OfScores):
         Where the float model ends in a softmax, its rows are taken as they are, and the quantized model's are
         made to add up to 1; probabilities count as 2^-24 at least. Only for outputs that have an argmax to
         speak of, see ``Top1Agreement``.
-
-    Raises:
-        MetricError: no sample was counted.
 
     Source:
         Kullback and Leibler 1951, "On information and sufficiency".
@@ -280,9 +247,6 @@ class TopK(Recorded):
     Edge case:
         With fewer than k classes, or one, the share would be 1 for any model: an error.
 
-    Raises:
-        MetricError: the output is not [N, classes] with enough classes, or no sample was counted.
-
     Source:
         Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge", section 4.1.
 
@@ -326,9 +290,6 @@ class MacroF1(Recorded):
 
     Edge case:
         A class that is neither a label nor predicted is left out of the mean.
-
-    Raises:
-        MetricError: the output has fewer than two classes, or no sample was counted.
 
     Source:
         van Rijsbergen 1979, "Information retrieval", chapter 7; the macro average as in Opitz and Burst 2019,

@@ -34,9 +34,6 @@ class Cosine(Recorded):
     Edge case:
         Two zero vectors have cosine 1 (they are equal), one zero vector has 0.
 
-    Raises:
-        MetricError: no sample was counted.
-
     Source:
         Salton and McGill 1983, "Introduction to modern information retrieval".
 

@@ -22,18 +22,7 @@ BLOCK = 2**20
 
 
 def require_token_scores(output: Array, name: str) -> None:
-    """Refuse an output that is not scores of tokens.
-
-    Args:
-        output: of a batch.
-        name: the metric's.
-
-    Raises:
-        MetricError: it is not [samples, positions, tokens] of floats.
-
-    Example:
-        >>> require_token_scores(np.zeros((4, 128, 50)), "perplexity")
-    """
+    """Refuse an output that is not scores of tokens."""
     if output.ndim != 3 or output.dtype.kind != "f" or output.shape[2] < 2:
         raise MetricError(
             f"{name} needs an output of shape [samples, positions, tokens], got "
@@ -43,14 +32,7 @@ def require_token_scores(output: Array, name: str) -> None:
 
 
 def require_counted(rows: Float64Array, name: str) -> None:
-    """Refuse rows, [samples, 2], of which no position counts.
-
-    Raises:
-        MetricError: the second column adds up to 0.
-
-    Example:
-        >>> require_counted(np.array([[0.0, 3.0]]), "perplexity")
-    """
+    """Refuse rows, [samples, 2], of which no position counts."""
     if not rows[:, 1].any():
         raise MetricError(
             f"{name} has no position to count in {len(rows)} samples",
@@ -125,9 +107,6 @@ class TokenAccuracy(_OfPositions):
 
     Edge case:
         A position whose label is -100 does not count; of equal scores the lowest token is chosen.
-
-    Raises:
-        MetricError: the output is not scores of tokens, no sample was counted, or no position counts.
 
     Source:
         Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for masked
@@ -219,9 +198,6 @@ class Perplexity(_OfPositions):
         A position whose label is -100 does not count. The mean is over tokens, so that long sequences count
         more than short ones. An overflow is inf.
 
-    Raises:
-        MetricError: the output is not scores of tokens, no sample was counted, or no position counts.
-
     Source:
         Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".
 
@@ -268,9 +244,6 @@ class EmbeddingCosine(Recorded):
 
     Edge case:
         As ``Cosine``: two zero vectors have 1, one zero vector has 0.
-
-    Raises:
-        MetricError: no sample was counted.
 
     Source:
         Reimers and Gurevych 2019, "Sentence-BERT", section 3 (mean of the tokens, compared by cosine).

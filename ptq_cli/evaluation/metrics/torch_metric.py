@@ -40,25 +40,13 @@ class TorchMetric:
     whole.
 
     Args:
-        name: what the report calls it.
-        metric: the instance.
         higher_is_better: False for an error; None if torchmetrics says so.
 
     Shapes:
         update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.
 
-    Raises:
-        MetricError: torchmetrics does not say whether higher is better, and nor does the recipe.
-
     Source:
         Detlefsen et al. 2022, "TorchMetrics - Measuring reproducibility in PyTorch".
-
-    Example:
-        >>> from torchmetrics.classification import BinaryAccuracy
-        >>> accuracy = TorchMetric("accuracy", BinaryAccuracy(), None)
-        >>> accuracy.update(np.array([0.2, 0.8, 0.9]), np.array([0, 1, 0]))
-        >>> round(accuracy.compute(), 4)
-        0.6667
     """
 
     unit: ClassVar[Unit] = "number"
@@ -97,11 +85,7 @@ class TorchMetric:
         return "its state in torchmetrics does not consist of sums or lists over samples"
 
     def update(self, output: Array, labels: Labels) -> None:
-        """Count one batch.
-
-        Raises:
-            MetricError: torchmetrics refuses the output or the labels.
-        """
+        """Count one batch."""
         if output.ndim == labels.ndim + 1 and output.shape[-1] == 1:
             output = output[..., 0]
         with _quietly(self._name):
@@ -120,11 +104,7 @@ class TorchMetric:
                 start = end
 
     def compute(self) -> float:
-        """Return the value over all samples so far.
-
-        Raises:
-            MetricError: there was no sample, torchmetrics fails, or its value is not one number.
-        """
+        """Return the value over all samples so far."""
         if not self._seen:
             raise MetricError(f"{self._name} has seen no sample", hint="evaluate on data that has samples")
         if self._blocks and self._sums is not None:

@@ -263,9 +263,6 @@ class MeanError(Recorded):
         The mean is over elements, not samples: it is the same where samples differ in size. 0 for identical
         arrays.
 
-    Raises:
-        MetricError: no sample was counted.
-
     Source:
         Gauss 1821, "Theoria combinationis observationum", for squares; Willmott and Matsuura 2005,
         "Advantages of the mean absolute error (MAE) over the root mean square error".

@@ -177,13 +177,7 @@ def _hash(text: str) -> str:
 def render_comparison(
     found: TradeOffs, changes: ReportChanges | None = None, layers: Sequence[LayerDifference] = ()
 ) -> str:
-    """Return the page: one HTML document that loads nothing else, under the policy of a report's page.
-
-    Args:
-        found: the models side by side.
-        changes: from the first to the second, if there are two; None if there are more.
-        layers: of both, if there are two.
-    """
+    """Return the page: one HTML document that loads nothing else, under the policy of a report's page."""
     value, size = found.float_value, found.float_bytes
     page = {
         "title": f"{len(found.models)} quantized models by {found.metric}",

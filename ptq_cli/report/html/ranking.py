@@ -20,8 +20,6 @@ class Ranking:
 
     Attributes:
         by: ``"metric"`` for a drop, where larger is worse, or ``"sqnr"``, where smaller is worse.
-        metric: the metric's name; empty for the SQNR.
-        unit: unit of the drop.
     """
 
     by: Literal["metric", "sqnr"] = "sqnr"

@@ -13,25 +13,12 @@ MOST_WAITING = 1.25
 
 
 def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:
-    """Return why the numbers say little; nothing if there is no reason.
-
-    Args:
-        found: what was measured.
-        names: of its models.
-    """
+    """Return why the numbers say little; nothing if there is no reason."""
     return tuple(filter(None, (_too_short(found.models, names), _busy(found), _too_many(found.threads))))
 
 
 def described(found: LatencyComparison) -> str:
-    """Return the batch and the threads in words, and the runtime if it is not ONNX Runtime.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> described(SimpleNamespace(batch=8, threads=1, runtime="ONNX Runtime"))
-        'batch 8, 1 thread'
-        >>> described(SimpleNamespace(batch=1, threads=2, runtime="OpenVINO"))
-        'batch 1, 2 threads, OpenVINO'
-    """
+    """Return the batch and the threads in words, and the runtime if it is not ONNX Runtime."""
     runtime = f", {found.runtime}" if found.runtime != RUNTIME_TITLES[ONNXRUNTIME] else ""
     return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}{runtime}"
 

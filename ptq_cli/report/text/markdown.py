@@ -56,16 +56,7 @@ def doubt_lines(report: Report) -> list[str]:
 
 
 def doubt_text(gate: GateResult, report: Report) -> str:
-    """Return in words how many samples would decide a gate that those of a report cannot decide, or why none.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> doubt_text(
-        ...     GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0, samples_needed=123),
-        ...     SimpleNamespace(evaluation=SimpleNamespace(samples=50)),
-        ... )
-        'undecided: drop of top1; about 120 samples would decide it, this run had 50'
-    """
+    """Say how many samples would decide a gate that those of a report cannot decide, or why none would."""
     seen = report.evaluation.samples
     if gate.kind == "max_latency_ratio":
         return f"undecided: {limited_text(gate)}; a quieter machine would decide it, more samples would not"
@@ -75,12 +66,7 @@ def doubt_text(gate: GateResult, report: Report) -> str:
 
 
 def limited_text(gate: GateResult) -> str:
-    """Return what a gate limits, in words.
-
-    Example:
-        >>> limited_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0))
-        'drop of top1'
-    """
+    """Return what a gate limits, in words."""
     return {
         "max_drop": f"drop of {gate.metric}",
         "max_regression": f"regression of {gate.metric}",
@@ -111,12 +97,7 @@ def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
 
 
 def result_text(gate: GateResult) -> str:
-    """Return a gate's result in words.
-
-    Example:
-        >>> result_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02))
-        'FAIL'
-    """
+    """Return a gate's result in words."""
     doubt = ", undecided" if gate.verdict == "undecided" else ""
     return ("pass" if gate.passed else "FAIL") + doubt
 

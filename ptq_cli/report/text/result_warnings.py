@@ -35,38 +35,16 @@ def result_warnings(
 ) -> tuple[ReportWarning, ...]:
     """Return the warnings about a quantized model, each with its reasons and what to try.
 
-    Args:
-        sizes: of the float file and of the quantized one, in bytes.
-        layers: where each layer runs, with the reasons.
-        work: of those layers.
-        metrics: what an evaluation measured; without it nothing is said of the SQNR.
-        saturation: which layers can saturate where that was measured. They then explain a low SQNR.
+    Layers that can saturate where it was measured explain a low SQNR.
 
     Edge case:
         A model without multiply-accumulates, or in which none are known, has no share of them in integers.
-
-    Example:
-        >>> dense = LayerEntry("dense", "MatMul", True, "")
-        >>> lstm = LayerEntry("lstm", "LSTM", False, "computed in float")
-        >>> (found,) = result_warnings((400, 100), [dense, lstm], {"dense": 10, "lstm": 990})
-        >>> found.code, found.message
-        ('few_integers', '1 % of the multiply-accumulates are in integers; in float: 99 % LSTM: computed in \
-float')
     """
     return (*saturation_warnings(saturation), *_warnings(sizes, layers, work, metrics, saturation))
 
 
 def saturation_warnings(saturation: Saturation, name: str = "the model") -> tuple[ReportWarning, ...]:
-    """Return a warning if layers can saturate on this processor.
-
-    Args:
-        saturation: which of them can; none elsewhere.
-        name: of the model.
-
-    Example:
-        >>> saturation_warnings(Saturation(26))
-        ()
-    """
+    """Return a warning if layers can saturate on this processor."""
     if not saturation.saturating:
         return ()
     message = (
@@ -77,12 +55,7 @@ def saturation_warnings(saturation: Saturation, name: str = "the model") -> tupl
 
 
 def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
-    """Return a warning if a serialized model is measured in other operators than it holds.
-
-    Example:
-        >>> arithmetic_warnings(b"")
-        ()
-    """
+    """Return a warning if a serialized model is measured in other operators than it holds."""
     if not has_four_bits(content):
         return ()
     message = (

@@ -37,12 +37,6 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
     Units:
         a share is written as a percentage, decibels unchanged, a number with four significant digits.
 
-    Args:
-        value: the value; inf, -inf and NaN are written as such.
-        unit: the metric's unit.
-        decimals: digits after the decimal point; None for two, or for four significant digits if the unit
-            is ``"number"``.
-
     Example:
         >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
         ('82.13 %', '31.52 dB', '0.01235')
@@ -92,12 +86,7 @@ def format_interval(interval: Interval | None, unit: Unit) -> str:
 
 
 def share_of_float(size: int, float_size: int) -> str:
-    """Write the size of the quantized file as a share of the float file's.
-
-    Example:
-        >>> share_of_float(25, 100)
-        '25.0 % of float'
-    """
+    """Write the size of the quantized file as a share of the float file's."""
     return f"{100 * size / float_size:.1f} % of float"
 
 
@@ -367,14 +356,7 @@ def _metric_row(metric: MetricChange) -> Row:
 
 
 def _result(metric: MetricChange) -> str:
-    """Return whether the metric got better or worse, and whether the change is within its interval.
-
-    Example:
-        >>> _result(
-        ...     MetricChange(name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=31.0)
-        ... )
-        'better'
-    """
+    """Return whether the metric got better or worse, and whether the change is within its interval."""
     worse = metric.worse_by
     if worse is None:
         return "new" if metric.before is None else "gone"
@@ -407,11 +389,7 @@ def _cut(text: str) -> str:
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
-    """Return tables with one column per report: metrics with their drops, then comparisons and sizes.
-
-    Args:
-        reports: about one float model, on the same samples, with the same metrics.
-    """
+    """Return tables with one column per report: metrics with their drops, then comparisons and sizes."""
     names = tuple(report.model.quantized_model.name for report in reports)
     labels = metric_labels(reports[0])
     metrics = list(zip(*(report.metrics for report in reports), strict=True))

@@ -113,15 +113,7 @@ def budgeted(check: BudgetCheck) -> str:
 
 
 def written(check: BudgetCheck, value: float) -> str:
-    """Write a value of a budget's metric.
-
-    Example:
-        >>> check = BudgetCheck(
-        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.0, bound=0.0
-        ... )
-        >>> written(check, 0.004)
-        '0.40 points'
-    """
+    """Write a value of a budget's metric."""
     return format_drop(value, check.unit) if check.kind == "max_drop" else format_value(value, check.unit)
 
 
@@ -136,16 +128,7 @@ def result_of(step: LadderStep, *, chosen: bool) -> str:
 
 
 def verdict_of(ladder: Ladder) -> str:
-    """Say whether the budget is kept, and how sure that is.
-
-    Example:
-        >>> step = LadderStep(name="default", rungs=(), in_float=(), sqnr_db=30.0, kept=True, checks=())
-        >>> ladder = Ladder(
-        ...     model_sha256="0" * 64, samples=256, set_aside=256, steps=(step,), chosen=0, met=True
-        ... )
-        >>> verdict_of(ladder)
-        'budget kept by default: shown with 95 % confidence on 256 held-out samples'
-    """
+    """Say whether the budget is kept, and how sure that is."""
     if ladder.met:
         return (
             f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} held-out "
@@ -211,15 +194,7 @@ LONGER = "ptq bench measures for longer"
 
 
 def speed_lines(times: Times) -> list[str]:
-    """Return a line of the quantized model beside the float one, and one of it beside the user's own file.
-
-    Example:
-        >>> from ptq_cli.evaluation.interval import Interval
-        >>> measured = Latency(float_ms=3, quantized_ms=2, batch_size=1, threads=2, rounds=30, ratio=0.704,
-        ...     ratio_interval=Interval(0.675, 0.74, "student"))
-        >>> speed_lines(Times("2026-01-31T12:00:00Z", measured))
-        ['1.42 times as fast as float (1.35 to 1.48) at batch 1, 2 threads']
-    """
+    """Return a line of the quantized model beside the float one, and one of it beside the user's own file."""
     latency = times.latency
     if latency is None:
         said = times.not_measured not in ("", SWITCHED_OFF)
@@ -233,21 +208,7 @@ def speed_lines(times: Times) -> list[str]:
 
 
 def slower_warning(latency: Latency, hint: str) -> ReportWarning | None:
-    """Return the warning that a quantized model is slower than the float one or the user's file, if it is.
-
-    Args:
-        latency: what was measured, with the causes.
-        hint: what to type next.
-
-    Example:
-        >>> from ptq_cli.evaluation.interval import Interval
-        >>> cause = LatencyCause("HardSwish between integer layers", 0.31, 1.21, 0.48)
-        >>> slow = Latency(float_ms=2.1, quantized_ms=2.5, batch_size=1, threads=2, rounds=30, ratio=1.18,
-        ...     ratio_interval=Interval(1.13, 1.22, "student"), causes=(cause,))
-        >>> slower_warning(slow, "ptq export --prefer latency").message
-        'the quantized model is slower than float, 0.85 times as fast: HardSwish between integer layers \
-takes 48 % of its time (1.21 ms, in the float model 310 µs)'
-    """
+    """Return the warning that a quantized model is slower than the float one or the user's file, if it is."""
     own = latency.own
     if latency.verdict == "slower":
         what = f"float, {_times(latency.ratio)} as fast"
@@ -286,12 +247,7 @@ def _own_line(own: OwnFileLatency) -> str:
 
 
 def _speed_up(ratio: float, interval: Interval | None) -> tuple[str, str]:
-    """Write how many times as fast a model is, from the ratio of its time to another one's, and the interval.
-
-    Example:
-        >>> _speed_up(0.5, Interval(0.4, 0.625, "student"))
-        ('2.00', ' (1.60 to 2.50)')
-    """
+    """Write how many times as fast a model is, from the ratio of its time to another one's."""
     between = (
         f" ({inverse(interval.high):.2f} to {inverse(interval.low):.2f})" if interval is not None else ""
     )

@@ -68,9 +68,7 @@ class Chart:
 def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
     """Return the SQNR of each quantized activation in graph order, accumulated and isolated.
 
-    Args:
-        analysis: the analysis to draw.
-        cards: names of the tensors that have a card, in the order of the cards.
+    ``cards`` are names of the tensors that have a card, in the order of the cards.
 
     Edge case:
         None with fewer than two activations. A tensor without any error has no point.
@@ -186,9 +184,7 @@ def _lowest(tensors: Sequence[TensorAnalysis]) -> str:
 def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
     """Return each layer's sensitivity over its multiply-accumulates, the worst at the top.
 
-    Args:
-        analysis: the analysis to draw.
-        rows: names of the layers in the order of the table's rows.
+    ``rows`` are names of the layers in the order of the table's rows.
 
     Edge case:
         None with fewer than two layers for which both are known.
