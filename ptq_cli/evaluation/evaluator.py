@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
@@ -124,27 +125,6 @@ class ModelOutputs:
     pytorch: Sequence[Array] | None = None
 
 
-class Watch(Protocol):
-    """Sees the first outputs of the float and of a quantized model, after they were found finite."""
-
-    @property
-    def identity(self) -> str:
-        """What its notes depend on besides models and data; a checkpoint of another is ignored."""
-        ...
-
-    def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
-        """Look at one batch."""
-        ...
-
-    def state(self) -> State:
-        """What a checkpoint holds."""
-        ...
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from what was noted of all parts of a set; a checkpoint is the only one."""
-        ...
-
-
 class Evaluator:
     """Holds the metrics of a float model and of quantized ones.
 
@@ -159,7 +139,7 @@ class Evaluator:
         *,
         with_pytorch: bool = False,
         class_names: Sequence[str] = (),
-        watches: Sequence[Watch] = (),
+        watches: Sequence[ChangeCollector] = (),
     ) -> None:
         self.samples = 0
         self.batches = 0
@@ -179,7 +159,7 @@ class Evaluator:
         return {
             model: metric
             for model, metric in metrics.items()
-            if model in self._quantized or not _compares(metric)
+            if model in self._quantized or metric.targets not in COMPARED
         }
 
     @property
@@ -248,17 +228,11 @@ class Evaluator:
 
     def metrics_state(self) -> State:
         """Return what a checkpoint holds, without what the watches have seen."""
-        state: State = {}
-        for prefix, holder in self._holders():
-            state |= {prefix + key: array for key, array in holder.state().items()}
-        return state
+        return _state_of(self._holders())
 
     def watches_state(self) -> State:
         """Return what a checkpoint holds of the watches."""
-        state: State = {}
-        for prefix, watch in self._watched():
-            state |= {prefix + key: array for key, array in watch.state().items()}
-        return state
+        return _state_of(self._watched())
 
     def load_state(self, state: State, *, batches: int, samples: int) -> None:
         """Go on from what a checkpoint held after so many batches."""
@@ -292,7 +266,7 @@ class Evaluator:
         for index, comparison in enumerate(self._comparisons):
             yield SEPARATOR.join(("pair", str(index), "")), comparison
 
-    def _watched(self) -> Iterator[tuple[str, Watch]]:
+    def _watched(self) -> Iterator[tuple[str, ChangeCollector]]:
         for index, watch in enumerate(self._watches):
             yield SEPARATOR.join(("watch", str(index), "")), watch
 
@@ -314,8 +288,8 @@ class Evaluator:
                 yield compared_measurement(judged, metrics[model], self.samples)
 
 
-def _compares(metric: LabelMetric) -> bool:
-    return metric.targets in COMPARED
+def _state_of(holders: Iterable[tuple[str, LabelMetric | Comparisons | ChangeCollector]]) -> State:
+    return {prefix + key: array for prefix, holder in holders for key, array in holder.state().items()}
 
 
 def _feed(

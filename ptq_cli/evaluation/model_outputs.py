@@ -239,11 +239,8 @@ def _input_tokens(place: Place, output: Array) -> Array | None:
 def _of_rank_two(inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the inputs of whole numbers or booleans by name in small letters, those of a decoder first."""
     names = sorted(inputs, key=lambda name: "decoder" not in name.lower())
-    return {name.lower(): inputs[name] for name in names if inputs[name].ndim == 2 and _whole(inputs[name])}
-
-
-def _whole(array: Array) -> bool:
-    return array.dtype.kind in "iub"
+    found = {name.lower(): inputs[name] for name in names}
+    return {name: array for name, array in found.items() if array.ndim == 2 and array.dtype.kind in "iub"}
 
 
 def _within(labels: Labels, output: Array, place: Place) -> Labels:
@@ -288,8 +285,12 @@ def fitting_targets(
     _require_rows(name, output, place)
     if metric.targets == "pairs" and output.ndim == 3:
         output = pooled(name, output, place)
-    check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
-    return check[metric.targets](metric, name, output, labels, place)
+    if metric.targets == "any":
+        return output, labels
+    if metric.targets == "masks":
+        return _masks(name, output, labels, place, getattr(metric, "ignore_index", None))
+    check = {"classes": _classes, "values": _values, "pairs": _pairs}
+    return check[metric.targets](name, output, labels, place)
 
 
 _OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]] = {
@@ -313,10 +314,7 @@ def _require_rows(name: str, output: Array, place: Place) -> None:
         )
 
 
-def _classes(
-    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
-) -> tuple[Array, Array]:
-    del metric
+def _classes(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
     if not is_class_index(labels):
         raise LabelError(
             f"{name} needs one class index per sample, but labels have shape "
@@ -328,7 +326,7 @@ def _classes(
     return output, labels
 
 
-def _masks(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+def _masks(name: str, output: Array, labels: Array, place: Place, ignored: int | None) -> tuple[Array, Array]:
     wanted = (output.shape[0], *output.shape[2:])
     if output.ndim < 3:
         raise MetricError(
@@ -342,15 +340,11 @@ def _masks(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
             f"shape {format_shape(labels.shape)} and dtype {labels.dtype} at {place.whole()}",
             hint="resize the masks to the output's size, with nearest-neighbor sampling",
         )
-    ignored = getattr(metric, "ignore_index", None)
     _require_range(labels, output.shape[1], place, ignored)
     return output, labels
 
 
-def _values(
-    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
-) -> tuple[Array, Array]:
-    del metric
+def _values(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
     shapes = [
         [array.shape[0], *(size for size in array.shape[1:] if size != 1)] for array in (output, labels)
     ]
@@ -363,9 +357,8 @@ def _values(
     return output.reshape(shapes[0]), labels.reshape(shapes[0])
 
 
-def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+def _pairs(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
     """Return embeddings, or one score per sample, with one label per sample."""
-    del metric
     if output.size == len(output) and labels.ndim == 1:
         return output.reshape(len(output)), labels
     if output.ndim < 2 or labels.ndim != 1:
@@ -374,11 +367,6 @@ def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
             f"{format_shape(output.shape)} and {format_shape(labels.shape)} at {place.whole()}",
             hint=f"give the output that has the embeddings: {name}[OUTPUT]",
         )
-    return output, labels
-
-
-def _any(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
-    del metric, name, place
     return output, labels
 
 

@@ -1,6 +1,5 @@
 """What changed from one report to another."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, ClassVar
@@ -8,7 +7,7 @@ from typing import Annotated, ClassVar
 from ptq_cli.core.errors import BaselineError
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.measurement import Measurement, Unit, flips_between
-from ptq_cli.evaluation.document.report_document import BaselineSummary, LayerEntry, ModelSummary, Report
+from ptq_cli.evaluation.document.report_document import BaselineSummary, ModelSummary, Report
 from ptq_cli.evaluation.interval import Flips, Interval, drop_interval
 
 # Two reports of one model: whether they can be compared, and how much worse the later one is.
@@ -157,19 +156,15 @@ def compare_reports(
     same = before.evaluation.data_digest == after.evaluation.data_digest
     return ReportChanges(
         same_samples=same,
-        metrics=tuple(_metrics(before, after, same_samples=same)),
+        metrics=_metrics(before, after, same_samples=same),
         bytes_before=before.model.quantized_model.bytes,
         bytes_after=after.model.quantized_model.bytes,
         changes=_differing(_facts(before), _facts(after)),
         layers=_differing(_placement(before), _placement(after)),
-        latency_before=_latency_ratio(before),
-        latency_after=_latency_ratio(after),
+        latency_before=before.times.latency_ratio,
+        latency_after=after.times.latency_ratio,
         worse_layers=_worse_layers(*analyses) if analyses is not None else None,
     )
-
-
-def _latency_ratio(report: Report) -> float | None:
-    return report.times.latency.ratio if report.times.latency is not None else None
 
 
 def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
@@ -183,27 +178,25 @@ def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
     return tuple(sorted(found, key=lambda loss: -loss.worse_by))
 
 
-def _metrics(before: Report, after: Report, *, same_samples: bool) -> Iterator[MetricChange]:
-    old = {metric.name: metric for metric in before.metrics}
-    new = {metric.name: metric for metric in after.metrics}
+def _metrics(before: Report, after: Report, *, same_samples: bool) -> tuple[MetricChange, ...]:
+    old, new = ({metric.name: metric for metric in report.metrics} for report in (before, after))
+    found = []
     for name in dict.fromkeys([*old, *new]):
-        yield _metric(old.get(name), new.get(name), after.evaluation.samples if same_samples else None)
-
-
-def _metric(old: Measurement | None, new: Measurement | None, samples: int | None) -> MetricChange:
-    known = new if new is not None else old
-    if known is None:
-        raise ValueError("expected a metric of one of the reports")
-    paired = regression(old, new, samples) if old and new and samples is not None else None
-    return MetricChange(
-        name=known.name,
-        unit=known.unit,
-        higher_is_better=known.higher_is_better,
-        before=old.quantized_value if old is not None else None,
-        after=new.quantized_value if new is not None else None,
-        interval=paired.drop_interval if paired is not None else None,
-        flips=paired.flips if paired is not None else None,
-    )
+        known = new.get(name) or old[name]
+        is_paired = same_samples and name in old and name in new
+        paired = regression(old[name], new[name], after.evaluation.samples) if is_paired else None
+        found.append(
+            MetricChange(
+                name=name,
+                unit=known.unit,
+                higher_is_better=known.higher_is_better,
+                before=old[name].quantized_value if name in old else None,
+                after=new[name].quantized_value if name in new else None,
+                interval=paired.drop_interval if paired is not None else None,
+                flips=paired.flips if paired is not None else None,
+            )
+        )
+    return tuple(found)
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -224,11 +217,7 @@ def _facts(report: Report) -> dict[str, str]:
 
 
 def _placement(report: Report) -> dict[str, str]:
-    return {layer.name: _runs_on(layer) for layer in report.layers}
-
-
-def _runs_on(layer: LayerEntry) -> str:
-    return "integer" if layer.integer else f"float: {layer.reason}"
+    return {layer.name: layer.placement for layer in report.layers}
 
 
 def _differing(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]:

@@ -7,7 +7,7 @@ return anything.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +36,8 @@ class Runs:
     pytorch: Run | None = None
 
 
-class Fed(Protocol):
-    """What is fed with the outputs of all models, such as an ``Evaluator``."""
-
-    samples: int
-    """How many it has been fed with."""
-
-    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
-        """Count one batch."""
-        ...
-
-
 def run_evaluator(
-    evaluator: Fed,
+    evaluator: "Evaluator | PartEvaluator",
     runs: Runs,
     batches: Iterable[Batch],
     *,
@@ -89,12 +78,12 @@ def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
         >>> axes_for_one_sample([np.ones((1, 10)), np.ones((20, 1, 10)), np.ones((20, 10))])
         (0, 1, -1)
     """
-    return tuple(_only_axis(output) if is_array(output) else None for output in outputs)
-
-
-def _only_axis(output: Array) -> Axis:
-    found = (axis for axis, size in enumerate(output.shape[:2]) if size == 1)
-    return next(found, NO_AXIS)
+    return tuple(
+        next((axis for axis, size in enumerate(output.shape[:2]) if size == 1), NO_AXIS)
+        if is_array(output)
+        else None
+        for output in outputs
+    )
 
 
 def axes_that_grow(one: Sequence[Array], two: Sequence[Array]) -> tuple[Axis, ...]:

@@ -61,7 +61,7 @@ def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | No
     """
     chosen = _measured(reports, names, metric)
     costs = [float(report.model.quantized_model.bytes) for report in reports]
-    times = [report.times.latency.ratio if report.times.latency is not None else None for report in reports]
+    times = [report.times.latency_ratio for report in reports]
     values = [_goodness(found) for found in chosen]
     smallest, fastest = best(costs, values), best(times, values)
     return TradeOffs(
@@ -198,7 +198,8 @@ class LayerDifference:
     @property
     def has_moved(self) -> bool:
         """Whether it runs elsewhere, for another reason, or is in one model only."""
-        return _runs(self.before) != _runs(self.after)
+        before, after = self.before, self.after
+        return before is None or after is None or before.placement != after.placement
 
 
 def layer_differences(
@@ -222,7 +223,3 @@ def layer_differences(
 
 def _sqnr(analysis: Analysis) -> dict[str, float | None]:
     return {layer.name: layer.sqnr_accumulated_db for layer in analysis.layers}
-
-
-def _runs(layer: LayerEntry | None) -> tuple[bool, str] | None:
-    return (layer.integer, layer.reason) if layer is not None else None

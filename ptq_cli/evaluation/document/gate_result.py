@@ -243,6 +243,11 @@ class Times:
     not_measured: Annotated[str, "Why there is no latency; empty otherwise."] = ""
 
     @property
+    def latency_ratio(self) -> float | None:
+        """The quantized model's time over the float model's; None if it was not measured."""
+        return self.latency.ratio if self.latency is not None else None
+
+    @property
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What a user should know of the times."""
         return self.latency.warnings if self.latency is not None else ()

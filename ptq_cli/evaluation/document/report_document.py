@@ -192,6 +192,11 @@ class LayerEntry:
     integer: Annotated[bool, "Whether it computes in integers."]
     reason: Annotated[str, "Why it stays float; empty for an integer layer."]
 
+    @property
+    def placement(self) -> str:
+        """Where it runs, with the reason."""
+        return "integer" if self.integer else f"float: {self.reason}"
+
 
 @dataclass(frozen=True)
 class BaselineSummary:

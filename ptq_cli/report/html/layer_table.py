@@ -188,6 +188,9 @@ def _macs(item: _Known) -> Cell:
 # The layers of two quantized models side by side.
 
 
+NOT_THERE = "not in this model"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChangedLayer:
     """A row: a layer in both models; ``kind`` says whether anything changed."""
@@ -212,16 +215,10 @@ def layer_changes(layers: Sequence[LayerDifference]) -> list[ChangedLayer]:
             ChangedLayer(
                 name=layer.name,
                 op=layer.op,
-                before=_place(layer.before),
-                after=_place(layer.after),
+                before=layer.before.placement if layer.before else NOT_THERE,
+                after=layer.after.placement if layer.after else NOT_THERE,
                 cells=(_decibels(before), _decibels(after), shown),
                 kind="changed" if layer.has_moved or abs(change) > WORSE_BY_DB else "same",
             )
         )
     return rows
-
-
-def _place(layer: LayerEntry | None) -> str:
-    if layer is None:
-        return "not in this model"
-    return "integer" if layer.integer else f"float: {layer.reason}"

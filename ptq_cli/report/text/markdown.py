@@ -185,7 +185,7 @@ def report_to_markdown(report: Report) -> str:
     """
     parts = ["### ptq report", f"**{verdict_line(report)}**"]
     if report.gates:
-        parts.append(gates_to_markdown(report))
+        parts.append(_gates(report))
     for table in (label_table(report), comparison_table(report), size_table(report)):
         if table.rows:
             parts.append(_table(table))
@@ -209,10 +209,10 @@ def report_to_markdown(report: Report) -> str:
 
 def gate_to_markdown(report: Report) -> str:
     """Return the result of ``ptq gate``: only the verdict and the gates."""
-    return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{gates_to_markdown(report)}\n"
+    return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{_gates(report)}\n"
 
 
-def gates_to_markdown(report: Report) -> str:
+def _gates(report: Report) -> str:
     """Return the table of the gates, and the undecided ones as a list."""
     parts = [_table(gate_table(report))]
     if doubts := doubt_lines(report):

@@ -91,15 +91,16 @@ def share_of_float(size: int, float_size: int) -> str:
 
 
 def verdict_line(report: Report) -> str:
-    """Return the verdict, and how many gates failed.
-
-    Example:
-        >>> _verdict_text("fail", failed=1, total=2)
-        'FAIL: 1 of 2 gates failed'
-    """
-    failed = sum(not gate.passed for gate in report.gates)
+    """Return the verdict, and how many gates failed."""
+    failed, total = sum(not gate.passed for gate in report.gates), len(report.gates)
     doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
-    return _verdict_text(report.verdict, failed, len(report.gates), doubtful)
+    gates = f"gate{'' if total == 1 else 's'}"
+    text = {
+        "pass": f"PASS: {total} {gates} passed",
+        "fail": f"FAIL: {failed} of {total} {gates} failed",
+        "no gate": "no gate: no limit was set",
+    }[report.verdict]
+    return f"{text}; {doubtful} undecided" if doubtful else text
 
 
 def metric_labels(report: Report) -> dict[str, str]:
@@ -166,18 +167,14 @@ def comparison_table(report: Report) -> Table:
     rows = tuple(
         (
             labels[metric.name],
-            _compared_value(metric),
+            format_value(metric.quantized_value, metric.unit)
+            + (f", {metric.channel}" if metric.channel is not None else ""),
             format_interval(metric.quantized_interval, metric.unit),
         )
         for metric in report.metrics
         if metric.float_value is None
     )
     return Table(("against float", "value", INTERVAL), rows)
-
-
-def _compared_value(metric: Measurement) -> str:
-    value = format_value(metric.quantized_value, metric.unit)
-    return value if metric.channel is None else f"{value}, {metric.channel}"
 
 
 def size_table(report: Report) -> Table:
@@ -195,13 +192,10 @@ def size_table(report: Report) -> Table:
 
 
 def placement_line(report: Report) -> str:
-    """Return how many layers run on integers and how many stay float.
-
-    Example:
-        >>> _placement_text(1, 3)
-        '1 layer runs on integers, 3 stay float'
-    """
-    return _placement_text(report.quantized_layers, report.float_layers)
+    """Return how many layers run on integers and how many stay float."""
+    integer, floating = report.quantized_layers, report.float_layers
+    runs = "layer runs" if integer == 1 else "layers run"
+    return f"{integer} {runs} on integers, {floating} stay{'s' if floating == 1 else ''} float"
 
 
 def saturation_lines(report: Report) -> list[str]:
@@ -268,21 +262,6 @@ def _short(digest: str) -> str:
     return digest[:12]
 
 
-def _verdict_text(verdict: str, failed: int, total: int, doubtful: int = 0) -> str:
-    gates = f"gate{'' if total == 1 else 's'}"
-    text = {
-        "pass": f"PASS: {total} {gates} passed",
-        "fail": f"FAIL: {failed} of {total} {gates} failed",
-        "no gate": "no gate: no limit was set",
-    }[verdict]
-    return f"{text}; {doubtful} undecided" if doubtful else text
-
-
-def _placement_text(integer: int, stay_float: int) -> str:
-    runs = "layer runs" if integer == 1 else "layers run"
-    return f"{integer} {runs} on integers, {stay_float} stay{'s' if stay_float == 1 else ''} float"
-
-
 # A comparison as tables of plain text.
 
 
@@ -293,13 +272,25 @@ MOST_LAYERS = 20
 
 def change_table(comparison: ReportChanges) -> Table:
     """Return each metric: both values, how much worse it became, the interval, and the result in words."""
-    rows = tuple(_metric_row(metric) for metric in comparison.metrics)
-    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), rows)
+    rows = []
+    for metric in comparison.metrics:
+        before, after = (
+            "" if value is None else format_value(value, metric.unit)
+            for value in (metric.before, metric.after)
+        )
+        worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
+        interval = format_interval(metric.interval, metric.unit)
+        rows.append((metric.name, before, after, worse, interval, _result(metric)))
+    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), tuple(rows))
 
 
 def size_line(comparison: ReportChanges) -> str:
     """Return how the quantized file's size changed, in words."""
-    return _size_text(comparison.bytes_before, comparison.bytes_after)
+    before, after = comparison.bytes_before, comparison.bytes_after
+    if before == after:
+        return f"size: {format_bytes(after)}, unchanged"
+    change = f"{100 * (after / before - 1):+.2f} %"
+    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
 
 
 def difference_table(comparison: ReportChanges) -> Table:
@@ -347,14 +338,6 @@ def worse_line(comparison: ReportChanges) -> str:
     return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
 
 
-def _metric_row(metric: MetricChange) -> Row:
-    values = (
-        "" if value is None else format_value(value, metric.unit) for value in (metric.before, metric.after)
-    )
-    worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
-    return (metric.name, *values, worse, format_interval(metric.interval, metric.unit), _result(metric))
-
-
 def _result(metric: MetricChange) -> str:
     """Return whether the metric got better or worse, and whether the change is within its interval."""
     worse = metric.worse_by
@@ -365,19 +348,6 @@ def _result(metric: MetricChange) -> str:
     interval = metric.interval
     is_noise = interval is not None and interval.low <= 0 <= interval.high
     return ("worse" if worse > 0 else "better") + (", within noise" if is_noise else "")
-
-
-def _size_text(before: int, after: int) -> str:
-    """Write both sizes.
-
-    Example:
-        >>> _size_text(1_000_000, 900_000), _size_text(12, 12)
-        ('size: 1 MB before, 900 kB after (-10.00 %)', 'size: 12 bytes, unchanged')
-    """
-    if before == after:
-        return f"size: {format_bytes(after)}, unchanged"
-    change = f"{100 * (after / before - 1):+.2f} %"
-    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
 
 
 def _cut(text: str) -> str:

@@ -7,7 +7,6 @@ from ptq_cli.evaluation.document.gate_result import (
     SWITCHED_OFF,
     Latency,
     LatencyCause,
-    OwnFileLatency,
     ReportWarning,
     Times,
     inverse,
@@ -163,18 +162,8 @@ def trade_off_table(found: TradeOffs) -> Table:
     )
 
 
-def best_in(model: ComparedModel) -> str:
-    """Return in which trade-offs no other model is better, in words; empty if in none."""
-    named = {"size": model.best_by_size, "time": model.best_by_time}
-    return ", ".join(name for name, is_best in named.items() if is_best)
-
-
-def speed(model: ComparedModel) -> str:
-    """Return how many times as fast as its float model it is; empty if that was not measured."""
-    return "" if model.latency_ratio is None else f"{inverse(model.latency_ratio):.2f}"
-
-
 def _trade_off_row(model: ComparedModel, found: TradeOffs) -> Row:
+    best = {"size": model.best_by_size, "time": model.best_by_time}
     return (
         model.name,
         format_value(model.value, found.unit),
@@ -182,8 +171,8 @@ def _trade_off_row(model: ComparedModel, found: TradeOffs) -> Row:
         format_interval(model.interval, found.unit),
         format_bytes(model.bytes),
         f"{100 * model.size_ratio:.1f} %",
-        speed(model),
-        best_in(model),
+        "" if model.latency_ratio is None else f"{inverse(model.latency_ratio):.2f}",
+        ", ".join(name for name, is_best in best.items() if is_best),
     )
 
 
@@ -201,7 +190,8 @@ def speed_lines(times: Times) -> list[str]:
         return [f"note: the latency was not measured: {times.not_measured}"] if said else []
     lines = [_line(latency)]
     if latency.own is not None and latency.verdict != "too fast":
-        lines.append(_own_line(latency.own))
+        value, between = _speed_up(latency.own.ratio, latency.own.ratio_interval)
+        lines.append(f"{value} times as fast as your '{latency.own.name}'{between}")
     if latency.own_fault:
         lines.append(f"note: the latency of your own file was not measured: {latency.own_fault}")
     return lines
@@ -211,11 +201,13 @@ def slower_warning(latency: Latency, hint: str) -> ReportWarning | None:
     """Return the warning that a quantized model is slower than the float one or the user's file, if it is."""
     own = latency.own
     if latency.verdict == "slower":
-        what = f"float, {_times(latency.ratio)} as fast"
+        what = f"float, {inverse(latency.ratio):.2f} times as fast"
         causes = "; ".join(_cause(cause) for cause in latency.causes)
         what += f": {causes}" if causes else ""
-    elif own is not None and latency.verdict != "too fast" and _own_verdict(own) == "slower":
-        what = f"'{own.name}', {_times(own.ratio)} as fast"
+    elif (
+        own is not None and latency.verdict != "too fast" and latency_verdict(own.ratio_interval) == "slower"
+    ):
+        what = f"'{own.name}', {inverse(own.ratio):.2f} times as fast"
     else:
         return None
     return ReportWarning("slower_than_float", f"the quantized model is slower than {what}", (hint,))
@@ -241,25 +233,12 @@ def _line(latency: Latency) -> str:
     return f"{beside}: {value} times as fast{between} {at}"
 
 
-def _own_line(own: OwnFileLatency) -> str:
-    value, between = _speed_up(own.ratio, own.ratio_interval)
-    return f"{value} times as fast as your '{own.name}'{between}"
-
-
 def _speed_up(ratio: float, interval: Interval | None) -> tuple[str, str]:
     """Write how many times as fast a model is, from the ratio of its time to another one's."""
     between = (
         f" ({inverse(interval.high):.2f} to {inverse(interval.low):.2f})" if interval is not None else ""
     )
     return f"{inverse(ratio):.2f}", between
-
-
-def _own_verdict(own: OwnFileLatency) -> str:
-    return latency_verdict(own.ratio_interval)
-
-
-def _times(ratio: float) -> str:
-    return f"{inverse(ratio):.2f} times"
 
 
 def _cause(cause: LatencyCause) -> str:
