@@ -106,16 +106,6 @@ def measure_latency(
 
     Units:
         seconds; samples a second; ratios of seconds.
-
-    Example:
-        >>> from onnx import TensorProto, helper
-        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 8]) for name in "xy")
-        >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
-        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        >>> batch = {"x": np.ones((4, 8), np.float32)}
-        >>> found = measure_latency([model.SerializeToString()] * 2, [batch], threads=1, runs=9)
-        >>> found.models[0].runs >= 9, found.batch, len(found.ratios)
-        (True, 4, 1)
     """
     scenario = Scenario(inputs, threads, samples, engine)
     (found,) = measure_latencies(models, [scenario], seconds=seconds, runs=runs, progress=progress)

@@ -10,7 +10,8 @@ from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.calibdata.dataset.labels import is_class_index
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array, format_shape, is_array
-from ptq_cli.evaluation.metrics.base import Float64Array, LabelMetric, Labels
+from ptq_cli.evaluation.bootstrap import Float64Array
+from ptq_cli.evaluation.metrics.base import LabelMetric, Labels
 from ptq_cli.evaluation.metrics.token_metrics import IGNORED, require_token_scores
 
 OWN_MODEL = "compare a float model with the model quantized from it"

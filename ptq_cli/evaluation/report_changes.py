@@ -200,14 +200,13 @@ def _metrics(before: Report, after: Report, *, same_samples: bool) -> tuple[Metr
 
 
 def _facts(report: Report) -> dict[str, str]:
-    model, settings = report.model, sorted(report.amax.settings.items())
-    calibration, evaluation = report.calibration, report.evaluation
+    model, calibration, evaluation = report.model, report.calibration, report.evaluation
     facts = {
         "model": model.source,
         "float model": model.float_model.sha256,
         "quantized model": model.quantized_model.sha256,
         "target": report.target,
-        "amax": ", ".join([report.amax.method, *(f"{name} = {value!r}" for name, value in settings)]),
+        "amax": report.amax.text,
         "calibration": f"{calibration.method}, {calibration.samples} samples",
         "calibration data": calibration.data_digest,
         "evaluation": f"{evaluation.source}, {evaluation.samples} samples",

@@ -1,7 +1,7 @@
 """Which layers stay in float so that a model is fastest, by the profile of a machine."""
 
 import math
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -82,25 +82,20 @@ def circuit_of(
         else:
             unit_of[node] = len(members)
             members.append([node])
-    units = tuple(_unit(nodes, quantized, floating, integer) for nodes in members)
+    units = []
+    for nodes in members:
+        names = tuple(node.name or "" for node in nodes)
+        units.append(
+            Unit(
+                nodes=names,
+                choices=tuple(name for name in names if name in quantized),
+                floating=sum(floating.get(name, 0.0) for name in names),
+                integer=sum(integer.get(name, 0.0) for name in names),
+            )
+        )
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
     edges = [_edge(value, unit_of, elements) for value in values if not is_constant(value)]
-    return Circuit(units, tuple(edge for edge in edges if edge is not None))
-
-
-def _unit(
-    nodes: Sequence[ir.Node],
-    quantized: Container[str],
-    floating: Mapping[str, float],
-    integer: Mapping[str, float],
-) -> Unit:
-    names = tuple(node.name or "" for node in nodes)
-    return Unit(
-        nodes=names,
-        choices=tuple(name for name in names if name in quantized),
-        floating=sum(floating.get(name, 0.0) for name in names),
-        integer=sum(integer.get(name, 0.0) for name in names),
-    )
+    return Circuit(tuple(units), tuple(edge for edge in edges if edge is not None))
 
 
 def _leader(node: ir.Node) -> ir.Node | None:
@@ -212,13 +207,13 @@ def predicted(circuit: Circuit, seam: Seam, integer: Collection[int]) -> float:
     units = sum(
         unit.integer if index in integer else unit.floating for index, unit in enumerate(circuit.units)
     )
-    return units + sum(seam.cost(edge) * _crossings(edge, integer) for edge in circuit.edges)
+    return units + sum(seam.cost(edge) for edge in circuit.edges if _crosses(edge, integer))
 
 
-def _crossings(edge: Edge, integer: Collection[int]) -> int:
-    """Return 1 if a tensor is quantized for an integer reader, or dequantized for a float one; else 0."""
+def _crosses(edge: Edge, integer: Collection[int]) -> bool:
+    """Return whether a tensor is quantized for an integer reader, or dequantized for a float one."""
     source = edge.source is not None and edge.source in integer
-    return int(any((reader in integer) != source for reader in edge.readers))
+    return any((reader in integer) != source for reader in edge.readers)
 
 
 WORTH = 0.98
@@ -348,20 +343,9 @@ def _led(circuit: Circuit, units: Collection[int], leading: Collection[str]) -> 
 def _reasons(circuit: Circuit, integer: Collection[int], leading: Collection[str]) -> dict[str, str]:
     reasons = {}
     for index, unit in enumerate(circuit.units):
-        if index in integer:
-            continue
-        for name in unit.choices:
+        together = " together with its neighbors, although alone it is not" * (unit.floating > unit.integer)
+        for name in unit.choices if index not in integer else ():
             if name in leading:
-                reasons[name] = _reason(unit.floating, unit.integer)
+                times = f"{unit.floating:.3g} µs of {unit.integer:.3g} µs"
+                reasons[name] = f"faster in float here{together}: {times}"
     return reasons
-
-
-def _reason(floating: float, integer: float) -> str:
-    times = f"{_microseconds(floating)} of {_microseconds(integer)}"
-    if floating <= integer:
-        return f"faster in float here: {times}"
-    return f"faster in float here together with its neighbors, although alone it is not: {times}"
-
-
-def _microseconds(time: float) -> str:
-    return f"{time:.3g} µs"

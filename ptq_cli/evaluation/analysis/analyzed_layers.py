@@ -25,9 +25,10 @@ from ptq_cli.evaluation.analysis.causes import (
     layer_not_finite,
     weight_finding,
 )
-from ptq_cli.evaluation.analysis.judge import Float64Array, NoiseSums, channel_imbalance, drop, range_used
+from ptq_cli.evaluation.analysis.judge import NoiseSums, channel_imbalance, drop, range_used
 from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, Variants
 from ptq_cli.evaluation.analysis.tensor_rows import Kind, Sensitivity, TensorAnalysis
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.report_document import LayerEntry, Saturation
 from ptq_cli.models.integer_operators import RECURRENT
 from ptq_cli.plan.sites import WeightSite

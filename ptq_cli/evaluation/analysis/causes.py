@@ -59,13 +59,10 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
     """Return why an activation loses a lot, if it does."""
     if use.sqnr_db >= GOOD_DB:
         return Finding()
-    if use.clip_share > MOST:
-        text = f"{percent(use.clipped)} of the values are outside the range and cause most of the noise"
-        return Finding("clipping", text, _range_remedy(use, histograms=histograms))
-    if use.used is not None and use.used < MOST:
-        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
-        return Finding("outliers", text, _range_remedy(use, histograms=histograms))
-    return _common(use)
+    # Without a histogram no method can be compared.
+    better = f"--amax {use.better}" if use.better else ""
+    remedy = better or (exclude(use.readers) if histograms else "--method histogram --amax mse")
+    return _range_finding(use, remedy, " and cause most of the noise")
 
 
 def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
@@ -79,16 +76,12 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     if widened:  # Checked before the number of steps, which it makes small.
         text = f"the scale of {percent(widened)} of the channels was widened so that the bias fits into int32"
         return Finding("bias overflow", text, exclude(use.readers))
-    few = _few_steps(use, quantizer)
-    if few is not None:
-        return few
-    if use.clip_share > MOST:
-        text = f"{percent(use.clipped)} of the values are outside the range"
-        return Finding("clipping", text, _weight_remedy(use))
-    if use.used is not None and use.used < MOST:
-        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
-        return Finding("outliers", text, _weight_remedy(use))
-    return _common(use)
+    if use.levels == 0:
+        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
+    if use.levels < FEW:
+        return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
+    better = f"--set amax.weight_method={use.better}" if use.better else ""
+    return _range_finding(use, better or exclude(use.readers))
 
 
 def tensor_not_finite(model: str, sample: str) -> Finding:
@@ -172,27 +165,14 @@ def percent(share: float) -> str:
     return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
 
 
-def _range_remedy(use: Use, *, histograms: bool) -> str:
-    """Return the option for a better method, for histograms if none were kept, or for leaving it in float."""
-    if use.better:
-        return f"--amax {use.better}"
-    # Without a histogram no method can be compared.
-    return exclude(use.readers) if histograms else "--method histogram --amax mse"
-
-
-def _weight_remedy(use: Use) -> str:
-    return f"--set amax.weight_method={use.better}" if use.better else exclude(use.readers)
-
-
-def _few_steps(use: Use, quantizer: str) -> Finding | None:
-    if use.levels == 0:
-        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
-    if use.levels < FEW:
-        return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
-    return None
-
-
-def _common(use: Use) -> Finding:
+def _range_finding(use: Use, remedy: str, effect: str = "") -> Finding:
+    """Return what the range of a tensor costs, which another range would remedy, or its channels."""
+    if use.clip_share > MOST:
+        text = f"{percent(use.clipped)} of the values are outside the range{effect}"
+        return Finding("clipping", text, remedy)
+    if use.used is not None and use.used < MOST:
+        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
+        return Finding("outliers", text, remedy)
     if use.imbalance is not None and use.imbalance >= IMBALANCED:
         text = f"the widest channel's values are {use.imbalance:.1f} times as large as the median channel's"
         return Finding("channel imbalance", text, exclude(use.readers))

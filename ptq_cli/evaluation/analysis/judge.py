@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.evaluator import Judged
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
@@ -74,8 +75,6 @@ BLOCK = 1 << 16
 """Elements that are worked on at once: their temporaries stay in the caches."""
 MIDDLE = 0.999
 """Share of the values whose part of the range is told."""
-
-Float64Array = npt.NDArray[np.float64]
 
 
 class NoiseSums:

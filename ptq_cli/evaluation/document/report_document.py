@@ -150,6 +150,13 @@ class AmaxSummary:
     method: Annotated[str, "The method, such as percentile."]
     settings: Annotated[dict[str, float], "Its own settings, by name."]
 
+    @property
+    def text(self) -> str:
+        """The method with its settings."""
+        return ", ".join(
+            [self.method, *(f"{name} = {value!r}" for name, value in sorted(self.settings.items()))]
+        )
+
 
 @dataclass(frozen=True)
 class CalibrationSummary:

@@ -6,15 +6,14 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import (
-    Float64Array,
     Labels,
     Recorded,
     Reweighed,
     Rows,
     Targets,
-    require_rows,
 )
 
 
@@ -62,11 +61,11 @@ class Auroc(Recorded):
             )
         scores = output.reshape(len(output), -1).astype(np.float32)
         # Beside the scores, which are float32: that holds every class index below 2^24.
-        self._recorder.add(np.column_stack([scores, labels.astype(np.float32)]))
+        self._add(np.column_stack([scores, labels.astype(np.float32)]))
 
     def compute(self) -> float:
         """The mean over classes so far."""
-        rows = require_rows(self._recorder, self.name)
+        rows = self.counted_rows()
         value = _mean_area(self._curves(), np.ones(len(rows)))
         if np.isnan(value):
             raise MetricError(
@@ -77,11 +76,11 @@ class Auroc(Recorded):
 
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
-        curves, count = self._curves(), len(self._recorder)
+        curves, count = self._curves(), self.count
         return Reweighed(count, lambda weights: _mean_area(curves, weights), 4 * count * len(curves))
 
     def _curves(self) -> "list[_Curve]":
-        rows = self._recorder.rows
+        rows = self.rows
         scores, labels = _comparable(rows[:, :-1]), rows[:, -1]
         classes = range(scores.shape[1]) if scores.shape[1] > 2 else [scores.shape[1] - 1]
         positives = [labels == (index if scores.shape[1] > 1 else 1) for index in classes]
@@ -172,7 +171,7 @@ class MeanIou(Recorded):
             _counts(one, other, classes, self.ignore_index)
             for one, other in zip(labels.reshape(len(output), -1), predicted, strict=True)
         ]
-        self._recorder.add(np.array(rows, np.float64).reshape(-1, 2 * classes))
+        self._add(np.array(rows, np.float64).reshape(-1, 2 * classes))
 
     def compute(self) -> float:
         """The mean over classes so far."""

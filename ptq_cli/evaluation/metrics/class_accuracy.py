@@ -7,18 +7,16 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.evaluation.bootstrap import count_flips
+from ptq_cli.evaluation.bootstrap import Float64Array, count_flips
 from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.interval import drop_interval
 from ptq_cli.evaluation.metrics.base import (
-    Float64Array,
     Labels,
     Recorded,
     Reweighed,
     Rows,
     Targets,
     paired_rows,
-    require_rows,
 )
 
 # Class scores: what an output must look like, and the class that it chooses.
@@ -79,25 +77,26 @@ class ClassAccuracy(Recorded):
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "classes"
+    name = "class_accuracy"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        hits = predicted_class(output, "class_accuracy") == labels
-        self._recorder.add(np.stack([labels, hits], axis=1).astype(np.int32))
+        hits = predicted_class(output, self.name) == labels
+        self._add(np.stack([labels, hits], axis=1).astype(np.int32))
 
     def compute(self) -> float:
         """The mean over the classes that had a sample so far."""
-        rows = require_rows(self._recorder, "class_accuracy")
+        rows = self.counted_rows()
         return _mean_share(rows, np.ones(len(rows)))
 
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
-        rows = self._recorder.rows
+        rows = self.rows
         return Reweighed(len(rows), lambda weights: _mean_share(rows, weights), rows.size)
 
     def by_class(self, quantized: "ClassAccuracy", names: Sequence[str]) -> tuple[ClassValue, ...]:
         """Return each class that had a sample, with the flips between the float model (this) and another."""
-        rows, others = self._recorder.rows, quantized._recorder.rows
+        rows, others = self.rows, quantized.rows
         found = []
         for label in np.unique(rows[:, 0]):
             own = rows[:, 0] == label
@@ -165,7 +164,7 @@ class Top1Agreement(_OfScores):
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch."""
         agreed = np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)
-        self._recorder.add(agreed.astype(np.uint8)[:, None])
+        self._add(agreed.astype(np.uint8)[:, None])
 
 
 # How far the quantized model's class probabilities are from the float model's.
@@ -215,7 +214,7 @@ class KlDivergence(_OfScores):
                 for rows in (exact, noisy)
             ]
             found = np.sum(np.exp(logs[0]) * (logs[0] - logs[1]), axis=1)
-            self._recorder.add(np.maximum(found, 0.0)[:, None])  # rounding may leave -1e-17
+            self._add(np.maximum(found, 0.0)[:, None])  # rounding may leave -1e-17
 
 
 def _log_softmax(rows: Float64Array) -> Float64Array:
@@ -273,7 +272,7 @@ class TopK(Recorded):
         comes_first = np.arange(output.shape[1])[None, :] < labels[:, None]
         is_ahead = np.greater(output, own) | (np.equal(output, own) & comes_first)
         rank = np.sum(is_ahead, axis=1)
-        self._recorder.add((rank < self._k).astype(np.uint8)[:, None])
+        self._add((rank < self._k).astype(np.uint8)[:, None])
 
 
 # F1, the mean over classes.
@@ -305,20 +304,21 @@ class MacroF1(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "classes"
+    name = "f1"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        predicted = predicted_class(output, "f1")
-        self._recorder.add(np.stack([labels, predicted], axis=1).astype(np.int32))
+        predicted = predicted_class(output, self.name)
+        self._add(np.stack([labels, predicted], axis=1).astype(np.int32))
 
     def compute(self) -> float:
         """The mean over classes so far."""
-        rows = require_rows(self._recorder, "f1")
+        rows = self.counted_rows()
         return _macro_f1(rows, np.ones(len(rows)))
 
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
-        rows = self._recorder.rows
+        rows = self.rows
         return Reweighed(len(rows), lambda weights: _macro_f1(rows, weights), rows.size)
 
 

@@ -123,7 +123,7 @@ class PlainFunction(Recorded):
                 hint="a function returns one number per sample; a metric that is not their mean needs a "
                 "class with update and compute",
             )
-        self._recorder.add(found.astype(np.float64)[:, None])
+        self._add(found.astype(np.float64)[:, None])
 
 
 class StreamingClass:

@@ -7,8 +7,9 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Float64Array, Labels, Recorded, Targets, require_rows
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Targets
 from ptq_cli.evaluation.metrics.similarities import cosines
 
 # Scores of tokens, walked a few positions at a time: those of a batch would not fit in memory as float64.
@@ -83,7 +84,7 @@ class _OfPositions(Recorded):
 
     def compute(self) -> float:
         """The value over all positions so far."""
-        require_counted(require_rows(self._recorder, self.name), self.name)
+        require_counted(self.counted_rows(), self.name)
         return super().compute()
 
     def of_sums(self, sums: Float64Array) -> Float64Array:
@@ -132,7 +133,7 @@ class TokenAccuracy(_OfPositions):
         require_token_scores(output, self.name)
         counted = labels != IGNORED
         right = (np.argmax(output, axis=2) == labels) & counted
-        self._recorder.add(np.stack([right.sum(axis=1), counted.sum(axis=1)], axis=1).astype(np.float64))
+        self._add(np.stack([right.sum(axis=1), counted.sum(axis=1)], axis=1).astype(np.float64))
 
 
 class ExactMatch(Recorded):
@@ -179,7 +180,7 @@ class ExactMatch(Recorded):
         """Count one batch."""
         require_token_scores(output, "exact_match")
         right = (np.argmax(output, axis=2) == labels) | (labels == IGNORED)
-        self._recorder.add(right.all(axis=1).astype(np.uint8)[:, None])
+        self._add(right.all(axis=1).astype(np.uint8)[:, None])
 
 
 # Perplexity of a language model.
@@ -220,7 +221,7 @@ class Perplexity(_OfPositions):
         for row, scores, tokens in zip(rows, output, labels, strict=True):
             counted = tokens != IGNORED
             row[:] = negative_log_likelihood(scores[counted], tokens[counted]).sum(), counted.sum()
-        self._recorder.add(rows)
+        self._add(rows)
 
     def of_sums(self, sums: Float64Array) -> Float64Array:
         """Return the value from sums of each sequence's surprise and number of tokens."""
@@ -263,4 +264,4 @@ class EmbeddingCosine(Recorded):
     def update(self, output: Array, labels: Labels) -> None:
         """Add one batch's cosines."""
         found = cosines(output.astype(np.float64), labels.astype(np.float64))
-        self._recorder.add(found[:, None])
+        self._add(found[:, None])

@@ -13,8 +13,9 @@ from torchmetrics.utilities.data import dim_zero_sum
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Float64Array, Labels, Resampling, SampleSums, State, Targets
+from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, State, Targets
 from ptq_cli.evaluation.metrics.named_code import as_number, raised
 from ptq_cli.models.threads import one_thread
 
@@ -109,9 +110,7 @@ class TorchMetric:
             raise MetricError(f"{self._name} has seen no sample", hint="evaluate on data that has samples")
         if self._blocks and self._sums is not None:
             return self._of_sums(self._sums.sum(axis=0))
-        with _quietly(self._name):
-            found = self._metric.compute()
-        return as_number(self._name, _as_array(found))
+        return self._value()
 
     def resampling(self) -> Resampling:
         """Each block's sums, of which the value is made; or why there are none."""
@@ -183,6 +182,9 @@ class TorchMetric:
             setattr(self._metric, name, part.reshape(value.shape).to(value.dtype))
             start += value.numel()
         self._metric._update_count, self._metric._computed = 1, None
+        return self._value()
+
+    def _value(self) -> float:
         with _quietly(self._name):
             found = self._metric.compute()
         return as_number(self._name, _as_array(found))

@@ -19,7 +19,6 @@ from ptq_cli.evaluation.metrics.base import (
     State,
     Targets,
     paired_rows,
-    require_rows,
 )
 
 
@@ -57,11 +56,11 @@ class Sqnr(Recorded):
         """Add one batch to both sums."""
         for exact, noisy in paired_rows(float_output, quantized_output):
             noise = exact - noisy
-            self._recorder.add(np.stack([np.sum(exact * exact, 1), np.sum(noise * noise, 1)], axis=1))
+            self._add(np.stack([np.sum(exact * exact, 1), np.sum(noise * noise, 1)], axis=1))
 
     def compute(self) -> float:
         """The ratio over all samples so far, in dB."""
-        signal, noise = self._recorder.rows.sum(axis=0) if len(self._recorder) else (0.0, 0.0)
+        signal, noise = self.rows.sum(axis=0) if self.count else (0.0, 0.0)
         if noise == 0:
             return math.inf
         if signal == 0:
@@ -70,7 +69,7 @@ class Sqnr(Recorded):
 
     def resampling(self) -> SampleSums:
         """Each sample's signal and noise, of whose sums the value is the ratio in dB."""
-        return SampleSums(self._recorder.rows, lambda sums: 10 * np.log10(sums[..., 0] / sums[..., 1]))
+        return SampleSums(self.rows, lambda sums: 10 * np.log10(sums[..., 0] / sums[..., 1]))
 
 
 # Signal to quantization noise ratio of the worst channel of an output.
@@ -287,7 +286,7 @@ class MeanError(Recorded):
         for found, wanted in paired_rows(output, labels):
             errors = self._of_difference(found - wanted)
             sizes = np.full(len(errors), float(errors.shape[1]))
-            self._recorder.add(np.stack([np.sum(errors, axis=1), sizes], axis=1))
+            self._add(np.stack([np.sum(errors, axis=1), sizes], axis=1))
 
     def of_sums(self, sums: Float64Array) -> Float64Array:
         """Return the mean from sums of each sample's errors and elements."""
@@ -330,6 +329,7 @@ class R2(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "values"
+    name = "r2"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Keep one batch."""
@@ -340,13 +340,13 @@ class R2(Recorded):
                 hint="mse and mae support any number",
             )
         both = [array.reshape(len(output), -1).astype(np.float64) for array in (labels, output)]
-        self._recorder.add(np.concatenate(both, axis=1))
+        self._add(np.concatenate(both, axis=1))
 
     def compute(self) -> float:
         """The mean over columns so far."""
-        if len(self._recorder) < 2:
+        if self.count < 2:
             raise MetricError(
-                f"r2 needs two samples or more, got {len(require_rows(self._recorder, 'r2'))}",
+                f"r2 needs two samples or more, got {len(self.counted_rows())}",
                 hint="evaluate on more data",
             )
         found = self.resampling()
@@ -354,7 +354,7 @@ class R2(Recorded):
 
     def resampling(self) -> SampleSums:
         """Each sample's targets, their squares, and squared errors, of whose sums the value is made."""
-        rows = self._recorder.rows
+        rows = self.rows
         columns = rows.shape[1] // 2
         # From the mean, so that squares of large targets leave digits for their differences.
         targets = rows[:, :columns] - rows[:, :columns].mean(axis=0, keepdims=True)

@@ -134,13 +134,12 @@ def _latency_rows(times: Times) -> Iterator[Row]:
 def origin_rows(report: Report) -> tuple[Row, ...]:
     """Return models, settings, data and versions, with full hashes."""
     model, calibration, evaluation = report.model, report.calibration, report.evaluation
-    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
     rows = [
         ("model", model.source),
         ("float model", f"{model.float_model.name}, SHA-256 {model.float_model.sha256}"),
         ("quantized model", f"{model.quantized_model.name}, SHA-256 {model.quantized_model.sha256}"),
         ("target", report.target),
-        ("amax", f"{report.amax.method}{settings}"),
+        ("amax", report.amax.text),
         (
             "calibration",
             f"{calibration.method}, {calibration.samples:,} {evaluation.noun(calibration.samples)}, "

@@ -236,13 +236,12 @@ def placement_table(report: Report) -> Table:
 
 def origin_table(report: Report) -> Table:
     """Return what is needed to make the report again: versions, settings, data, hashes."""
-    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
     calibrated, seen, noun = report.calibration.samples, report.evaluation.samples, report.evaluation.noun
     rows = (
         ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
         ("quantized", _short(report.model.quantized_model.sha256)),
         ("target", report.target),
-        ("amax", f"{report.amax.method}{settings}"),
+        ("amax", report.amax.text),
         (
             "calibration",
             f"{report.calibration.method}, {calibrated} {noun(calibrated)}, "
