@@ -95,20 +95,12 @@ def measure_latency(
     threads: int,
     seconds: float = 10.0,
     runs: int | None = None,
-    samples: int | None = None,
-    engine: Engine = ONNX_RUNTIME,
-    progress: ProgressCallback = silent,
 ) -> LatencyComparison:
-    """Let models take turns at the same inputs, and return their latencies and ratios.
+    """Let models take turns at the same inputs with ONNX Runtime, and return their latencies and ratios.
 
-    They measure for about ``seconds``, or as many ``runs`` of each model. A batch is of ``samples``, or as
-    long as the inputs' first axis.
-
-    Units:
-        seconds; samples a second; ratios of seconds.
+    That takes about ``seconds``, or as many ``runs`` of each model as are given.
     """
-    scenario = Scenario(inputs, threads, samples, engine)
-    (found,) = measure_latencies(models, [scenario], seconds=seconds, runs=runs, progress=progress)
+    (found,) = measure_latencies(models, [Scenario(inputs, threads)], seconds=seconds, runs=runs)
     return found
 
 
@@ -123,7 +115,7 @@ def measure_latencies(
 ) -> list[LatencyComparison]:
     """Let models take turns in several scenarios, whose rounds take turns as well.
 
-    They measure for about ``seconds`` each, or as many ``runs`` of each model in each.
+    Each scenario takes about ``seconds``, or as many ``runs`` of each model as are given.
     """
     told = _Sum(progress, len(scenarios), stage)
     waiting = {

@@ -106,7 +106,7 @@ def has_floor(name: str) -> bool:
 def require_metric(name: str, more: Iterable[str] = ()) -> None:
     """Refuse a name that no metric has.
 
-    The recipe may define ``more``.
+    ``more`` are names that the recipe defines, which a misspelled one may have meant.
     """
     if is_requested_metric(name) or name in PAIR_METRICS:
         return
