@@ -31,7 +31,7 @@ FEWEST_BLOCKS = 20
 TOO_MUCH = "resampling so many scores would take too long"
 NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 
-Intervals = tuple[Interval | None, Interval | None, Interval | None]
+Intervals = Sequence[Interval | None]
 """Of the quantized model's value, of the drop, and of the ratio of both values."""
 
 
@@ -112,8 +112,7 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
     # Side by side, so that each resample draws the same samples for both models: the drop is of pairs.
     rows = np.hstack([of_float.rows, of_quantized.rows])
     resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
-    of_value, of_drop, of_ratio = bootstrap_intervals(rows, values, resamples=resamples, method=method)
-    return of_value, of_drop, of_ratio
+    return bootstrap_intervals(rows, values, resamples=resamples, method=method)
 
 
 def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
@@ -123,8 +122,7 @@ def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resampl
         ratio = value / before if before else np.nan
         return np.array([value, sign * (before - value), ratio])
 
-    of_value, of_drop, of_ratio = reweighed_intervals(of_quantized.units, values, resamples=resamples)
-    return of_value, of_drop, of_ratio
+    return reweighed_intervals(of_quantized.units, values, resamples=resamples)
 
 
 def _hits_text(found: SampleSums) -> str:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +26,7 @@ from ptq_cli.evaluation.analysis.causes import (
 )
 from ptq_cli.evaluation.analysis.judge import NoiseSums, channel_imbalance, drop, range_used
 from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, Variants
-from ptq_cli.evaluation.analysis.tensor_rows import Kind, Sensitivity, TensorAnalysis
+from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.report_document import LayerEntry, Saturation
 from ptq_cli.models.integer_operators import RECURRENT
@@ -272,39 +271,25 @@ def constant_rows(
         is_bias = values.dtype == BIAS
         use = use_of(values, None if is_bias else _output_channels(first.node, values.floats.ndim))
         readers = tuple(constant.node.name or "" for constant in constants)
-        overflow = any(
-            overflowing(constant_values(twins, biased[name]))
-            for name in readers
-            if not is_bias and use.widened and name in biased
-        )
-        found = _constant_finding(values, use, readers, partial(better, first.tensor), overflow=overflow)
-        yield _constant_row(
-            first.tensor, "bias" if is_bias else "weight", first.node.op_type, values, use, readers, found
-        )
-
-
-def _constant_finding(
-    values: ConstantValues,
-    use: ConstantUse,
-    readers: Sequence[str],
-    better: Callable[[ConstantValues], str],
-    *,
-    overflow: bool,
-) -> Finding:
-    if values.dtype == BIAS:
-        return Finding()
-    shared = use.imbalance if values.axis is None else None
-    method = better(values) if use.sqnr_db < GOOD_DB else ""
-    numbers = replace(use, imbalance=shared, readers=readers, better=method)
-    return weight_finding(
-        numbers, widened=use.widened if overflow else 0.0, quantizer=f"looked up: {values.dtype}"
-    )
+        found = Finding()
+        if not is_bias:
+            large = (constant_values(twins, biased[name]) for name in readers if name in biased)
+            found = weight_finding(
+                # Channels with scales of their own may differ as much as they like.
+                replace(
+                    use,
+                    imbalance=use.imbalance if values.axis is None else None,
+                    readers=readers,
+                    better=better(first.tensor, values) if use.sqnr_db < GOOD_DB else "",
+                ),
+                widened=use.widened if use.widened and any(map(overflowing, large)) else 0.0,
+                quantizer=f"looked up: {values.dtype}",
+            )
+        yield _constant_row(first, values, use, readers, found)
 
 
 def _constant_row(
-    name: str,
-    kind: Kind,
-    op: str,
+    constant: QuantizedConstant,
     values: ConstantValues,
     use: ConstantUse,
     readers: tuple[str, ...],
@@ -312,10 +297,10 @@ def _constant_row(
 ) -> TensorAnalysis:
     zeros = values.grid.zero_point if values.grid is not None else None
     return TensorAnalysis(
-        name=name,
-        kind=kind,
+        name=constant.tensor,
+        kind="bias" if values.dtype == BIAS else "weight",
         layers=readers,
-        op=op,
+        op=constant.node.op_type,
         dtype=values.dtype,
         shape=values.floats.shape,
         axis=values.axis,

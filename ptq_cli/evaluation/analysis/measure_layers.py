@@ -246,8 +246,16 @@ def activation_rows(
     }
     for name, pair in twins.pairs.items():
         sums, parameters = measured.quantizations[name], pair.parameters
-        method = better(name, parameters) if sums.sqnr_db < GOOD_DB else ""
-        use = _use_of(sums, twins.readers_of(pair), method)
+        use = Use(
+            sqnr_db=sums.sqnr_db,
+            clip_share=sums.clip_share,
+            clipped=sums.clipped / max(1, sums.count),
+            used=range_used(sums.integers),
+            imbalance=channel_imbalance(sums.channel_amax),
+            levels=len(sums.integers),
+            readers=twins.readers_of(pair),
+            better=better(name, parameters) if sums.sqnr_db < GOOD_DB else "",
+        )
         bad = measured.not_finite.get(name)
         found = (
             activation_finding(use, histograms=histograms)
@@ -255,19 +263,6 @@ def activation_rows(
             else tensor_not_finite(bad.model, bad.sample)
         )
         yield _activation_row(name, makers.get(name, ""), parameters, measured, use, found)
-
-
-def _use_of(sums: QuantizationSums, readers: tuple[str, ...], better: str) -> Use:
-    return Use(
-        sqnr_db=sums.sqnr_db,
-        clip_share=sums.clip_share,
-        clipped=sums.clipped / max(1, sums.count),
-        used=range_used(sums.integers),
-        imbalance=channel_imbalance(sums.channel_amax),
-        levels=len(sums.integers),
-        readers=readers,
-        better=better,
-    )
 
 
 def _activation_row(

@@ -67,12 +67,9 @@ class GateResult:
     @property
     def verdict(self) -> GateVerdict:
         """``"undecided"`` if the interval lies on both sides of the limit; without one, the value decides."""
-        if self.interval is None:
-            return "pass" if self._holds(self.value) else "fail"
-        ends = {self._holds(self.interval.low), self._holds(self.interval.high)}
-        if len(ends) > 1:
-            return "undecided"
-        return "pass" if ends == {True} else "fail"
+        ends = (self.value,) if self.interval is None else (self.interval.low, self.interval.high)
+        held = [self._holds(end) for end in ends]
+        return "pass" if all(held) else "undecided" if any(held) else "fail"
 
     @property
     def passed(self) -> bool:

@@ -34,7 +34,12 @@ class ClassValue:
 
 @dataclass(frozen=True)
 class Channel:
-    """One index along an axis of an output."""
+    """One index along an axis of an output.
+
+    Example:
+        >>> str(Channel(1, 3))
+        'channel 3 of axis 1'
+    """
 
     axis: Annotated[int, "Of the output, as the model has it."]
     index: Annotated[int, "Counted from 0."]
