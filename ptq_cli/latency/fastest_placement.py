@@ -343,7 +343,8 @@ def _led(circuit: Circuit, units: Collection[int], leading: Collection[str]) -> 
 def _reasons(circuit: Circuit, integer: Collection[int], leading: Collection[str]) -> dict[str, str]:
     reasons = {}
     for index, unit in enumerate(circuit.units):
-        together = " together with its neighbors, although alone it is not" * (unit.floating > unit.integer)
+        alone = unit.floating <= unit.integer
+        together = "" if alone else " together with its neighbors, although alone it is not"
         for name in unit.choices if index not in integer else ():
             if name in leading:
                 times = f"{unit.floating:.3g} µs of {unit.integer:.3g} µs"
