@@ -166,7 +166,15 @@ def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str,
 
 
 def described(found: LatencyComparison) -> str:
-    """Return the batch and the threads in words, and the runtime if it is not ONNX Runtime."""
+    """Return the batch and the threads in words, and the runtime if it is not ONNX Runtime.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> described(SimpleNamespace(batch=8, threads=1, runtime="ONNX Runtime"))
+        'batch 8, 1 thread'
+        >>> described(SimpleNamespace(batch=1, threads=2, runtime="OpenVINO"))
+        'batch 1, 2 threads, OpenVINO'
+    """
     runtime = f", {found.runtime}" if found.runtime != RUNTIME_TITLES[ONNXRUNTIME] else ""
     return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}{runtime}"
 
