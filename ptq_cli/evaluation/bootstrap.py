@@ -20,25 +20,31 @@ BLOCK = 2**20
 """Number of drawn indices in memory at a time: 8 MiB."""
 
 
-def bootstrap_interval(
-    rows: Float64Array, of_sums: OfSums, *, resamples: int = RESAMPLES, seed: int = SEED
-) -> Interval | None:
-    """Return the 95 % interval of ``of_sums(sum of rows)``: bias-corrected and accelerated bootstrap.
+def bootstrap_intervals(
+    rows: Float64Array,
+    of_sums: ManyOfSums,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+    method: Method = "bootstrap",
+) -> tuple[Interval | None, ...]:
+    """Return the 95 % interval of each value of ``sum of rows``: bias-corrected and accelerated bootstrap.
 
     A row holds what one sample adds to the sums. If it holds what the sample adds for each of two models,
     both are compared on the same drawn samples: the bootstrap is paired.
 
     Args:
         rows: what each sample adds.
-        of_sums: the metric's value; it is given many sums at once.
+        of_sums: the values; it is given many sums at once.
         resamples: how many times the samples are drawn, with replacement.
-        seed: seed of the draws; the same seed gives the same interval.
+        seed: seed of the draws; the same seed gives the same intervals.
+        method: what the intervals say they are.
 
     Shapes:
-        rows [N, k]; of_sums takes [..., k] and gives [...].
+        rows [N, k]; of_sums takes [..., k] and gives several [...].
 
     Units:
-        those of the metric. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if that
+        those of each value. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if that
         is more, 16 bytes for each sample.
 
     Edge case:
@@ -51,40 +57,9 @@ def bootstrap_interval(
 
     Example:
         >>> rows = np.arange(100.0)[:, None]
-        >>> interval = bootstrap_interval(rows, lambda sums: sums[..., 0] / 100)
-        >>> bool(43 < interval.low < 49.5 < interval.high < 56)
-        True
-    """
-    return bootstrap_intervals(rows, lambda sums: (of_sums(sums),), resamples=resamples, seed=seed)[0]
-
-
-def bootstrap_intervals(
-    rows: Float64Array,
-    of_sums: ManyOfSums,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-    method: Method = "bootstrap",
-) -> tuple[Interval | None, ...]:
-    """Return the interval of each of several values of sums, as ``bootstrap_interval``, from the same draws.
-
-    Shapes:
-        rows [N, k]; of_sums takes [..., k] and gives several [...].
-
-    Units:
-        those of each value.
-
-    Edge case:
-        As ``bootstrap_interval``.
-
-    Source:
-        Efron 1987, as ``bootstrap_interval``.
-
-    Example:
-        >>> rows = np.arange(100.0)[:, None]
         >>> mean, double = bootstrap_intervals(rows, lambda s: (s[..., 0] / 100, s[..., 0] / 50))
-        >>> bool(double.low == 2 * mean.low)
-        True
+        >>> bool(43 < mean.low < 49.5 < mean.high < 56), bool(double.low == 2 * mean.low)
+        (True, True)
     """
     total = rows.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -221,10 +196,6 @@ def resamples_within(cost: int) -> int:
 
     Args:
         cost: elements that one evaluation reads.
-
-    Example:
-        >>> resamples_within(20_000), resamples_within(4_000_000), resamples_within(50_000_000)
-        (2000, 500, 0)
     """
     affordable = min(RESAMPLES, MOST_WORK // max(1, cost))
     return affordable if affordable >= FEWEST_RESAMPLES else 0
@@ -251,7 +222,7 @@ def reweighed_intervals(
         None for fewer than two units, and where a value is not finite.
 
     Source:
-        Efron 1987, as ``bootstrap_interval``; the acceleration from groups as in Efron and Tibshirani 1993,
+        Efron 1987, as ``bootstrap_intervals``; the acceleration from groups as in Efron and Tibshirani 1993,
         section 11.5.
 
     Example:

@@ -26,14 +26,6 @@ class ChangeCollector:
 
     Args:
         paint: makes pictures of the first sixty; None for none.
-
-    Example:
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
-        >>> collector = ChangeCollector()
-        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=np.array([1, 0]), names=("a", "b")), first=0)
-        >>> collector.update(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), place)
-        >>> [(sample.name, sample.effect) for sample in collector.changes(()).samples]
-        [('a', 'gained')]
     """
 
     def __init__(self, paint: Paint | None = None) -> None:
@@ -66,21 +58,8 @@ class ChangeCollector:
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        noted = [self._applies, self._pictures, Changes(self._total, (), tuple(self._samples))]
-        text = json.dumps([encode(part) for part in noted])
+        text = json.dumps([self._applies, encode(Changes(self._total, (), tuple(self._samples)))])
         return {"noted": np.frombuffer(text.encode(), np.uint8)}
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held.
-
-        Raises:
-            ValueError: it is not JSON.
-            ReportError: it does not hold changes.
-        """
-        applies, pictures, noted = json.loads(state["noted"].tobytes())
-        found: Changes = decode(Changes, noted, "changes")
-        self._applies, self._pictures = bool(applies), int(pictures)
-        self._total, self._samples = found.total, list(found.samples)
 
     def join(self, states: Sequence[State]) -> None:
         """Go on from what was noted of all parts of a set, whichever samples a part had.
@@ -89,13 +68,11 @@ class ChangeCollector:
             ValueError: a state is not JSON.
             ReportError: a state does not hold changes.
         """
-        parts = []
-        for state in states:
-            self.load_state(state)
-            parts.append((self._applies, self._total, self._samples))
-        self._applies = all(applies for applies, _, _ in parts)
-        self._total = sum(total for _, total, _ in parts)
-        ordered = sorted((sample for _, _, own in parts for sample in own), key=lambda sample: sample.index)
+        noted = [json.loads(state["noted"].tobytes()) for state in states]
+        parts: list[Changes] = [decode(Changes, changes, "changes") for _, changes in noted]
+        self._applies = all(applies for applies, _ in noted)
+        self._total = sum(part.total for part in parts)
+        ordered = sorted((sample for part in parts for sample in part.samples), key=lambda item: item.index)
         self._samples, self._pictures = [], 0
         for sample in ordered[:MOST_SAMPLES]:
             shown = bool(sample.picture) and self._pictures < MOST_PICTURES

@@ -36,22 +36,9 @@ Measurements = Mapping[str, Measurement]
 def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
     """Return the report with the gates of these limits: of metrics, size, latency and saturation.
 
-    Args:
-        report: what was measured; its own gates are replaced.
-        gate: the limits.
-        baseline: the earlier report that ``gate.baseline`` names.
-
-    Units:
-        those of the metrics, bytes for the size; comparisons are within 1e-9 of the limit.
-
     Edge case:
         A value that equals its limit passes; NaN never does. Without an interval, as of one sample, a
         value is in doubt.
-
-    Raises:
-        GateError: a limit makes no sense, a report lacks its metric, the metric has no drop, or a minimum is
-            asked of an error.
-        BaselineError: the baseline is of another model, or was measured on other data.
     """
     # With the report's own metrics, so that a limit that can never fail is found before it passes.
     check_limits(gate, {metric.name: _bounds(metric) for metric in report.metrics})
@@ -219,16 +206,7 @@ def _regression(measurement: Measurement, before: Measurement, limit: Limit, sam
 
 
 def read_baseline(gate: GateSettings) -> Report | None:
-    """Return the baseline that a gate names, or None if it names none.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        ReportError: it is damaged, no report, or of another format version.
-
-    Example:
-        >>> read_baseline(GateSettings()) is None
-        True
-    """
+    """Return the baseline that a gate names, or None if it names none."""
     if gate.baseline is None:
         return None
     try:

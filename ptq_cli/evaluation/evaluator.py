@@ -4,12 +4,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
@@ -43,18 +44,7 @@ def judged_metrics(
 ) -> tuple[Judged, ...]:
     """Return the metrics with what makes them, once it is known that they can be made.
 
-    Args:
-        specs: which ones.
-        outputs: names of the models' outputs.
-        classes: sizes of the outputs' second axes, if they are known.
-
-    Raises:
-        MetricError: an output does not exist, or a metric refuses its arguments.
-        EntryPointError: code that the user named cannot be imported.
-
-    Example:
-        >>> judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0].output_name
-        'scores'
+    ``classes`` are sizes of the outputs' second axes, if they are known.
     """
     found = []
     for spec in specs:
@@ -79,14 +69,7 @@ CLASS_ACCURACY = "class_accuracy"
 def judged_measurement(
     judged: Judged, metrics: Mapping[str, LabelMetric], model: str, class_names: Sequence[str]
 ) -> Measurement:
-    """Return what a metric measured of a quantized model and of the float one, with their intervals.
-
-    Args:
-        judged: the metric, and the output that it is computed on.
-        metrics: what each model was measured with.
-        model: which of them is the quantized one.
-        class_names: of the data, by label.
-    """
+    """Return what a metric measured of a quantized model and of the float one, with their intervals."""
     spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
     code = spec.code
     plain = Measurement(
@@ -127,12 +110,7 @@ SEPARATOR = "/"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the evaluation measured of one quantized model.
-
-    Attributes:
-        samples: how many samples both models saw.
-        measurements: the metrics as they were asked for, then the comparisons output by output.
-    """
+    """What the evaluation measured of one quantized model."""
 
     samples: int
     measurements: tuple[Measurement, ...]
@@ -147,41 +125,10 @@ class ModelOutputs:
     pytorch: Sequence[Array] | None = None
 
 
-class Watch(Protocol):
-    """Sees the first outputs of the float and of a quantized model, after they were found finite."""
-
-    @property
-    def identity(self) -> str:
-        """What its notes depend on besides models and data; a checkpoint of another is ignored."""
-        ...
-
-    def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
-        """Look at one batch."""
-        ...
-
-    def state(self) -> State:
-        """What a checkpoint holds."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        ...
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from what was noted of all parts of a set."""
-        ...
-
-
 class Evaluator:
     """Holds the metrics of a float model and of quantized ones.
 
-    Args:
-        outputs: names of the outputs, the same for all models.
-        metrics: what is measured on each model.
-        quantized: what messages call each quantized model.
-        with_pytorch: whether the PyTorch model is measured too.
-        class_names: of the data, by label.
-        watches: one for each quantized model, which sees what its metrics see; or none.
+    Each quantized model may have a watch, which sees what its metrics see.
     """
 
     def __init__(
@@ -192,7 +139,7 @@ class Evaluator:
         *,
         with_pytorch: bool = False,
         class_names: Sequence[str] = (),
-        watches: Sequence[Watch] = (),
+        watches: Sequence[ChangeCollector] = (),
     ) -> None:
         self.samples = 0
         self.batches = 0
@@ -212,7 +159,7 @@ class Evaluator:
         return {
             model: metric
             for model, metric in metrics.items()
-            if model in self._quantized or not _compares(metric)
+            if model in self._quantized or metric.targets not in COMPARED
         }
 
     @property
@@ -245,12 +192,7 @@ class Evaluator:
         return self._nonfinite.refusal(seen)
 
     def update(self, batch: Batch, outputs: ModelOutputs) -> None:
-        """Count one batch; after the first NaN only those that hold some.
-
-        Raises:
-            LabelError: a metric needs labels and there are none, or they do not fit.
-            MetricError: outputs do not fit one another or a metric.
-        """
+        """Count one batch; after the first NaN only those that hold some."""
         place = Place(batch, self.samples)
         by_model = self._by_model(outputs, place)
         for model, found in by_model.items():
@@ -267,12 +209,7 @@ class Evaluator:
         self.batches += 1
 
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """Return what was measured, of each quantized model.
-
-        Raises:
-            EmptyDataError: there was no sample.
-            MetricError: an output held NaN or Inf, or a metric has no value.
-        """
+        """Return what was measured, of each quantized model."""
         if not self.samples:
             raise EmptyDataError(
                 "the evaluation data has no sample",
@@ -291,30 +228,20 @@ class Evaluator:
 
     def metrics_state(self) -> State:
         """Return what a checkpoint holds, without what the watches have seen."""
-        state: State = {}
-        for prefix, holder in self._holders():
-            state |= {prefix + key: array for key, array in holder.state().items()}
-        return state
+        return _state_of(self._holders())
 
     def watches_state(self) -> State:
         """Return what a checkpoint holds of the watches."""
-        state: State = {}
-        for prefix, watch in self._watched():
-            state |= {prefix + key: array for key, array in watch.state().items()}
-        return state
+        return _state_of(self._watched())
 
     def load_state(self, state: State, *, batches: int, samples: int) -> None:
         """Go on from what a checkpoint held after so many batches."""
         self.batches, self.samples = batches, samples
         for prefix, holder in (*self._holders(), *self._watched()):
-            holder.load_state(below(state, prefix))
+            holder.join([below(state, prefix)])
 
     def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set: others have those before.
-
-        Raises:
-            MetricError: a metric cannot be measured in parts there.
-        """
+        """Take the first sample that comes for this one of the set: others have those before."""
         self.samples = sample
         for _, holder in self._holders():
             holder.start_at(sample)
@@ -322,14 +249,8 @@ class Evaluator:
     def join(self, parts: Sequence[State], watched: Sequence[State], *, samples: int) -> None:
         """Go on from what was measured of all parts of a set.
 
-        Args:
-            parts: what ``metrics_state`` gave of each, in the order of the set.
-            watched: what ``watches_state`` gave, in any order.
-            samples: of the whole set.
-
-        Raises:
-            MetricError: the parts contradict each other.
-            ValueError, ReportError: a state is damaged.
+        ``parts`` are what ``metrics_state`` gave of each, in the order of the set, ``watched`` what
+        ``watches_state`` gave, in any order.
         """
         self.batches, self.samples = len(parts), samples
         for prefix, holder in self._holders() if parts else ():
@@ -345,7 +266,7 @@ class Evaluator:
         for index, comparison in enumerate(self._comparisons):
             yield SEPARATOR.join(("pair", str(index), "")), comparison
 
-    def _watched(self) -> Iterator[tuple[str, Watch]]:
+    def _watched(self) -> Iterator[tuple[str, ChangeCollector]]:
         for index, watch in enumerate(self._watches):
             yield SEPARATOR.join(("watch", str(index), "")), watch
 
@@ -367,8 +288,8 @@ class Evaluator:
                 yield compared_measurement(judged, metrics[model], self.samples)
 
 
-def _compares(metric: LabelMetric) -> bool:
-    return metric.targets in COMPARED
+def _state_of(holders: Iterable[tuple[str, LabelMetric | Comparisons | ChangeCollector]]) -> State:
+    return {prefix + key: array for prefix, holder in holders for key, array in holder.state().items()}
 
 
 def _feed(

@@ -19,12 +19,7 @@ than 10^9 samples differ by more than this, so it never lets a further wrong sam
 
 @dataclass(frozen=True)
 class Interval:
-    """A range for the true value, if samples were drawn again and again from the same population.
-
-    Example:
-        >>> Interval(-0.01, 0.02, "score").confidence
-        0.95
-    """
+    """A range for the true value, if samples were drawn again and again from the same population."""
 
     low: Annotated[float, "The lower end."]
     high: Annotated[float, "The upper end, not below low."]
@@ -86,11 +81,6 @@ class Flips:
     """How many samples were right before and wrong after quantization, and the other way round.
 
     Only these make the models' shares differ: samples on which both agree cancel.
-
-    Example:
-        >>> flips = Flips.counted(samples=1000, lost=12, gained=5)
-        >>> flips.drop, round(flips.p_value, 3)
-        (0.007, 0.143)
     """
 
     samples: Annotated[Annotated[int, AtLeast(1)], "How many both models saw."]
@@ -302,9 +292,7 @@ def share_interval(share: float, samples: int) -> Interval:
         >>> round(interval.low, 4), round(interval.high, 4)
         (0.7112, 0.8666)
     """
-    square = NORMAL_QUANTILE**2 / samples
-    center = (share + square / 2) / (1 + square)
-    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    center, half = _wilson(share, samples, NORMAL_QUANTILE)
     return Interval(max(0.0, center - half), min(1.0, center + half), "wilson")
 
 
@@ -329,9 +317,15 @@ def smallest_share(share: float, samples: int, quantile: float) -> float:
         >>> round(smallest_share(1.0, 512, 1.96), 4)
         0.9926
     """
+    center, half = _wilson(share, samples, quantile)
+    return max(0.0, center - half)
+
+
+def _wilson(share: float, samples: int, quantile: float) -> tuple[float, float]:
+    """Return the middle of an interval, and half of its width."""
     square = quantile**2 / samples
     half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
-    return max(0.0, (share + square / 2) / (1 + square) - half)
+    return (share + square / 2) / (1 + square), half
 
 
 def samples_to_resolve_share(share: float, limit: float) -> int | None:

@@ -67,14 +67,7 @@ class LatencyRatio:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What models are run with.
-
-    Attributes:
-        inputs: batches by input name, of one size; used one after the other.
-        threads: of one operator, at least 1.
-        samples: of a batch; None for the length of the inputs' first axis.
-        engine: the runtime.
-    """
+    """What models are run with."""
 
     inputs: Sequence[Batch]
     threads: int
@@ -102,41 +95,12 @@ def measure_latency(
     threads: int,
     seconds: float = 10.0,
     runs: int | None = None,
-    samples: int | None = None,
-    engine: Engine = ONNX_RUNTIME,
-    progress: ProgressCallback = silent,
 ) -> LatencyComparison:
-    """Let models take turns at the same inputs, and return their latencies and ratios.
+    """Let models take turns at the same inputs with ONNX Runtime, and return their latencies and ratios.
 
-    Args:
-        models: one or several, serialized or as paths; the ratios are to the first.
-        inputs: batches by input name, of one size; used one after the other.
-        threads: of one operator, at least 1.
-        seconds: about how long to measure.
-        runs: how many runs of each model to count, instead of ``seconds``.
-        samples: of a batch; None for the length of the inputs' first axis.
-        engine: the runtime.
-        progress: is called after each turn.
-
-    Units:
-        seconds; samples a second; ratios of seconds.
-
-    Raises:
-        RuntimeFailedError: a model cannot be loaded or run.
-        RecipeValueError: ``seconds`` or ``runs`` makes no sense.
-
-    Example:
-        >>> from onnx import TensorProto, helper
-        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 8]) for name in "xy")
-        >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
-        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        >>> batch = {"x": np.ones((4, 8), np.float32)}
-        >>> found = measure_latency([model.SerializeToString()] * 2, [batch], threads=1, runs=9)
-        >>> found.models[0].runs >= 9, found.batch, len(found.ratios)
-        (True, 4, 1)
+    That takes about ``seconds``, or as many ``runs`` of each model as are given.
     """
-    scenario = Scenario(inputs, threads, samples, engine)
-    (found,) = measure_latencies(models, [scenario], seconds=seconds, runs=runs, progress=progress)
+    (found,) = measure_latencies(models, [Scenario(inputs, threads)], seconds=seconds, runs=runs)
     return found
 
 
@@ -151,20 +115,7 @@ def measure_latencies(
 ) -> list[LatencyComparison]:
     """Let models take turns in several scenarios, whose rounds take turns as well.
 
-    Args:
-        models: one or several, serialized or as paths; the ratios are to the first.
-        scenarios: inputs and threads.
-        seconds: about how long to measure each of them.
-        runs: how many runs of each model to count in each, instead of ``seconds``.
-        progress: is called after each turn.
-        stage: what ``progress`` is told.
-
-    Returns:
-        The latencies and ratios of each scenario.
-
-    Raises:
-        RuntimeFailedError: a model cannot be loaded or run.
-        RecipeValueError: ``seconds`` or ``runs`` makes no sense.
+    Each scenario takes about ``seconds``, or as many ``runs`` of each model as are given.
     """
     told = _Sum(progress, len(scenarios), stage)
     waiting = {
@@ -190,12 +141,7 @@ def measure_latencies(
 
 
 def opener(models: Sequence[bytes | Path | StoredModel], scenario: Scenario) -> OpenSessions:
-    """Return what opens models for a scenario, each ready for its next run.
-
-    Args:
-        models: serialized or as paths.
-        scenario: the runtime, the threads, and inputs of the shapes that they will meet.
-    """
+    """Return what opens models for a scenario, each ready for its next run."""
 
     def open_sessions(order: Sequence[int]) -> list[OpenedModel]:
         opened = {index: scenario.engine.open(models[index], threads=scenario.threads) for index in order}
@@ -316,12 +262,6 @@ class LatencyTurns:
 
     Attributes:
         rounds: what each run took, by the clock, or in processor time if there is one thread.
-
-    Example:
-        >>> clock = (((1.0,), (2.0,)), ((0.5,), (1.0,)))
-        >>> found = LatencyTurns([Turns(clock, clock)], threads=2)
-        >>> found.ratio(1, 0).value, found.median_ms(1), found.turns
-        (0.5, 750.0, 2)
     """
 
     def __init__(self, rounds: Sequence[Turns], *, threads: int) -> None:
@@ -366,13 +306,6 @@ def take_latency_turns(
 
     Edge case:
         Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
-
-    Args:
-        models: the float one first.
-        inputs: batches by input name, of one size.
-        threads: of one operator.
-        limited: a limit depends on the result.
-        engine: the runtime.
 
     Raises:
         RuntimeFailedError: a model cannot be loaded or run.

@@ -8,7 +8,12 @@ from types import MappingProxyType
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.process import parse_size
 from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.interval import samples_for_width, samples_to_resolve, samples_to_resolve_share
+from ptq_cli.evaluation.interval import (
+    Interval,
+    samples_for_width,
+    samples_to_resolve,
+    samples_to_resolve_share,
+)
 from ptq_cli.recipe.sections import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"
@@ -39,12 +44,7 @@ metrics would tell, but it imports numpy, and a gate alone is decided at once.""
 
 
 def bounds_of(metric: str) -> Bounds | None:
-    """Return between which values a metric of ptq lies, or None if it is open at one end, or not known.
-
-    Example:
-        >>> bounds_of("top5[aux]"), bounds_of("cosine"), bounds_of("mse")
-        ((0.0, 1.0), (-1.0, 1.0), None)
-    """
+    """Return between which values a metric of ptq lies, or None if it is open at one end, or not known."""
     name = metric.partition("[")[0]
     return SHARE if re.fullmatch("top[1-9][0-9]*", name) else BOUNDS.get(name)
 
@@ -57,15 +57,6 @@ def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
 
     Edge case:
         The last ``=`` divides, since an output's name in ``sqnr_db[a=b]=25`` may hold one.
-
-    Raises:
-        GateError: a text is not ``METRIC=NUMBER``, a number is not finite, a drop is negative, or a metric is
-            named twice. Whether a limit can fail is for ``check_limits``: a recipe may give its name to
-            another metric.
-
-    Example:
-        >>> parse_limits(["top1=0.01", "top5=0.5%"], "--max-drop")
-        {'top1': 0.01, 'top5': '0.5%'}
     """
     limits: dict[str, Limit] = {}
     for text in texts:
@@ -81,20 +72,7 @@ def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
 
 
 def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = MappingProxyType({})) -> None:
-    """Refuse limits that no model could be judged by; limits from a recipe never passed ``parse_limits``.
-
-    Args:
-        gate: the limits.
-        bounds: the metrics that were named, or measured, with the values between which each lies.
-
-    Raises:
-        GateError: a limit is neither a finite number nor, where that has a meaning, a percentage; a drop is
-            negative; no value of the metric could fail, or none could pass; the metric was named for another
-            output; a size cannot be read; or a regression has no baseline, or the other way round.
-
-    Example:
-        >>> check_limits(GateSettings(max_drop={"top1": "1%"}, max_size="1MB"))
-    """
+    """Refuse limits that no model could be judged by; limits from a recipe never passed ``parse_limits``."""
     by_flag: dict[str, Mapping[str, Limit]] = {
         MAX_DROP_FLAG: gate.max_drop,
         MAX_RATIO_FLAG: gate.max_ratio,
@@ -132,13 +110,6 @@ def size_limit(text: str) -> int:
 
     Units:
         ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
-
-    Raises:
-        GateError: it is not a size, or 0.
-
-    Example:
-        >>> size_limit("1.5MB")
-        1500000
     """
     size = parse_size(text)
     if not size:
@@ -149,29 +120,18 @@ def size_limit(text: str) -> int:
 
 
 def percentage(limit: Limit) -> float | None:
-    """Return the number before the ``%`` of a limit that was checked, or None for a plain number.
-
-    Example:
-        >>> percentage("1.5 %"), percentage(0.01)
-        (1.5, None)
-    """
+    """Return the number before the ``%`` of a limit that was checked, or None for a plain number."""
     return float(limit.removesuffix("%")) if isinstance(limit, str) else None
 
 
 def absolute_limit(limit: Limit, reference: float) -> float:
     """Return a limit that was checked as a number in the metric's unit.
 
-    Args:
-        limit: a number, or a percentage.
-        reference: what a percentage is of: the value that the drop is from; 1 for a minimum of a share and
-            for a ratio.
+    A percentage is of ``reference``: the value that the drop is from; 1 for a minimum of a share and for a
+    ratio.
 
     Edge case:
         A percentage of a negative value, such as an R² below 0, is of its magnitude.
-
-    Example:
-        >>> absolute_limit("1%", 0.8), absolute_limit(0.01, 0.8)
-        (0.008, 0.01)
     """
     return abs(reference) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
 
@@ -184,19 +144,7 @@ def _number(text: str, what: str, flag: str) -> float:
 
 
 def require_limit(metric: str, limit: Limit, flag: str) -> None:
-    """Refuse a limit that is not a finite number or percentage, or that is negative.
-
-    Args:
-        metric: its name.
-        limit: on it.
-        flag: the option that sets it, for the message; a minimum may be negative.
-
-    Raises:
-        GateError: the message says what is wrong.
-
-    Example:
-        >>> require_limit("top1", "0.5%", BUDGET_FLAG)
-    """
+    """Refuse a limit that is not a finite number or percentage, or that is negative."""
     number = _percents(metric, limit, flag) if isinstance(limit, str) else limit
     if not math.isfinite(number):
         raise GateError(f"{flag} {metric}={limit} is not finite", hint=_example(flag))
@@ -215,9 +163,6 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
 
 def require_output(metric: str, limit: Limit, flag: str, named: Iterable[str]) -> None:
     """Refuse a limit on a metric of the first output, if that metric was only named for other outputs.
-
-    Raises:
-        GateError: the message names the limit that was probably meant.
 
     Example:
         >>> require_output("top1", 0.02, MAX_DROP_FLAG, ["top1[aux]"])
@@ -242,26 +187,8 @@ def require_decisive(
 ) -> None:
     """Refuse a limit that every value of a metric keeps, or that none does: percent written as a fraction.
 
-    Args:
-        metric: its name.
-        limit: on it, which ``require_limit`` let pass.
-        flag: the option that sets it, for the message.
-        bounds: between which values the metric lies; None if that is not known.
-        is_minimum: whether it limits the value and not its drop.
-
     Edge case:
         A percentage of a drop is of a value that only the measurement tells; that of a minimum is of 1.
-
-    Raises:
-        GateError: the message says what can never fail, and what was probably meant.
-
-    Example:
-        >>> require_decisive("top1", 5.0, MAX_DROP_FLAG, SHARE, is_minimum=False)
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=5: a drop of 500 points \
-can never fail, because top1 lies between 0 and 1
-        hint: did you mean --max-drop top1=0.05?
     """
     said = f"{flag} {metric}={_written(limit)}"
     if is_minimum and isinstance(limit, str) and bounds != SHARE:
@@ -315,67 +242,23 @@ def _example(flag: str) -> str:
 
 
 # How many samples it would take to tell on which side of a limit the true value lies.
+#
+# They are samples in all, not on top of those that were measured; None where a value has no interval, or is
+# the limit. Shares by Tango 1998 and Wilson 1927, see ``interval``; otherwise by the width of the interval,
+# as in Cochran 1977, "Sampling techniques", chapter 4.
 
 
 def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the drop ends at ``limit``.
-
-    Args:
-        measurement: what was measured.
-        limit: the largest drop allowed.
-        samples: on how many it was measured.
-
-    Units:
-        samples in all, not on top; the limit in the metric's unit.
-
-    Edge case:
-        None if the drop has no interval, or is the limit.
-
-    Source:
-        Tango 1998 for shares, see ``score_interval``; otherwise Cochran 1977, "Sampling techniques",
-        chapter 4.
-
-    Example:
-        >>> from ptq_cli.evaluation.interval import Flips
-        >>> flips = Flips.counted(100, lost=0, gained=0)
-        >>> top1 = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.8,
-        ...     float_value=0.8,
-        ...     flips=flips,
-        ... )
-        >>> samples_for_drop(top1, limit=0.01, samples=100)
-        381
-    """
+    """Return about how many samples it takes until the interval of the drop ends at ``limit``."""
     if measurement.flips is not None:
         return samples_to_resolve(measurement.flips, limit)
-    if measurement.drop_interval is None or measurement.drop is None:
-        return None
-    return samples_for_width(samples, measurement.drop, measurement.drop_interval, limit)
+    return _samples_for(measurement.drop, measurement.drop_interval, limit, samples)
 
 
 def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
     """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
 
-    Args:
-        measurement: what was measured.
-        limit: the largest ratio allowed.
-        samples: on how many it was measured.
-
-    Units:
-        samples in all, not on top.
-
-    Edge case:
-        None if the ratio has no interval, or is the limit.
-
-    Source:
-        Cochran 1977, "Sampling techniques", chapter 4.
-
     Example:
-        >>> from ptq_cli.evaluation.interval import Interval
         >>> perplexity = Measurement(
         ...     name="perplexity",
         ...     unit="number",
@@ -388,46 +271,19 @@ def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> i
         >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
         400
     """
-    if measurement.ratio is None or measurement.ratio_interval is None:
-        return None
-    return samples_for_width(samples, measurement.ratio, measurement.ratio_interval, limit)
+    return _samples_for(measurement.ratio, measurement.ratio_interval, limit, samples)
 
 
 def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the value ends at ``limit``.
-
-    Args:
-        measurement: what was measured.
-        limit: the smallest value allowed.
-        samples: on how many it was measured.
-
-    Units:
-        samples in all, not on top; the limit in the metric's unit.
-
-    Edge case:
-        None if the value has no interval, or is the limit.
-
-    Source:
-        Wilson 1927 for shares, see ``share``; otherwise Cochran 1977, "Sampling techniques", chapter 4.
-
-    Example:
-        >>> from ptq_cli.evaluation.interval import share_interval
-        >>> top1 = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.82,
-        ...     float_value=0.83,
-        ...     quantized_interval=share_interval(0.82, 100),
-        ... )
-        >>> samples_for_minimum(top1, limit=0.8, samples=100)
-        1537
-    """
-    interval = measurement.quantized_interval
-    if interval is None:
-        return None
+    """Return about how many samples it takes until the interval of the value ends at ``limit``."""
+    value, interval = measurement.quantized_value, measurement.quantized_interval
     # A share needs no scaling of its interval: its own score statistic tells the number directly.
-    if interval.method == "wilson":
-        return samples_to_resolve_share(measurement.quantized_value, limit)
-    return samples_for_width(samples, measurement.quantized_value, interval, limit)
+    if interval is not None and interval.method == "wilson":
+        return samples_to_resolve_share(value, limit)
+    return _samples_for(value, interval, limit, samples)
+
+
+def _samples_for(value: float | None, interval: Interval | None, limit: float, samples: int) -> int | None:
+    if value is None or interval is None:
+        return None
+    return samples_for_width(samples, value, interval, limit)

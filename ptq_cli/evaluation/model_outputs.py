@@ -10,7 +10,8 @@ from ptq_cli.calibdata.dataset.dataset import Batch
 from ptq_cli.calibdata.dataset.labels import is_class_index
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array, format_shape, is_array
-from ptq_cli.evaluation.metrics.base import Float64Array, LabelMetric, Labels
+from ptq_cli.evaluation.bootstrap import Float64Array
+from ptq_cli.evaluation.metrics.base import LabelMetric, Labels
 from ptq_cli.evaluation.metrics.token_metrics import IGNORED, require_token_scores
 
 OWN_MODEL = "compare a float model with the model quantized from it"
@@ -18,12 +19,7 @@ OWN_MODEL = "compare a float model with the model quantized from it"
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the evaluation set a batch lies, to name a sample in a message.
-
-    Attributes:
-        batch: the batch.
-        first: index of its first sample in the whole set.
-    """
+    """Where in the evaluation set a batch lies, to name a sample in a message."""
 
     batch: Batch
     first: int
@@ -38,14 +34,7 @@ class Place:
 
 
 def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) -> None:
-    """Refuse another number of outputs than there are names, and outputs of texts.
-
-    Raises:
-        MetricError: the message names the model and the output.
-
-    Example:
-        >>> require_outputs("float model", [np.ones((1, 2))], ["y"])
-    """
+    """Refuse another number of outputs than there are names, and outputs of texts."""
     if len(outputs) != len(names):
         raise MetricError(
             f"the {model} returned {len(outputs)} outputs, expected {len(names)}: {', '.join(names)}",
@@ -63,16 +52,7 @@ def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) 
 def require_same_shapes(
     float_outputs: Sequence[Array], outputs: Sequence[Array], names: Sequence[str], model: str, place: Place
 ) -> None:
-    """Refuse outputs of another shape than the float model's.
-
-    Raises:
-        MetricError: the message names the output and both shapes.
-
-    Example:
-        >>> batch = Batch({"x": np.ones((1, 2))}, labels=None, names=("cat.png",))
-        >>> y = np.ones((1, 2))
-        >>> require_same_shapes([y], [y], ["y"], "quantized model", Place(batch, first=7))
-    """
+    """Refuse outputs of another shape than the float model's."""
     for name, expected, found in zip(names, float_outputs, outputs, strict=True):
         if expected.shape != found.shape:
             raise MetricError(
@@ -101,15 +81,7 @@ def first_nonfinite(values: Array, place: Place) -> str:
 
 
 class NonfiniteSamples:
-    """Counts samples for which a model's output holds NaN or Inf, and remembers the first.
-
-    Example:
-        >>> found = NonfiniteSamples()
-        >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
-        >>> found.look("quantized model", [np.array([[1.0], [np.nan]])], ["y"], place)
-        >>> found.refusal(seen=8).message
-        "the quantized model's output 'y' holds NaN at sample 7 (cat.png); 1 of 8 samples has NaN or Inf"
-    """
+    """Counts samples for which a model's output holds NaN or Inf, and remembers the first."""
 
     def __init__(self) -> None:
         self._first = ""
@@ -170,14 +142,7 @@ _NOT_TOKENS = ("mask", "position", "type", "segment", "cache", "past")
 def next_tokens(name: str, output: Array, place: Place) -> Labels:
     """Return the token that follows each position, [N, T]; -100 where there is none, or the mask is 0.
 
-    Args:
-        name: the metric's.
-        output: of the model, [N, T, tokens].
-        place: the batch: labels [N, T] are taken as they are, otherwise its input tokens are shifted by one.
-
-    Raises:
-        LabelError: there are neither labels [N, T] nor input tokens, or a token is outside the output's.
-        MetricError: the output is not scores of tokens.
+    Labels [N, T] are taken as they are, otherwise the input tokens are shifted by one.
     """
     require_token_scores(output, name)
     labels = _given(place, output)
@@ -197,12 +162,7 @@ def next_tokens(name: str, output: Array, place: Place) -> Labels:
 
 
 def marked_tokens(name: str, output: Array, place: Place) -> Labels:
-    """Return the labels [N, T] of the data: the right token of each position that counts, otherwise -100.
-
-    Raises:
-        LabelError: the labels have another shape, or there are none; or a token is outside the output's.
-        MetricError: the output is not scores of tokens.
-    """
+    """Return the labels [N, T] of the data: the right token of each position that counts, otherwise -100."""
     require_token_scores(output, name)
     labels = _given(place, output)
     if labels is None:
@@ -216,11 +176,7 @@ def marked_tokens(name: str, output: Array, place: Place) -> Labels:
 
 
 def chosen_tokens(name: str, of_float: Array, place: Place) -> Labels:
-    """Return the tokens that the float model chooses, [N, T]; -100 where the mask is 0.
-
-    Raises:
-        MetricError: the output is not scores of tokens.
-    """
+    """Return the tokens that the float model chooses, [N, T]; -100 where the mask is 0."""
     require_token_scores(of_float, name)
     chosen = np.argmax(of_float, axis=2).astype(np.int64)
     return np.where(kept_positions(place, of_float), chosen, IGNORED)
@@ -231,9 +187,6 @@ def pooled(name: str, output: Array, place: Place) -> Array:
 
     Edge case:
         An output [N, features] is returned as it is. Where no position counts, the embedding is zero.
-
-    Raises:
-        MetricError: the output has another rank.
     """
     if output.ndim == 2:
         return output
@@ -287,11 +240,8 @@ def _input_tokens(place: Place, output: Array) -> Array | None:
 def _of_rank_two(inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the inputs of whole numbers or booleans by name in small letters, those of a decoder first."""
     names = sorted(inputs, key=lambda name: "decoder" not in name.lower())
-    return {name.lower(): inputs[name] for name in names if inputs[name].ndim == 2 and _whole(inputs[name])}
-
-
-def _whole(array: Array) -> bool:
-    return array.dtype.kind in "iub"
+    found = {name.lower(): inputs[name] for name in names}
+    return {name: array for name, array in found.items() if array.ndim == 2 and array.dtype.kind in "iub"}
 
 
 def _within(labels: Labels, output: Array, place: Place) -> Labels:
@@ -315,13 +265,7 @@ def fitting_targets(
 ) -> tuple[Array, Array]:
     """Return an output and the labels of its batch as the metric takes them.
 
-    Args:
-        metric: which one.
-        name: what the report calls it.
-        output: of the model.
-        place: the batch, with its labels.
-        of_float: the same output of the float model, which some metrics take as labels; None if it is
-            ``output``.
+    Some metrics take ``of_float``, the same output of the float model, as labels; None if it is ``output``.
 
     Shapes:
         both results are [N, ...], see ``Targets``.
@@ -329,17 +273,6 @@ def fitting_targets(
     Edge case:
         Of numbers, axes of size 1 do not count: an output [N, 1] fits labels [N]. A metric of the user's gets
         what there is, also None for labels.
-
-    Raises:
-        LabelError: there are no labels, they have another shape or dtype, or one is outside the classes.
-        MetricError: the output has another shape than the metric takes.
-
-    Example:
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
-        >>> from ptq_cli.evaluation.metrics.value_errors import MeanSquaredError
-        >>> place = Place(Batch({}, labels=np.array([0.5, 1.0]), names=("a", "b")), first=0)
-        >>> fitting_targets(MeanSquaredError(), "mse", np.ones((2, 1)), place)[0].shape
-        (2,)
     """
     if metric.targets in _OF_TOKENS:
         _require_rows(name, output, place)
@@ -353,8 +286,12 @@ def fitting_targets(
     _require_rows(name, output, place)
     if metric.targets == "pairs" and output.ndim == 3:
         output = pooled(name, output, place)
-    check = {"classes": _classes, "masks": _masks, "values": _values, "pairs": _pairs, "any": _any}
-    return check[metric.targets](metric, name, output, labels, place)
+    if metric.targets == "any":
+        return output, labels
+    if metric.targets == "masks":
+        return _masks(name, output, labels, place, getattr(metric, "ignore_index", None))
+    check = {"classes": _classes, "values": _values, "pairs": _pairs}
+    return check[metric.targets](name, output, labels, place)
 
 
 _OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]] = {
@@ -378,10 +315,7 @@ def _require_rows(name: str, output: Array, place: Place) -> None:
         )
 
 
-def _classes(
-    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
-) -> tuple[Array, Array]:
-    del metric
+def _classes(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
     if not is_class_index(labels):
         raise LabelError(
             f"{name} needs one class index per sample, but labels have shape "
@@ -393,7 +327,7 @@ def _classes(
     return output, labels
 
 
-def _masks(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+def _masks(name: str, output: Array, labels: Array, place: Place, ignored: int | None) -> tuple[Array, Array]:
     wanted = (output.shape[0], *output.shape[2:])
     if output.ndim < 3:
         raise MetricError(
@@ -407,15 +341,11 @@ def _masks(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
             f"shape {format_shape(labels.shape)} and dtype {labels.dtype} at {place.whole()}",
             hint="resize the masks to the output's size, with nearest-neighbor sampling",
         )
-    ignored = getattr(metric, "ignore_index", None)
     _require_range(labels, output.shape[1], place, ignored)
     return output, labels
 
 
-def _values(
-    metric: LabelMetric, name: str, output: Array, labels: Array, place: Place
-) -> tuple[Array, Array]:
-    del metric
+def _values(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
     shapes = [
         [array.shape[0], *(size for size in array.shape[1:] if size != 1)] for array in (output, labels)
     ]
@@ -428,9 +358,8 @@ def _values(
     return output.reshape(shapes[0]), labels.reshape(shapes[0])
 
 
-def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
+def _pairs(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
     """Return embeddings, or one score per sample, with one label per sample."""
-    del metric
     if output.size == len(output) and labels.ndim == 1:
         return output.reshape(len(output)), labels
     if output.ndim < 2 or labels.ndim != 1:
@@ -439,11 +368,6 @@ def _pairs(metric: LabelMetric, name: str, output: Array, labels: Array, place: 
             f"{format_shape(output.shape)} and {format_shape(labels.shape)} at {place.whole()}",
             hint=f"give the output that has the embeddings: {name}[OUTPUT]",
         )
-    return output, labels
-
-
-def _any(metric: LabelMetric, name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
-    del metric, name, place
     return output, labels
 
 

@@ -182,15 +182,7 @@ class Verification:
 
 
 def saturation_of(model: ir.Model, target: Target) -> Saturation:
-    """Return which layers of a file can saturate, of those that a target's rules compute in integers.
-
-    Args:
-        model: of any file; a float one has no such layers. It is left as it is.
-        target: whose rules apply.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot compute a constant.
-    """
+    """Return which layers of a file can saturate, of those that a target's rules compute in integers."""
     if not is_quantized(model):
         return NOTHING
     graph = named(model.clone())
@@ -239,20 +231,12 @@ def compare_optimized(
     the optimized graph computes in integers. They round differently, so that some values of a kernel are one
     step apart, and more further on: see ``compare_kernels`` for what a kernel does alone.
 
-    Args:
-        model: serialized.
-        batches: inputs by name.
-        grids: the scale of each output that is quantized, by its name.
-        threads: of one operator.
-        engine: the runtime; as it is written, the graph runs with ONNX Runtime, without optimizations.
-        progress: is called after each batch.
+    ``grids`` has the scale of each output that is quantized. As it is written, the graph runs with ONNX
+    Runtime, without optimizations.
 
     Edge case:
         NaN in both is not a difference; NaN in one of them is an infinite difference. Outputs of other
         integers than a quantized output's, of booleans, and sequences are ignored.
-
-    Raises:
-        RuntimeFailedError: the runtime failed.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))
@@ -333,19 +317,8 @@ def compare_kernels(
     every kernel is right. A kernel that saturates, or computes something else, is many steps apart alone.
     Weights in blocks are computed at accuracy level 0: what another level rounds is the session's choice.
 
-    Args:
-        model: the quantized graph; is left as it is.
-        batches: inputs by name; one sample each takes the least memory.
-        grids: the scale of each output that is quantized, by its name.
-        limit: the largest difference that passes, in steps.
-        threads: of ONNX Runtime.
-        progress: is called after each batch.
-
-    Units:
-        steps of 8 bits over the range of the integers, or of an output that is not quantized.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
+    ``grids`` has the scale of each output that is quantized, ``limit`` is the largest difference that passes,
+    in steps.
     """
     progress(Progress(STAGE, 0, None))
     cut = kernels_apart(model)

@@ -1,6 +1,5 @@
 """What changed from one report to another."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, ClassVar
@@ -8,7 +7,7 @@ from typing import Annotated, ClassVar
 from ptq_cli.core.errors import BaselineError
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.measurement import Measurement, Unit, flips_between
-from ptq_cli.evaluation.document.report_document import BaselineSummary, LayerEntry, ModelSummary, Report
+from ptq_cli.evaluation.document.report_document import BaselineSummary, ModelSummary, Report
 from ptq_cli.evaluation.interval import Flips, Interval, drop_interval
 
 # Two reports of one model: whether they can be compared, and how much worse the later one is.
@@ -19,9 +18,6 @@ def require_comparable_baseline(report: Report, baseline: Report) -> None:
 
     A model is the same if its float graph is, or the name of its file: a baseline from before a new training
     is what one wants to compare with.
-
-    Raises:
-        BaselineError: it is of another model, or was measured on other data.
     """
     require_same_model(report.model, baseline.model)
     if baseline.evaluation.data_digest != report.evaluation.data_digest:
@@ -33,11 +29,7 @@ def require_comparable_baseline(report: Report, baseline: Report) -> None:
 
 
 def require_same_model(model: ModelSummary, earlier: ModelSummary) -> None:
-    """Refuse a baseline of another model.
-
-    Raises:
-        BaselineError: both the float graph and the name of the model's file differ.
-    """
+    """Refuse a baseline of another model."""
     name, other = PurePath(model.source).name, PurePath(earlier.source).name
     if name != other and model.float_model.sha256 != earlier.float_model.sha256:
         raise BaselineError(
@@ -54,43 +46,12 @@ def baseline_summary(baseline: Report) -> BaselineSummary:
 def regression(before: Measurement, after: Measurement, samples: int) -> Measurement:
     """Return how one metric of the quantized model changed, as if the earlier model were the float one.
 
-    Args:
-        before: what the baseline measured.
-        after: what was measured now.
-        samples: on how many, the same for both.
-
-    Units:
-        those of the metric; ``drop`` of the result is how much worse it became.
-
     Edge case:
         There is no interval where the reports do not say which samples are right: of an SQNR, a cosine, or a
         report of format version 1.
 
     Source:
         Tango 1998 for the interval, see ``drop_interval``.
-
-    Example:
-        >>> old = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.6,
-        ...     float_value=0.6,
-        ...     quantized_hits="e0",
-        ... )
-        >>> new = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.4,
-        ...     float_value=0.6,
-        ...     quantized_hits="c0",
-        ... )
-        >>> found = regression(old, new, samples=5)
-        >>> round(found.drop, 3), found.flips.lost, found.flips.gained
-        (0.2, 1, 0)
     """
     flips = None
     if before.quantized_hits is not None and after.quantized_hits is not None:
@@ -113,14 +74,7 @@ WORSE_BY_DB = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class MetricChange:
-    """One metric of the quantized models of two reports.
-
-    Example:
-        >>> MetricChange(
-        ...     name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=28.5
-        ... ).worse_by
-        1.5
-    """
+    """One metric of the quantized models of two reports."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
 
@@ -154,12 +108,7 @@ class Change:
 
 @dataclass(frozen=True)
 class LayerLoss:
-    """A layer whose output is farther from the float model's than it was.
-
-    Example:
-        >>> LayerLoss("/conv1/Conv", "Conv", before=32.0, after=30.5).worse_by
-        1.5
-    """
+    """A layer whose output is farther from the float model's than it was."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("worse_by",)
 
@@ -201,30 +150,21 @@ def compare_reports(
 ) -> ReportChanges:
     """Return what changed; metrics in the order of the first report, those that are new at the end.
 
-    Args:
-        before: the earlier report.
-        after: the later one.
-        analyses: of the two quantized models; None if one is missing.
-
     Edge case:
         Reports of different models or data are compared as well: what differs is listed.
     """
     same = before.evaluation.data_digest == after.evaluation.data_digest
     return ReportChanges(
         same_samples=same,
-        metrics=tuple(_metrics(before, after, same_samples=same)),
+        metrics=_metrics(before, after, same_samples=same),
         bytes_before=before.model.quantized_model.bytes,
         bytes_after=after.model.quantized_model.bytes,
         changes=_differing(_facts(before), _facts(after)),
         layers=_differing(_placement(before), _placement(after)),
-        latency_before=_latency_ratio(before),
-        latency_after=_latency_ratio(after),
+        latency_before=before.times.latency_ratio,
+        latency_after=after.times.latency_ratio,
         worse_layers=_worse_layers(*analyses) if analyses is not None else None,
     )
-
-
-def _latency_ratio(report: Report) -> float | None:
-    return report.times.latency.ratio if report.times.latency is not None else None
 
 
 def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
@@ -238,38 +178,35 @@ def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
     return tuple(sorted(found, key=lambda loss: -loss.worse_by))
 
 
-def _metrics(before: Report, after: Report, *, same_samples: bool) -> Iterator[MetricChange]:
-    old = {metric.name: metric for metric in before.metrics}
-    new = {metric.name: metric for metric in after.metrics}
+def _metrics(before: Report, after: Report, *, same_samples: bool) -> tuple[MetricChange, ...]:
+    old, new = ({metric.name: metric for metric in report.metrics} for report in (before, after))
+    found = []
     for name in dict.fromkeys([*old, *new]):
-        yield _metric(old.get(name), new.get(name), after.evaluation.samples if same_samples else None)
-
-
-def _metric(old: Measurement | None, new: Measurement | None, samples: int | None) -> MetricChange:
-    known = new if new is not None else old
-    if known is None:
-        raise ValueError("expected a metric of one of the reports")
-    paired = regression(old, new, samples) if old and new and samples is not None else None
-    return MetricChange(
-        name=known.name,
-        unit=known.unit,
-        higher_is_better=known.higher_is_better,
-        before=old.quantized_value if old is not None else None,
-        after=new.quantized_value if new is not None else None,
-        interval=paired.drop_interval if paired is not None else None,
-        flips=paired.flips if paired is not None else None,
-    )
+        known = new.get(name) or old[name]
+        is_paired = same_samples and name in old and name in new
+        paired = regression(old[name], new[name], after.evaluation.samples) if is_paired else None
+        found.append(
+            MetricChange(
+                name=name,
+                unit=known.unit,
+                higher_is_better=known.higher_is_better,
+                before=old[name].quantized_value if name in old else None,
+                after=new[name].quantized_value if name in new else None,
+                interval=paired.drop_interval if paired is not None else None,
+                flips=paired.flips if paired is not None else None,
+            )
+        )
+    return tuple(found)
 
 
 def _facts(report: Report) -> dict[str, str]:
-    model, settings = report.model, sorted(report.amax.settings.items())
-    calibration, evaluation = report.calibration, report.evaluation
+    model, calibration, evaluation = report.model, report.calibration, report.evaluation
     facts = {
         "model": model.source,
         "float model": model.float_model.sha256,
         "quantized model": model.quantized_model.sha256,
         "target": report.target,
-        "amax": ", ".join([report.amax.method, *(f"{name} = {value!r}" for name, value in settings)]),
+        "amax": report.amax.text,
         "calibration": f"{calibration.method}, {calibration.samples} samples",
         "calibration data": calibration.data_digest,
         "evaluation": f"{evaluation.source}, {evaluation.samples} samples",
@@ -279,11 +216,7 @@ def _facts(report: Report) -> dict[str, str]:
 
 
 def _placement(report: Report) -> dict[str, str]:
-    return {layer.name: _runs_on(layer) for layer in report.layers}
-
-
-def _runs_on(layer: LayerEntry) -> str:
-    return "integer" if layer.integer else f"float: {layer.reason}"
+    return {layer.name: layer.placement for layer in report.layers}
 
 
 def _differing(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]:

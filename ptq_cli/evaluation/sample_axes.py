@@ -7,7 +7,7 @@ return anything.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,19 +36,8 @@ class Runs:
     pytorch: Run | None = None
 
 
-class Fed(Protocol):
-    """What is fed with the outputs of all models, such as an ``Evaluator``."""
-
-    samples: int
-    """How many it has been fed with."""
-
-    def update(self, batch: Batch, outputs: ModelOutputs) -> None:
-        """Count one batch."""
-        ...
-
-
 def run_evaluator(
-    evaluator: Fed,
+    evaluator: "Evaluator | PartEvaluator",
     runs: Runs,
     batches: Iterable[Batch],
     *,
@@ -61,28 +50,8 @@ def run_evaluator(
     Memory holds one batch, and what each sample adds to a metric: see ``SampleSums``. The size of the batches
     changes no value, as long as the models' outputs do not depend on it.
 
-    Args:
-        evaluator: it may have seen samples before; these are counted in the progress.
-        runs: the models.
-        batches: what is left of the evaluation set.
-        total: number of samples of the whole set, or None if that is not known.
-        progress: called after each batch.
-        after_batch: called after each batch, such as to write a checkpoint.
-
-    Raises:
-        LabelError: a metric needs labels and a batch has none, or a label is outside the classes.
-        MetricError: an output holds NaN or Inf, or does not fit a metric or the other model's output.
-
-    Example:
-        >>> import numpy as np
-        >>> from ptq_cli.evaluation.evaluator import Evaluator
-        >>> from ptq_cli.evaluation.evaluator import judged_metrics
-        >>> from ptq_cli.evaluation.metrics.spec import MetricSpec
-        >>> evaluator = Evaluator(["y"], judged_metrics([MetricSpec(name="mse", metric="mse")], ["y"]))
-        >>> batch = Batch({"x": np.ones(2)}, labels=np.ones(2), names=("a", "b"))
-        >>> run_evaluator(evaluator, Runs(lambda x: [x["x"]], (lambda x: [2 * x["x"]],)), [batch])
-        >>> evaluator.evaluations()[0].measurements[0].drop
-        1.0
+    The evaluator may have seen samples before, which count in the progress: ``batches`` are what is left of
+    the set, ``total`` is the number of samples of all of it.
     """
     for batch in batches:
         outputs = ModelOutputs(
@@ -109,20 +78,16 @@ def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
         >>> axes_for_one_sample([np.ones((1, 10)), np.ones((20, 1, 10)), np.ones((20, 10))])
         (0, 1, -1)
     """
-    return tuple(_only_axis(output) if is_array(output) else None for output in outputs)
-
-
-def _only_axis(output: Array) -> Axis:
-    found = (axis for axis, size in enumerate(output.shape[:2]) if size == 1)
-    return next(found, NO_AXIS)
+    return tuple(
+        next((axis for axis, size in enumerate(output.shape[:2]) if size == 1), NO_AXIS)
+        if is_array(output)
+        else None
+        for output in outputs
+    )
 
 
 def axes_that_grow(one: Sequence[Array], two: Sequence[Array]) -> tuple[Axis, ...]:
     """Return the axis of each output that grows with the batch.
-
-    Args:
-        one: the outputs for one sample.
-        two: those for two samples, of which the first is the same.
 
     Edge case:
         None where no axis or several do, such as of detections, whose number depends on what is seen.
@@ -145,33 +110,14 @@ def _growing_axis(one: Array, two: Array) -> Axis:
 
 
 def samples_first(run: Run, axes: Sequence[Axis]) -> Run:
-    """Return what runs a model and puts the samples of its outputs on axis 0.
-
-    Args:
-        run: the model.
-        axes: of each output, where the samples are.
-
-    Example:
-        >>> run = samples_first(lambda inputs: [inputs["x"].T], [1])
-        >>> run({"x": np.ones((2, 5))})[0].shape
-        (2, 5)
-    """
+    """Return what runs a model and puts the samples of its outputs on axis 0."""
     if all(axis in (0, None) for axis in axes):
         return run
     return lambda inputs: turned(run(inputs), axes)
 
 
 def turned(outputs: Sequence[Array], axes: Sequence[Axis]) -> list[Array]:
-    """Return outputs with their samples on axis 0.
-
-    Args:
-        outputs: of one batch.
-        axes: of each output, where the samples are.
-
-    Example:
-        >>> turned([np.ones((5, 2))], [1])[0].shape
-        (2, 5)
-    """
+    """Return outputs with their samples on axis 0."""
     return [_turned(*pair) for pair in zip(outputs, axes, strict=True)]
 
 
@@ -205,13 +151,7 @@ ALL_AT_ONCE = "evaluate all samples in one process, or with --batch-size 1"
 
 @dataclass(frozen=True)
 class MeasuredBatch:
-    """What the metrics hold after one batch alone.
-
-    Attributes:
-        number: the place of the batch in the whole set, from 0.
-        samples: how many it has.
-        state: of the metrics, as ``Evaluator.metrics_state`` gives it.
-    """
+    """What the metrics hold after one batch alone."""
 
     number: int
     samples: int
@@ -224,14 +164,6 @@ class PartEvaluator:
     A sum of all of them would depend on the order in which shards are added up. So each batch is measured by
     metrics of its own, and these are joined in the order of the set: what comes out is what one process gives
     that sees all batches, to the last bit.
-
-    Args:
-        make: makes an evaluator; all of them have the same watches.
-        shard: which of the batches come.
-        batch_size: samples a batch; the last of the set may have fewer.
-
-    Raises:
-        MetricError: a metric cannot be measured in parts.
     """
 
     def __init__(self, make: Callable[[], Evaluator], shard: Shard, batch_size: int) -> None:
@@ -246,13 +178,7 @@ class PartEvaluator:
             )
 
     def update(self, batch: Batch, outputs: ModelOutputs) -> None:
-        """Measure one batch.
-
-        Raises:
-            LabelError: a metric needs labels and there are none, or they do not fit.
-            MetricError: outputs do not fit one another or a metric, or hold NaN or Inf.
-            MergeError: the batch before was not full, so that the place of this one in the set is not known.
-        """
+        """Measure one batch."""
         if self.batches and self.batches[-1].samples != self._batch_size:
             raise _not_full(self.batches[-1], self._batch_size)
         number = len(self.batches) * self._shard.count + self._shard.number - 1
@@ -285,12 +211,6 @@ def joined_batches(
     batch_size: int,
 ) -> Evaluator:
     """Return an evaluator that has seen all batches of a set.
-
-    Args:
-        make: makes one that has seen none.
-        batches: all of them, in any order.
-        watched: what the watches of each part have seen.
-        batch_size: samples a batch; the last one may have fewer.
 
     Raises:
         MergeError: another batch than the last one was not full, or one is missing.
@@ -358,18 +278,9 @@ def pack_states(states: Sequence[State]) -> tuple[tuple[PackedKey, ...], dict[st
 def unpack_states(keys: Sequence[PackedKey], arrays: Arrays, count: int) -> list[State]:
     """Return the states that ``pack_states`` packed.
 
-    Args:
-        keys: as it returned them.
-        arrays: as it returned them; a file from outside may hold anything.
-        count: how many states there are.
-
     Raises:
         ValueError: the arrays cannot have been written by it.
         KeyError: one is missing.
-
-    Example:
-        >>> unpack_states(*pack_states([{"a": np.ones(1)}, {}]), 2)
-        [{'a': array([1.])}, {}]
     """
     states: list[State] = [{} for _ in range(count)]
     for number, packed in enumerate(keys):

@@ -57,17 +57,11 @@ class TradeOffs:
 def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | None = None) -> TradeOffs:
     """Return what each model costs and keeps.
 
-    Args:
-        reports: one for each model.
-        names: what the models are called.
-        metric: by which they are judged; None for the first that all reports have, with labels if possible.
-
-    Raises:
-        UsageError: a report does not have the metric, or the reports have none in common.
+    They are judged by ``metric``, or by the first that all reports have, with labels if possible.
     """
     chosen = _measured(reports, names, metric)
     costs = [float(report.model.quantized_model.bytes) for report in reports]
-    times = [report.times.latency.ratio if report.times.latency is not None else None for report in reports]
+    times = [report.times.latency_ratio for report in reports]
     values = [_goodness(found) for found in chosen]
     smallest, fastest = best(costs, values), best(times, values)
     return TradeOffs(
@@ -192,16 +186,7 @@ def _differ(values: Iterable[object]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class LayerDifference:
-    """A layer of either model.
-
-    Attributes:
-        name: the node's name.
-        op: its operator.
-        before: the first report's entry; None if it has no such layer.
-        after: the second's.
-        sqnr_before: SQNR of its output as the first quantized model runs. Decibels; None if not analyzed.
-        sqnr_after: in the second.
-    """
+    """A layer of either model."""
 
     name: str
     op: str
@@ -213,19 +198,14 @@ class LayerDifference:
     @property
     def has_moved(self) -> bool:
         """Whether it runs elsewhere, for another reason, or is in one model only."""
-        return _runs(self.before) != _runs(self.after)
+        before, after = self.before, self.after
+        return before is None or after is None or before.placement != after.placement
 
 
 def layer_differences(
     before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
 ) -> tuple[LayerDifference, ...]:
-    """Return each layer of two reports, in the second's order; those that only the first has come last.
-
-    Args:
-        before: the earlier report.
-        after: the later one.
-        analyses: of the two quantized models; None if one is missing.
-    """
+    """Return each layer of two reports, in the second's order; those that only the first has come last."""
     old, new = ({layer.name: layer for layer in report.layers} for report in (before, after))
     first, second = map(_sqnr, analyses) if analyses is not None else ({}, {})
     return tuple(
@@ -243,7 +223,3 @@ def layer_differences(
 
 def _sqnr(analysis: Analysis) -> dict[str, float | None]:
     return {layer.name: layer.sqnr_accumulated_db for layer in analysis.layers}
-
-
-def _runs(layer: LayerEntry | None) -> tuple[bool, str] | None:
-    return (layer.integer, layer.reason) if layer is not None else None

@@ -31,7 +31,7 @@ FEWEST_BLOCKS = 20
 TOO_MUCH = "resampling so many scores would take too long"
 NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 
-Intervals = tuple[Interval | None, Interval | None, Interval | None]
+Intervals = Sequence[Interval | None]
 """Of the quantized model's value, of the drop, and of the ratio of both values."""
 
 
@@ -41,18 +41,6 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
     Edge case:
         As it was where the metric has nothing for each sample: a maximum, or an output whose first axis is
         not that of the samples.
-
-    Example:
-        >>> agreement = Measurement(
-        ...     name="top1_agreement",
-        ...     unit="share",
-        ...     needs_labels=False,
-        ...     higher_is_better=True,
-        ...     quantized_value=1.0,
-        ... )
-        >>> hits = SampleSums(np.ones((20, 1)), lambda sums: sums[..., 0] / 20)
-        >>> round(with_interval(agreement, hits, 20).quantized_interval.low, 3)
-        0.839
     """
     if not isinstance(found, SampleSums) or (len(found.rows) != samples and not found.blocks):
         return measurement
@@ -71,21 +59,6 @@ def with_paired_intervals(
 
     Edge case:
         Where there is none, it says why.
-
-    Example:
-        >>> top1 = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.0,
-        ...     float_value=1.0,
-        ... )
-        >>> mean = lambda sums: sums[..., 0] / 8
-        >>> right, wrong = SampleSums(np.ones((8, 1)), mean), SampleSums(np.zeros((8, 1)), mean)
-        >>> found = with_paired_intervals(top1, right, wrong)
-        >>> found.flips.lost, found.drop_interval.high, found.quantized_hits
-        (8, 1.0, '00')
     """
     sign = 1 if measurement.higher_is_better else -1
     if isinstance(of_float, SampleSums) and isinstance(of_quantized, SampleSums):
@@ -139,8 +112,7 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
     # Side by side, so that each resample draws the same samples for both models: the drop is of pairs.
     rows = np.hstack([of_float.rows, of_quantized.rows])
     resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
-    of_value, of_drop, of_ratio = bootstrap_intervals(rows, values, resamples=resamples, method=method)
-    return of_value, of_drop, of_ratio
+    return bootstrap_intervals(rows, values, resamples=resamples, method=method)
 
 
 def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
@@ -150,8 +122,7 @@ def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resampl
         ratio = value / before if before else np.nan
         return np.array([value, sign * (before - value), ratio])
 
-    of_value, of_drop, of_ratio = reweighed_intervals(of_quantized.units, values, resamples=resamples)
-    return of_value, of_drop, of_ratio
+    return reweighed_intervals(of_quantized.units, values, resamples=resamples)
 
 
 def _hits_text(found: SampleSums) -> str:
@@ -168,11 +139,7 @@ def _is_hits(unit: Unit, found: SampleSums) -> bool:
 
 
 class Comparisons:
-    """Compares a quantized model's outputs with the float model's.
-
-    Args:
-        output_names: names of the outputs, in order.
-    """
+    """Compares a quantized model's outputs with the float model's."""
 
     def __init__(self, output_names: Sequence[str]) -> None:
         self._output_names = output_names
@@ -182,11 +149,7 @@ class Comparisons:
     def update(
         self, float_outputs: Sequence[Array], quantized_outputs: Sequence[Array], place: Place
     ) -> None:
-        """Count one batch.
-
-        Raises:
-            MetricError: an output has another layout than in the first batch.
-        """
+        """Count one batch."""
         samples = place.batch.size
         if not self._by_output:
             self._by_output = [_applicable(output, samples) for output in float_outputs]
@@ -232,22 +195,12 @@ class Comparisons:
             for key, array in metric.state().items()
         }
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._by_output = self._known(state)
-        for prefix, metric in self._by_prefix():
-            metric.load_state(below(state, prefix))
-
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set."""
         self._first = sample
 
     def join(self, states: Sequence[State]) -> None:
-        """Go on from what was compared in all parts of a set, in their order.
-
-        Raises:
-            MetricError: an output has another layout in one part than in another.
-        """
+        """Go on from what was compared in all parts of a set, in their order."""
         self._by_output = self._known(states[0])
         kinds = {frozenset(tuple(path.split("/")[:2]) for path in state) for state in states}
         try:

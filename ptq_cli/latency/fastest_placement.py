@@ -1,7 +1,7 @@
 """Which layers stay in float so that a model is fastest, by the profile of a machine."""
 
 import math
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -25,11 +25,8 @@ class Unit:
     """Nodes that are placed together.
 
     Attributes:
-        nodes: their names, in graph order.
         choices: those of them that are computed in integers unless they are kept in float; without any, the
             unit is in float whatever is chosen.
-        floating: microseconds in float.
-        integer: microseconds in integers.
     """
 
     nodes: tuple[str, ...]
@@ -43,10 +40,8 @@ class Edge:
     """A tensor between units.
 
     Attributes:
-        tensor: its name.
         source: the index of the unit that makes it; None for an input of the graph, which is float.
         readers: the indices of the units that read it; -1 is the caller, who reads an output as float.
-        elements: how many numbers it has.
     """
 
     tensor: str
@@ -75,12 +70,7 @@ def circuit_of(
 ) -> Circuit:
     """Return the units of a float graph with their times.
 
-    Args:
-        graph: the float graph.
-        quantized: names of the nodes that are computed in integers if all that can be are.
-        floating: microseconds of each node in the float model.
-        integer: microseconds of each node of the float graph in the quantized model.
-        elements: how many numbers each tensor has.
+    ``quantized`` names the nodes that are computed in integers if all that can be are.
     """
     unit_of: dict[ir.Node, int] = {}
     members: list[list[ir.Node]] = []
@@ -92,25 +82,20 @@ def circuit_of(
         else:
             unit_of[node] = len(members)
             members.append([node])
-    units = tuple(_unit(nodes, quantized, floating, integer) for nodes in members)
+    units = []
+    for nodes in members:
+        names = tuple(node.name or "" for node in nodes)
+        units.append(
+            Unit(
+                nodes=names,
+                choices=tuple(name for name in names if name in quantized),
+                floating=sum(floating.get(name, 0.0) for name in names),
+                integer=sum(integer.get(name, 0.0) for name in names),
+            )
+        )
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
     edges = [_edge(value, unit_of, elements) for value in values if not is_constant(value)]
-    return Circuit(units, tuple(edge for edge in edges if edge is not None))
-
-
-def _unit(
-    nodes: Sequence[ir.Node],
-    quantized: Container[str],
-    floating: Mapping[str, float],
-    integer: Mapping[str, float],
-) -> Unit:
-    names = tuple(node.name or "" for node in nodes)
-    return Unit(
-        nodes=names,
-        choices=tuple(name for name in names if name in quantized),
-        floating=sum(floating.get(name, 0.0) for name in names),
-        integer=sum(integer.get(name, 0.0) for name in names),
-    )
+    return Circuit(tuple(units), tuple(edge for edge in edges if edge is not None))
 
 
 def _leader(node: ir.Node) -> ir.Node | None:
@@ -167,12 +152,7 @@ NEVER = 1e12
 
 @dataclass(frozen=True)
 class Seam:
-    """What a tensor costs where it passes from integers to floats, or back.
-
-    Attributes:
-        fixed: microseconds for each.
-        element: microseconds for each of its elements.
-    """
+    """What a tensor costs where it passes from integers to floats, or back."""
 
     fixed: float
     element: float
@@ -187,11 +167,7 @@ def cheapest(
 ) -> frozenset[int]:
     """Return the units that are computed in integers in the fastest placement.
 
-    Args:
-        circuit: the units and the tensors between them.
-        seam: what a tensor costs between the two sides.
-        integer: units that must be integer.
-        floating: units that must be float; those without a choice are anyway.
+    Units in ``integer`` must be integer, those in ``floating`` float; those without a choice are anyway.
 
     Example:
         >>> from ptq_cli.latency.fastest_placement import Unit
@@ -231,13 +207,13 @@ def predicted(circuit: Circuit, seam: Seam, integer: Collection[int]) -> float:
     units = sum(
         unit.integer if index in integer else unit.floating for index, unit in enumerate(circuit.units)
     )
-    return units + sum(seam.cost(edge) * _crossings(edge, integer) for edge in circuit.edges)
+    return units + sum(seam.cost(edge) for edge in circuit.edges if _crosses(edge, integer))
 
 
-def _crossings(edge: Edge, integer: Collection[int]) -> int:
-    """Return 1 if a tensor is quantized for an integer reader, or dequantized for a float one; else 0."""
+def _crosses(edge: Edge, integer: Collection[int]) -> bool:
+    """Return whether a tensor is quantized for an integer reader, or dequantized for a float one."""
     source = edge.source is not None and edge.source in integer
-    return int(any((reader in integer) != source for reader in edge.readers))
+    return any((reader in integer) != source for reader in edge.readers)
 
 
 WORTH = 0.98
@@ -253,8 +229,6 @@ class FastestPlacement:
 
     Attributes:
         in_float: the layers that stay in float although they could be integer, with the reason.
-        plan: what follows from that.
-        expected: microseconds of a run.
     """
 
     in_float: Mapping[str, str]
@@ -267,11 +241,7 @@ def fastest_placement(
 ) -> FastestPlacement:
     """Return the placement that takes the least time by a profile.
 
-    Args:
-        model: the float model.
-        plan: with everything in integers that can be.
-        target: whose rules made the plan.
-        profile: of the model.
+    In ``plan`` everything is in integers that can be.
 
     Edge case:
         A layer that is kept in float can keep the next one in float, too
@@ -373,20 +343,10 @@ def _led(circuit: Circuit, units: Collection[int], leading: Collection[str]) -> 
 def _reasons(circuit: Circuit, integer: Collection[int], leading: Collection[str]) -> dict[str, str]:
     reasons = {}
     for index, unit in enumerate(circuit.units):
-        if index in integer:
-            continue
-        for name in unit.choices:
+        alone = unit.floating <= unit.integer
+        together = "" if alone else " together with its neighbors, although alone it is not"
+        for name in unit.choices if index not in integer else ():
             if name in leading:
-                reasons[name] = _reason(unit.floating, unit.integer)
+                times = f"{unit.floating:.3g} µs of {unit.integer:.3g} µs"
+                reasons[name] = f"faster in float here{together}: {times}"
     return reasons
-
-
-def _reason(floating: float, integer: float) -> str:
-    times = f"{_microseconds(floating)} of {_microseconds(integer)}"
-    if floating <= integer:
-        return f"faster in float here: {times}"
-    return f"faster in float here together with its neighbors, although alone it is not: {times}"
-
-
-def _microseconds(time: float) -> str:
-    return f"{time:.3g} µs"

@@ -33,12 +33,7 @@ FEWEST_LONG_RUNS = 4
 
 @dataclass(frozen=True)
 class WholeRuns:
-    """How long runs of a whole model take.
-
-    Attributes:
-        fast: microseconds of a fast one.
-        spread: the median one's time over that.
-    """
+    """How long runs of a whole model take."""
 
     fast: float
     spread: float
@@ -47,17 +42,7 @@ class WholeRuns:
 def fast_runs(
     models: Sequence[StoredModel], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
 ) -> list[WholeRuns]:
-    """Return how long a run of each model takes, in turns.
-
-    Args:
-        models: all take the same inputs.
-        batches: inputs, used one after the other.
-        threads: of ONNX Runtime.
-        seconds: about how long to measure all of them.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load or run a model.
-    """
+    """Return how long a run of each model takes, in turns."""
     sessions = [Session(model, threads=threads) for model in models]
     times = take_clocks(sessions, batches, threads=threads, seconds=seconds)
     return [whole_runs(runs) for runs in times]
@@ -148,15 +133,6 @@ def operator_times(
     """Profile models in turns, and return of each the time of each node, and of a run without profiling.
 
     They take turns so that other work on the machine, which comes and goes, slows none of them alone.
-
-    Args:
-        models: are left as they are; the names of the nodes of each are unique.
-        batches: inputs, used one after the other.
-        threads: of ONNX Runtime.
-        seconds: about how long to measure all of them.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load or run a model.
     """
     stored = [serialize(marked_graph(model)) for model in models]
     with tempfile.TemporaryDirectory() as folder:
@@ -183,23 +159,8 @@ def node_times(
 
     A node with graphs inside, such as Loop, has their time.
 
-    Args:
-        model: is left as it is.
-        batches: inputs, used one after the other.
-        threads: of ONNX Runtime.
-        seconds: about how long to measure; there are always a few runs.
-
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load or run the model.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 64] x) => (float[n, 64] y) { h = Exp(x) y = Softmax(h) }'''
-        >>> batch = {"x": np.ones((64, 64), np.float32)}
-        >>> found = node_times(ir.from_proto(onnx.parser.parse_model(text)), [batch], threads=1, seconds=0.0)
-        >>> [(node.operator, node.microseconds > 0) for node in found]
-        [('Exp', True), ('Softmax', True)]
     """
     with tempfile.TemporaryDirectory() as folder:
         profiled = ProfiledSession(model, serialize(marked_graph(model)), threads, Path(folder))
@@ -208,17 +169,7 @@ def node_times(
 
 
 class ProfiledSession:
-    """A session whose kernels are timed.
-
-    Args:
-        model: whose nodes are asked about.
-        stored: the same, with marks of its nodes.
-        threads: of ONNX Runtime.
-        folder: for ONNX Runtime's files.
-
-    Attributes:
-        session: runs the model.
-    """
+    """A session whose kernels are timed."""
 
     def __init__(self, model: ir.Model, stored: StoredModel, threads: int, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -332,11 +283,6 @@ def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[
 
     Units:
         microseconds; the largest difference first.
-
-    Example:
-        >>> growth([NodeTime("a", "Conv", 9.0), NodeTime("b", "Add", 1.0)],
-        ...     [NodeTime("a", "Conv", 5.0), NodeTime("b", "Add", 4.0), NodeTime("c", "Pad", 1.0)])
-        (('Add', 3.0), ('Pad', 1.0))
     """
     before = {item.operator: item.microseconds for item in by_operator(first)}
     more = {item.operator: item.microseconds - before.get(item.operator, 0.0) for item in by_operator(other)}

@@ -17,13 +17,7 @@ INPUTS, OUTPUTS = "the conversion of the inputs to integers", "the conversion of
 
 @dataclass(frozen=True)
 class SlowerOperators:
-    """Operators of one kind that take longer in the quantized model.
-
-    Attributes:
-        what: the operators, and how they are computed.
-        floating: what they take in the float model. Microseconds.
-        quantized: what they take in the quantized model, with the conversions around them. Microseconds.
-    """
+    """Operators of one kind that take longer in the quantized model."""
 
     what: str
     floating: float
@@ -39,12 +33,7 @@ def slower_operators(
 ) -> tuple[SlowerOperators, ...]:
     """Return where a quantized model loses time, the largest loss first, at most three.
 
-    Args:
-        float_model: whose nodes have the names that the quantized model's have, too.
-        quantized_model: with Q/DQ.
-        integer: names of the layers that are to be computed in integers.
-        floating: microseconds of each node of the float model.
-        quantized: microseconds of each node of the quantized model.
+    ``integer`` names the layers that are to be computed in integers.
 
     Edge case:
         A conversion belongs to the operator that is computed in float beside it, because it would not be

@@ -11,7 +11,7 @@ from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.decide_gates import decide, read_baseline
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import ReportChanges, compare_reports
-from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
+from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs, layer_differences, trade_offs
 from ptq_cli.recipe.sections import GateSettings
 
 REPORT = "report.json"
@@ -59,13 +59,13 @@ def run_compare_models(
     found = trade_offs([run.report for run in runs], names_of([run.path for run in runs]), metric)
     changes = _changes(*runs) if len(runs) == 2 else None
     if page is not None:
-        from ptq_cli.report.html.page_view import TwoRuns, render_comparison
+        from ptq_cli.report.html.page_view import render_comparison
 
-        two = None
+        layers: tuple[LayerDifference, ...] = ()
         if changes is not None:
             first, second = runs
-            two = TwoRuns(changes, layer_differences(first.report, second.report, _analyses(first, second)))
-        write_together({page: render_comparison(found, two).encode()})
+            layers = layer_differences(first.report, second.report, _analyses(first, second))
+        write_together({page: render_comparison(found, changes, layers).encode()})
     return ComparisonResult(found, changes)
 
 

@@ -16,7 +16,7 @@ from selenium.webdriver.remote.webelement import WebElement
 
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.evaluation.trade_offs import layer_differences, trade_offs
-from ptq_cli.report.html.page_view import TwoRuns, render_comparison, render_page
+from ptq_cli.report.html.page_view import render_comparison, render_page
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
 from tests.unit.report.test_ladder import LADDER
@@ -98,8 +98,8 @@ def test_it_looks_as_it_should(show: Open, tmp_path: Path, width: int, scheme: s
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark")])
 def test_a_comparison_looks_as_it_should(show: Open, width: int, scheme: str) -> None:
     report = Network(LAYERS).page_input().report
-    two = TwoRuns(compare_reports(report, report), layer_differences(report, report))
-    text = render_comparison(trade_offs([report, report], ("one", "other")), two)
+    found = trade_offs([report, report], ("one", "other"))
+    text = render_comparison(found, compare_reports(report, report), layer_differences(report, report))
     browser = show(text, width, scheme=scheme)
     assert browser.execute_script("return document.documentElement.scrollWidth") == width
     assert browser.execute_script(CONTRAST) == []

@@ -123,13 +123,8 @@ class Analysis:
 
     def ranked(self) -> tuple[LayerAnalysis, ...]:
         """Return the layers that have a sensitivity, the costliest first."""
-        return tuple(
-            layer
-            for _, layer in sorted(
-                ((layer.sensitivity.rank, layer) for layer in self.layers if layer.sensitivity is not None),
-                key=lambda pair: pair[0],
-            )
-        )
+        ranked = {layer.sensitivity.rank: layer for layer in self.layers if layer.sensitivity is not None}
+        return tuple(ranked[rank] for rank in sorted(ranked))
 
 
 # An analysis as overlays of Model Explorer, Google's viewer of graphs: a value and a color for each node.
@@ -143,6 +138,7 @@ class Analysis:
 SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
 WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
 """From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
+Gradient = tuple[tuple[float, str], ...]
 RISING = ((0.0, WORST), (0.5, MIDDLE), (1.0, BEST))
 FALLING = ((0.0, BEST), (0.5, MIDDLE), (1.0, WORST))
 FLOAT_BITS = 32
@@ -156,11 +152,9 @@ def overlay_path(file: Path, quantity: str) -> Path:
         >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (SQNR, TIME)]
         ['sqnr.json', 'sqnr.time.json']
     """
-    return (
-        file
-        if quantity == SQNR
-        else file.with_name(f"{file.stem}.{quantity.split(maxsplit=1)[0]}{file.suffix}")
-    )
+    if quantity == SQNR:
+        return file
+    return file.with_name(f"{file.stem}.{quantity.split(maxsplit=1)[0]}{file.suffix}")
 
 
 def overlays(
@@ -168,35 +162,25 @@ def overlays(
 ) -> dict[str, str]:
     """Return the overlays of a quantized model by quantity, each as JSON with a newline at the end.
 
-    Args:
-        analysis: of the model.
-        graph: the name of its graph.
-        kernels: ``"integer"`` or ``"float"`` by node.
-        times: microseconds by node; None where they cannot be measured.
+    ``kernels`` is ``"integer"`` or ``"float"`` by node, ``times`` microseconds, None where they cannot be
+    measured.
 
     Edge case:
         A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.
     """
     sqnr = {
-        layer.name: layer.sqnr_accumulated_db
+        layer.name: {"value": round(layer.sqnr_accumulated_db, 2)}
         for layer in analysis.layers
         if layer.sqnr_accumulated_db is not None and math.isfinite(layer.sqnr_accumulated_db)
     }
-    found = {
-        SQNR: _overlay(
-            graph, SQNR, {name: {"value": round(value, 2)} for name, value in sqnr.items()}, RISING
-        ),
-        KERNEL: _overlay(
-            graph, KERNEL, {name: {"value": kind, "bgColor": COLORS[kind]} for name, kind in kernels.items()}
-        ),
-        BITS: _overlay(
-            graph, BITS, {name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING
-        ),
+    found: dict[str, tuple[Mapping[str, Any], Gradient]] = {
+        SQNR: (sqnr, RISING),
+        KERNEL: ({name: {"value": kind, "bgColor": COLORS[kind]} for name, kind in kernels.items()}, ()),
+        BITS: ({name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING),
     }
     if times is not None:
-        values = {name: {"value": round(time, 2)} for name, time in times.items()}
-        found[TIME] = _overlay(graph, TIME, values, FALLING)
-    return found
+        found[TIME] = ({name: {"value": round(time, 2)} for name, time in times.items()}, FALLING)
+    return {name: _overlay(graph, name, *overlay) for name, overlay in found.items()}
 
 
 def bits_of(analysis: Analysis) -> dict[str, int]:
@@ -218,9 +202,7 @@ def _bits(dtype: str) -> int:
     return int(found[0]) if found else FLOAT_BITS
 
 
-def _overlay(
-    graph: str, name: str, results: Mapping[str, Any], gradient: tuple[tuple[float, str], ...] = ()
-) -> str:
+def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradient) -> str:
     data: dict[str, Any] = {"results": results, "name": name}
     if gradient:
         data["gradient"] = [{"stop": stop, "bgColor": color} for stop, color in gradient]

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +24,10 @@ from ptq_cli.evaluation.analysis.causes import (
     layer_not_finite,
     weight_finding,
 )
-from ptq_cli.evaluation.analysis.judge import Float64Array, NoiseSums, channel_imbalance, drop, range_used
+from ptq_cli.evaluation.analysis.judge import NoiseSums, channel_imbalance, drop, range_used
 from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, Variants
-from ptq_cli.evaluation.analysis.tensor_rows import Kind, Sensitivity, TensorAnalysis
+from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.report_document import LayerEntry, Saturation
 from ptq_cli.models.integer_operators import RECURRENT
 from ptq_cli.plan.sites import WeightSite
@@ -155,55 +155,26 @@ WIDER = 1.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstantUse:
-    """What was found out about one constant.
+class ConstantUse(Use):
+    """How a constant uses its integers, the ends of its range, and the share of channels with a wider scale.
 
-    Attributes:
-        sqnr_db: of its values against the float model's, decibels.
-        clipped: share of values outside the range, 0 to 1.
-        low, high: the ends of the range; None without a scale.
-        used: share of the range that the middle 99.9 % of the values occupy; None for int32, without a scale.
-        imbalance: largest magnitude of a channel over the median channel's; None without channels.
-        levels: how many values an integer can have; 0 without a scale.
-        clip_share: share of the noise that comes of values outside the range, 0 to 1.
-        widened: share of the channels whose scale is wider than their values need.
+    The ends are None without a scale; a scale is wider than its values need for a large bias.
     """
 
-    sqnr_db: float
-    clipped: float
-    low: float | None
-    high: float | None
-    used: float | None
-    imbalance: float | None
-    levels: int
-    clip_share: float
-    widened: float
+    low: float | None = None
+    high: float | None = None
+    widened: float = 0.0
 
 
 def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
-    """Return how a constant uses its integers.
-
-    Args:
-        constant: its values.
-        channel_axis: of the output channels, where its scale does not tell; None if there are none.
-    """
+    """Return how a constant uses its integers."""
     noise = NoiseSums()
     noise.update(constant.floats[None], constant.values[None], 1)
     amax = _channel_amax(constant.floats, channel_axis if constant.axis is None else constant.axis)
     imbalance = channel_imbalance(amax)
     grid = constant.grid
     if constant.integers is None or grid is None or grid.scale is None or grid.zero_point is None:
-        return ConstantUse(
-            sqnr_db=noise.sqnr_db,
-            clipped=0.0,
-            low=None,
-            high=None,
-            used=None,
-            imbalance=imbalance,
-            levels=0,
-            clip_share=0.0,
-            widened=0.0,
-        )
+        return ConstantUse(sqnr_db=noise.sqnr_db, imbalance=imbalance)
     scale, zeros = (constant.spread(array).astype(np.float64) for array in (grid.scale, grid.zero_point))
     least, greatest = _limits(constant)
     ends = (least - zeros) * scale, (greatest - zeros) * scale
@@ -286,9 +257,7 @@ def constant_rows(
 ) -> Iterator[TensorAnalysis]:
     """Yield a row for each quantized constant; one that several layers share has one row.
 
-    Args:
-        twins: both models.
-        better: returns which amax method would be better for a weight; called only for bad ones.
+    ``better`` returns which amax method would be better for a weight; it is called only for bad ones.
     """
     biases = (item for item in twins.constants if item.stored.dtype == ir.DataType.INT32)
     biased = {constant.node.name or "": constant for constant in biases}
@@ -302,48 +271,25 @@ def constant_rows(
         is_bias = values.dtype == BIAS
         use = use_of(values, None if is_bias else _output_channels(first.node, values.floats.ndim))
         readers = tuple(constant.node.name or "" for constant in constants)
-        overflow = any(
-            overflowing(constant_values(twins, biased[name]))
-            for name in readers
-            if not is_bias and use.widened and name in biased
-        )
-        found = _constant_finding(values, use, readers, partial(better, first.tensor), overflow=overflow)
-        yield _constant_row(
-            first.tensor, "bias" if is_bias else "weight", first.node.op_type, values, use, readers, found
-        )
-
-
-def _constant_finding(
-    values: ConstantValues,
-    use: ConstantUse,
-    readers: Sequence[str],
-    better: Callable[[ConstantValues], str],
-    *,
-    overflow: bool,
-) -> Finding:
-    if values.dtype == BIAS:
-        return Finding()
-    shared = use.imbalance if values.axis is None else None
-    method = better(values) if use.sqnr_db < GOOD_DB else ""
-    numbers = Use(
-        sqnr_db=use.sqnr_db,
-        clip_share=use.clip_share,
-        clipped=use.clipped,
-        used=use.used,
-        imbalance=shared,
-        levels=use.levels,
-        readers=readers,
-        better=method,
-    )
-    return weight_finding(
-        numbers, widened=use.widened if overflow else 0.0, quantizer=f"looked up: {values.dtype}"
-    )
+        found = Finding()
+        if not is_bias:
+            large = (constant_values(twins, biased[name]) for name in readers if name in biased)
+            found = weight_finding(
+                # Channels with scales of their own may differ as much as they like.
+                replace(
+                    use,
+                    imbalance=use.imbalance if values.axis is None else None,
+                    readers=readers,
+                    better=better(first.tensor, values) if use.sqnr_db < GOOD_DB else "",
+                ),
+                widened=use.widened if use.widened and any(map(overflowing, large)) else 0.0,
+                quantizer=f"looked up: {values.dtype}",
+            )
+        yield _constant_row(first, values, use, readers, found)
 
 
 def _constant_row(
-    name: str,
-    kind: Kind,
-    op: str,
+    constant: QuantizedConstant,
     values: ConstantValues,
     use: ConstantUse,
     readers: tuple[str, ...],
@@ -351,10 +297,10 @@ def _constant_row(
 ) -> TensorAnalysis:
     zeros = values.grid.zero_point if values.grid is not None else None
     return TensorAnalysis(
-        name=name,
-        kind=kind,
+        name=constant.tensor,
+        kind="bias" if values.dtype == BIAS else "weight",
         layers=readers,
-        op=op,
+        op=constant.node.op_type,
         dtype=values.dtype,
         shape=values.floats.shape,
         axis=values.axis,
@@ -396,11 +342,6 @@ def better_activation_method(
 ) -> str:
     """Return the amax method whose range the calibration expects to be best; empty if none gains enough.
 
-    Args:
-        statistics: the tensor's statistics; without a histogram no method can be compared.
-        parameters: its present quantization parameters; per tensor.
-        settings: settings of the methods.
-
     Example:
         >>> from ptq_cli.collectors.max_collector import HistogramCollector
         >>> from ptq_cli.core.arithmetic import parameters_from_range
@@ -428,10 +369,7 @@ def better_weight_method(
 ) -> str:
     """Return the amax method with the smallest error for a weight; empty if none gains enough, and in 4 bits.
 
-    Args:
-        weight: as it was and as it is.
-        settings: of the methods.
-        pairs: what two of its integers may add up to, with any method; None for no limit.
+    With ``pairs``, what two of its integers may add up to is limited for any method.
 
     Edge case:
         Empty for scales of blocks and for zero points, which these methods do not choose.

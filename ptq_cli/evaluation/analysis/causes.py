@@ -46,98 +46,46 @@ class Use:
     """
 
     sqnr_db: float
-    clip_share: float
-    clipped: float
-    used: float | None
+    clip_share: float = 0.0
+    clipped: float = 0.0
+    used: float | None = None
     imbalance: float | None
-    levels: int
-    readers: Sequence[str]
+    levels: int = 0
+    readers: Sequence[str] = ()
     better: str = ""
 
 
 def activation_finding(use: Use, *, histograms: bool) -> Finding:
-    """Return why an activation loses a lot, if it does.
-
-    Args:
-        use: how it uses its integers.
-        histograms: whether the calibration kept them, so that other methods can be compared.
-
-    Example:
-        >>> use = Use(
-        ...     sqnr_db=22.0,
-        ...     clip_share=0.0,
-        ...     clipped=0.0,
-        ...     used=0.05,
-        ...     imbalance=1.5,
-        ...     levels=256,
-        ...     readers=["fc"],
-        ...     better="mse",
-        ... )
-        >>> activation_finding(use, histograms=True).remedy
-        '--amax mse'
-        >>> use = Use(
-        ...     sqnr_db=22.0,
-        ...     clip_share=0.0,
-        ...     clipped=0.0,
-        ...     used=0.05,
-        ...     imbalance=1.5,
-        ...     levels=256,
-        ...     readers=["fc"],
-        ... )
-        >>> activation_finding(use, histograms=False).remedy
-        '--method histogram --amax mse'
-        >>> activation_finding(use, histograms=True).remedy
-        '--exclude fc'
-    """
+    """Return why an activation loses a lot, if it does."""
     if use.sqnr_db >= GOOD_DB:
         return Finding()
-    if use.clip_share > MOST:
-        text = f"{percent(use.clipped)} of the values are outside the range and cause most of the noise"
-        return Finding("clipping", text, _range_remedy(use, histograms=histograms))
-    if use.used is not None and use.used < MOST:
-        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
-        return Finding("outliers", text, _range_remedy(use, histograms=histograms))
-    return _common(use)
+    # Without a histogram no method can be compared.
+    better = f"--amax {use.better}" if use.better else ""
+    remedy = better or (exclude(use.readers) if histograms else "--method histogram --amax mse")
+    return _range_finding(use, remedy, " and cause most of the noise")
 
 
 def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     """Return why a weight loses a lot, if it does.
 
-    Args:
-        use: how it uses its integers.
-        widened: share of the channels whose scale was widened for a large bias.
-        quantizer: the quantizer of a weight whose values are looked up.
-
-    Example:
-        >>> use = Use(
-        ...     sqnr_db=18.0, clip_share=0.0, clipped=0.0, used=1.0, imbalance=None, levels=15, readers=["fc"]
-        ... )
-        >>> weight_finding(use, widened=0.0).remedy
-        '--weight-bits 8'
+    ``widened`` is the share of the channels whose scale was widened for a large bias, ``quantizer`` that of a
+    weight whose values are looked up.
     """
     if use.sqnr_db >= GOOD_DB:
         return Finding()
     if widened:  # Checked before the number of steps, which it makes small.
         text = f"the scale of {percent(widened)} of the channels was widened so that the bias fits into int32"
         return Finding("bias overflow", text, exclude(use.readers))
-    few = _few_steps(use, quantizer)
-    if few is not None:
-        return few
-    if use.clip_share > MOST:
-        text = f"{percent(use.clipped)} of the values are outside the range"
-        return Finding("clipping", text, _weight_remedy(use))
-    if use.used is not None and use.used < MOST:
-        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
-        return Finding("outliers", text, _weight_remedy(use))
-    return _common(use)
+    if use.levels == 0:
+        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
+    if use.levels < FEW:
+        return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
+    better = f"--set amax.weight_method={use.better}" if use.better else ""
+    return _range_finding(use, better or exclude(use.readers))
 
 
 def tensor_not_finite(model: str, sample: str) -> Finding:
     """Return what is found of a tensor that holds NaN or Inf.
-
-    Args:
-        model: which of the two models holds it.
-        sample: the first sample for which it does.
 
     Example:
         >>> tensor_not_finite("quantized model", "sample 3 (x.npz[3])").finding
@@ -148,13 +96,6 @@ def tensor_not_finite(model: str, sample: str) -> Finding:
 
 def layer_not_finite(name: str, *, only_quantized: str, left_float: str, whole: str) -> Finding:
     """Return what is found of a layer whose quantization makes the output NaN or Inf, or whose floats do.
-
-    Args:
-        name: the layer's name.
-        only_quantized: the first sample for which the output is not finite with only this layer quantized;
-            empty if there is none.
-        left_float: the same with only this layer left in float.
-        whole: the same with all layers quantized.
 
     Example:
         >>> layer_not_finite("log", only_quantized="sample 0 (a.png)", left_float="", whole="").remedy
@@ -185,17 +126,9 @@ def layer_finding(
 ) -> Finding:
     """Return why a layer loses a lot, from the tensors that it reads and computes.
 
-    Args:
-        name: the layer's name.
-        tensors: SQNR of its own quantization, name and finding of each tensor.
-        not_fused: why it computes in floats although its weight is quantized; empty if it does not.
-        gain_db: how much higher the output's SQNR is if only this layer stays float; None if not known.
-        saturating: what of its weight can saturate on this processor; None if nothing can. No option helps.
-
-    Example:
-        >>> found = layer_finding("fc", [], not_fused="", gain_db=3.0)
-        >>> found.finding, found.remedy
-        ("with this layer in float, the output's SQNR is 3.0 dB higher", '--exclude fc')
+    Of each tensor, ``tensors`` has the SQNR of its own quantization, its name and its finding. ``not_fused``
+    says why the layer computes in floats although its weight is quantized, and ``saturating`` what of its
+    weight can saturate on this processor: then no option helps.
     """
     if saturating is not None:
         pairs = f"{saturating.pairs:,} of {saturating.of_pairs:,} pairs"
@@ -227,37 +160,19 @@ def exclude(layers: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, with two significant digits.
-
-    Example:
-        >>> percent(0.0423), percent(0.00001234), percent(1.0)
-        ('4.2 %', '0.0012 %', '100 %')
-    """
+    """Return a share as a percentage, with two significant digits."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
 
 
-def _range_remedy(use: Use, *, histograms: bool) -> str:
-    """Return the option for a better method, for histograms if none were kept, or for leaving it in float."""
-    if use.better:
-        return f"--amax {use.better}"
-    # Without a histogram no method can be compared.
-    return exclude(use.readers) if histograms else "--method histogram --amax mse"
-
-
-def _weight_remedy(use: Use) -> str:
-    return f"--set amax.weight_method={use.better}" if use.better else exclude(use.readers)
-
-
-def _few_steps(use: Use, quantizer: str) -> Finding | None:
-    if use.levels == 0:
-        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
-    if use.levels < FEW:
-        return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
-    return None
-
-
-def _common(use: Use) -> Finding:
+def _range_finding(use: Use, remedy: str, effect: str = "") -> Finding:
+    """Return what the range of a tensor costs, which another range would remedy, or its channels."""
+    if use.clip_share > MOST:
+        text = f"{percent(use.clipped)} of the values are outside the range{effect}"
+        return Finding("clipping", text, remedy)
+    if use.used is not None and use.used < MOST:
+        text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
+        return Finding("outliers", text, remedy)
     if use.imbalance is not None and use.imbalance >= IMBALANCED:
         text = f"the widest channel's values are {use.imbalance:.1f} times as large as the median channel's"
         return Finding("channel imbalance", text, exclude(use.readers))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.evaluator import Judged
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
@@ -28,18 +29,8 @@ class ExactSum:
     Edge case:
         The sum of nothing is 0. Infinities and NaN are refused.
 
-    Raises:
-        ValueError: an addend is not finite.
-
     Source:
         Neal 2015, "Fast exact summation using small and large superaccumulators".
-
-    Example:
-        >>> total = ExactSum()
-        >>> for addend in (1e100, 1.0, -1e100):
-        ...     total.add(addend)
-        >>> total.value
-        1.0
     """
 
     def __init__(self) -> None:
@@ -49,15 +40,9 @@ class ExactSum:
         """Add a number."""
         if not math.isfinite(addend):
             raise ValueError(f"{addend} cannot be added exactly")
-        mantissa, exponent = math.frexp(addend)
-        # 53 bits are the whole of a mantissa; below the smallest normal number fewer are, and the rest are 0.
-        shift = exponent - 53 + UNIT_EXPONENT
-        whole = int(mantissa * 2.0**53)
-        self._units += whole << shift if shift >= 0 else whole >> -shift
-
-    def merge(self, other: "ExactSum") -> None:
-        """Add all that another sum has."""
-        self._units += other._units
+        # A float's denominator is a power of two, at most 2^1074.
+        numerator, denominator = addend.as_integer_ratio()
+        self._units += numerator << (UNIT_EXPONENT + 1 - denominator.bit_length())
 
     @property
     def value(self) -> float:
@@ -70,9 +55,6 @@ class ExactSum:
 
 def decibels(signal: float, noise: float) -> float:
     """Return ``10 log10(signal / noise)``, as the metric ``sqnr_db`` does.
-
-    Units:
-        decibels.
 
     Edge case:
         No noise is inf, also of no signal; noise without signal is -inf.
@@ -94,26 +76,12 @@ BLOCK = 1 << 16
 MIDDLE = 0.999
 """Share of the values whose part of the range is told."""
 
-Float64Array = npt.NDArray[np.float64]
-
 
 class NoiseSums:
     """Signal and noise of a tensor in the quantized model, against the float model's.
 
-    Attributes:
-        is_finite: whether neither model's values hold NaN or Inf so far.
-
-    Shapes:
-        update: [samples, ...], both the same.
-
     Edge case:
         The ratio is NaN once a value was NaN or Inf.
-
-    Example:
-        >>> sums = NoiseSums()
-        >>> sums.update(np.float32([[10.0, 0.0]]), np.float32([[9.0, 0.0]]), 1)
-        >>> sums.sqnr_db
-        20.0
     """
 
     def __init__(self) -> None:
@@ -131,12 +99,6 @@ class NoiseSums:
                 return
             _add(self._signal, signal)
             _add(self._noise, noise)
-
-    def merge(self, other: "NoiseSums") -> None:
-        """Add what another has seen."""
-        self.is_finite &= other.is_finite
-        self._signal.merge(other._signal)
-        self._noise.merge(other._noise)
 
     @property
     def sqnr_db(self) -> float:
@@ -160,12 +122,7 @@ class QuantizationSums:
     """
 
     def __init__(self, parameters: QuantParameters, channel_axis: int | None) -> None:
-        """Begin.
-
-        Args:
-            parameters: per tensor.
-            channel_axis: the axis of the channels, or None if the tensor has none.
-        """
+        """Begin."""
         self.parameters = parameters
         self.is_finite = True
         self.count = self.clipped = 0
@@ -204,20 +161,6 @@ class QuantizationSums:
             )
         self._see_channels(values)
 
-    def merge(self, other: "QuantizationSums") -> None:
-        """Add what another has seen of the same tensor."""
-        self.is_finite &= other.is_finite
-        self.count += other.count
-        self.clipped += other.clipped
-        self.integers += other.integers
-        for one, more in zip(
-            (self._signal, self._noise, self._clip_noise),
-            (other._signal, other._noise, other._clip_noise),
-            strict=True,
-        ):
-            one.merge(more)
-        self._widen(other.channel_amax)
-
     @property
     def sqnr_db(self) -> float:
         """SQNR of the quantization alone, in decibels."""
@@ -233,16 +176,10 @@ class QuantizationSums:
             return
         axis = self._axis % values.ndim
         others = tuple(index for index in range(values.ndim) if index != axis)
-        largest = np.maximum(values.max(axis=others), -values.min(axis=others))
-        self._widen(largest.astype(np.float64))
-
-    def _widen(self, largest: Float64Array | None) -> None:
-        if largest is None:
-            return
-        if self.channel_amax is None or len(self.channel_amax) != len(largest):
-            self.channel_amax = largest
-        else:
-            self.channel_amax = np.maximum(self.channel_amax, largest)
+        largest = np.maximum(values.max(axis=others), -values.min(axis=others)).astype(np.float64)
+        if self.channel_amax is not None and len(self.channel_amax) == len(largest):
+            largest = np.maximum(self.channel_amax, largest)
+        self.channel_amax = largest
 
 
 def range_used(integers: npt.NDArray[np.int64]) -> float:
@@ -323,9 +260,6 @@ class Yardstick:
     """What models are judged by, and which of their outputs.
 
     Attributes:
-        name: of the metric, as the report calls it.
-        output: index of the output.
-        output_name: its name.
         judged: the metric, if it needs labels.
         pair: the metric, if it compares the two models; ``sqnr_db`` is neither, and always measured.
     """
@@ -345,19 +279,6 @@ class Judge:
 
     Edge case:
         NaN or Inf in the variant's output make its metric and its SQNR NaN.
-
-    Example:
-        >>> import numpy as np
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
-        >>> from ptq_cli.evaluation.evaluator import judged_metrics
-        >>> from ptq_cli.evaluation.metrics.spec import MetricSpec
-        >>> top1 = judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0]
-        >>> judge = Judge(Yardstick(name="top1", output=0, output_name="scores", judged=top1))
-        >>> scores = np.float32([[2.0, 1.0], [0.0, 1.0]])
-        >>> place = Place(Batch({}, np.array([0, 0]), ("a", "b")), 0)
-        >>> judge.update(scores, scores / 2, place)
-        >>> judge.value, round(judge.sqnr_db, 2)
-        (0.5, 6.02)
     """
 
     def __init__(self, yardstick: Yardstick) -> None:
@@ -370,17 +291,7 @@ class Judge:
         self._pair_metric: PairMetric | None = pair() if pair is not None else None
 
     def update(self, wanted: Array, found: Array, place: Place) -> None:
-        """Add some samples.
-
-        Args:
-            wanted: the float model's output, found finite before.
-            found: the variant's.
-            place: the samples, with their labels.
-
-        Raises:
-            MetricError: the variant's output has another shape, or does not fit the metric.
-            LabelError: labels do not fit.
-        """
+        """Add some samples."""
         require_same_shapes([wanted], [found], [self._yardstick.output_name], "quantized model", place)
         self.not_finite = self.not_finite or first_nonfinite(found, place)
         if self.not_finite:

@@ -47,33 +47,6 @@ class NotFinite:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What the samples showed.
-
-    Attributes:
-        samples: how many both models saw.
-        float_output: the float model, judged as the variants of the quantized one are.
-        output: the quantized model, judged likewise.
-        quantizations: of each activation pair, by tensor: its quantization alone.
-        noises: of each quantized activation and each layer's output, by tensor, as the quantized model runs.
-        not_finite: where such a tensor holds NaN or Inf first, in the float or in the quantized model.
-        shapes: of those tensors; None if a size changed, or is the samples'.
-        judged: by layer.
-        sizes: shape of each input, for one sample.
-    """
-
-    samples: int
-    float_output: Judge
-    output: Judge
-    quantizations: Mapping[str, QuantizationSums]
-    noises: Mapping[str, NoiseSums]
-    not_finite: Mapping[str, NotFinite]
-    shapes: Mapping[str, tuple[int | None, ...]]
-    judged: Mapping[str, Variants]
-    sizes: Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class LayerSubject:
     """What is analyzed.
 
@@ -102,57 +75,26 @@ class LayerSubject:
         return self.output_axes[output] if self.output_axes else 0
 
 
-def measure(
-    subject: LayerSubject,
-    pieces: Iterable[Batch],
-    *,
-    threads: int,
-    total: int | None = None,
-    progress: ProgressCallback = silent,
-) -> Measured:
-    """Run everything over the samples.
+class Measured:
+    """What the samples showed, and the state while they stream by.
 
-    Args:
-        subject: what is analyzed.
-        pieces: batches, small enough that all tensors between stages are held twice.
-        threads: that run stages; each runs a variant of its own.
-        total: number of samples, for the progress.
-        progress: is called after each piece.
-
-    Edge case:
-        The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of a
-        tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
-
-    Raises:
-        LabelError, MetricError: as ``run_evaluator`` does, and where an output of the float model holds NaN
-            or Inf.
-        EmptyDataError: there is no sample.
+    Attributes:
+        samples: how many both models saw.
+        float_output: the float model, judged as the variants of the quantized one are.
+        output: the quantized model, judged likewise.
+        quantizations: of each activation pair, by tensor: its quantization alone.
+        noises: of each quantized activation and each layer's output, by tensor, as the quantized model runs.
+        not_finite: where such a tensor holds NaN or Inf first, in the float or in the quantized model.
+        shapes: of those tensors; None if a size changed, or is the samples'.
+        judged: by layer.
+        sizes: shape of each input, for one sample.
     """
-    with ThreadPoolExecutor(threads, STAGE) as pool:
-        # Of the quantized model nothing is asked: NaN in its output is what the analysis looks for.
-        evaluator = Evaluator(subject.outputs, (), ())
-        run = _Run(subject=subject, pool=pool, evaluator=evaluator)
-        try:
-            run_evaluator(evaluator, Runs(run.float_outputs, ()), run.over(pieces, total, progress))
-        finally:
-            # Whoever interrupts waits for no variant that has not begun.
-            pool.shutdown(wait=False, cancel_futures=True)
-    evaluator.evaluations()  # or it says of which sample the float model's output holds NaN
-    return run.measured(evaluator.samples)
 
-
-@dataclass(kw_only=True)
-class _Run:
-    """The state while samples stream by."""
-
-    subject: LayerSubject
-    pool: ThreadPoolExecutor
-    evaluator: Evaluator
-    floats: Tensors = field(default_factory=dict)
-    quantized: Tensors = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        subject = self.subject
+    def __init__(self, subject: LayerSubject, pool: ThreadPoolExecutor, evaluator: Evaluator) -> None:
+        self._subject, self._pool, self._evaluator = subject, pool, evaluator
+        self._floats: Tensors = {}
+        self._quantized: Tensors = {}
+        self.samples = 0
         self.float_output, self.output = Judge(subject.yardstick), Judge(subject.yardstick)
         self.not_finite: dict[str, NotFinite] = {}
         self.quantizations = {
@@ -169,78 +111,64 @@ class _Run:
 
     def float_outputs(self, inputs: dict[str, Array]) -> list[Array]:
         """Run both models, and return the outputs of the float one."""
-        staged = self.subject.staged
-        both = [self.pool.submit(staged.run, inputs, quantized=form) for form in (False, True)]
-        self.floats, self.quantized = (future.result() for future in both)
-        return self._outputs(self.floats)
+        staged = self._subject.staged
+        both = [self._pool.submit(staged.run, inputs, quantized=form) for form in (False, True)]
+        self._floats, self._quantized = (future.result() for future in both)
+        return self._outputs(self._floats)
 
     def over(self, pieces: Iterable[Batch], total: int | None, progress: ProgressCallback) -> Iterator[Batch]:
         """Yield the pieces; each is analyzed once the evaluator has found its outputs to be right."""
-        done = 0
         progress(Progress(STAGE, 0, total))
         for piece in pieces:
             yield piece
-            if self.evaluator.is_refused:
+            if self._evaluator.is_refused:
                 return  # It says of which sample, and why.
-            self._analyze(piece, done)
-            self.floats = self.quantized = {}
-            done += piece.size
-            progress(Progress(STAGE, done, total))
-
-    def measured(self, samples: int) -> Measured:
-        """Return what was found."""
-        return Measured(
-            samples=samples,
-            float_output=self.float_output,
-            output=self.output,
-            quantizations=self.quantizations,
-            noises=self.noises,
-            not_finite=self.not_finite,
-            shapes=self.shapes,
-            judged=self.judged,
-            sizes=self.sizes,
-        )
+            self._analyze(piece)
+            self._floats = self._quantized = {}
+            self.samples += piece.size
+            progress(Progress(STAGE, self.samples, total))
 
     def _outputs(self, tensors: Tensors) -> list[Array]:
-        staged, constants = self.subject.staged, self.subject.constants
+        staged, constants = self._subject.staged, self._subject.constants
         found = [
             constants[name] if name in constants else staged.floats(name, tensors[name])
-            for name in self.subject.outputs
+            for name in self._subject.outputs
         ]
-        return turned(found, self.subject.output_axes) if self.subject.output_axes else found
+        return turned(found, self._subject.output_axes) if self._subject.output_axes else found
 
-    def _analyze(self, piece: Batch, first: int) -> None:
-        place, index = Place(piece, first), self.subject.yardstick.output
-        wanted = self._outputs(self.floats)[index]
+    def _analyze(self, piece: Batch) -> None:
+        place, index = Place(piece, self.samples), self._subject.yardstick.output
+        wanted = self._outputs(self._floats)[index]
         self.float_output.update(wanted, wanted, place)
-        self.output.update(wanted, self._outputs(self.quantized)[index], place)
+        self.output.update(wanted, self._outputs(self._quantized)[index], place)
         self.sizes = self.sizes or {name: array.shape for name, array in cut(piece, 0, 1).inputs.items()}
         tensors = [self._tensor(name, place) for name in self.noises]
         work: list[Callable[[], None]] = []
-        for layer in self.subject.layers:
+        for layer in self._subject.layers:
             work += [self._variant(layer, form, wanted, place) for form in (True, False)]
         work += tensors
-        futures: list[Future[None]] = [self.pool.submit(task) for task in work]
+        futures: list[Future[None]] = [self._pool.submit(task) for task in work]
         for future in futures:
             future.result()
 
     def _variant(self, layer: str, quantized: bool, wanted: Array, place: Place) -> Callable[[], None]:
-        judged, index = self.judged[layer], self.subject.yardstick.output
+        judged, index = self.judged[layer], self._subject.yardstick.output
         judge, base = (
-            (judged.only_quantized, self.floats) if quantized else (judged.left_float, self.quantized)
+            (judged.only_quantized, self._floats) if quantized else (judged.left_float, self._quantized)
         )
 
         def run() -> None:
             (found,) = turned(
-                [self.subject.staged.changed(layer, base, quantized=quantized)], [self.subject.axis_of(index)]
+                [self._subject.staged.changed(layer, base, quantized=quantized)],
+                [self._subject.axis_of(index)],
             )
             judge.update(wanted, found, place)
 
         return run
 
     def _tensor(self, name: str, place: Place) -> Callable[[], None]:
-        held, other = self.floats[name], self.quantized[name]
-        values = self.subject.staged.floats(name, held)
+        held, other = self._floats[name], self._quantized[name]
+        values = self._subject.staged.floats(name, held)
         samples = place.batch.size
         self._remember(name, values, samples)
         quantization, noise = self.quantizations.get(name), self.noises[name]
@@ -260,8 +188,8 @@ class _Run:
     def _as_computed(self, name: str, held: Held) -> Array:
         """Return what readers of integers see; of a tensor without a pair, its floats."""
         if held.integers is not None:
-            return dequantize(held.integers, self.subject.pairs[name].parameters)
-        return self.subject.staged.floats(name, held)
+            return dequantize(held.integers, self._subject.pairs[name].parameters)
+        return self._subject.staged.floats(name, held)
 
     def _remember(self, name: str, values: Array, samples: int) -> None:
         sizes: tuple[int | None, ...] = values.shape
@@ -274,6 +202,35 @@ class _Run:
         )
 
 
+def measure(
+    subject: LayerSubject,
+    pieces: Iterable[Batch],
+    *,
+    threads: int,
+    total: int | None = None,
+    progress: ProgressCallback = silent,
+) -> Measured:
+    """Run everything over the samples.
+
+    The pieces must be so small that all tensors between stages are held twice.
+
+    Edge case:
+        The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of a
+        tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
+    """
+    with ThreadPoolExecutor(threads, STAGE) as pool:
+        # Of the quantized model nothing is asked: NaN in its output is what the analysis looks for.
+        evaluator = Evaluator(subject.outputs, (), ())
+        found = Measured(subject, pool, evaluator)
+        try:
+            run_evaluator(evaluator, Runs(found.float_outputs, ()), found.over(pieces, total, progress))
+        finally:
+            # Whoever interrupts waits for no variant that has not begun.
+            pool.shutdown(wait=False, cancel_futures=True)
+    evaluator.evaluations()  # or it says of which sample the float model's output holds NaN
+    return found
+
+
 # A row of the analysis for each activation: what its integers cost, and why.
 
 
@@ -282,19 +239,23 @@ def activation_rows(
 ) -> Iterator[TensorAnalysis]:
     """Yield a row for each activation pair.
 
-    Args:
-        twins: both models.
-        measured: what was measured on the samples.
-        better: returns which amax method would be better for a tensor; called only for bad ones.
-        histograms: whether the calibration kept them.
+    ``better`` returns which amax method would be better for a tensor; it is called only for bad ones.
     """
     makers = {
         value.name: node.op_type for node in twins.float_model.graph.all_nodes() for value in node.outputs
     }
     for name, pair in twins.pairs.items():
         sums, parameters = measured.quantizations[name], pair.parameters
-        method = better(name, parameters) if sums.sqnr_db < GOOD_DB else ""
-        use = _use_of(sums, twins.readers_of(pair), method)
+        use = Use(
+            sqnr_db=sums.sqnr_db,
+            clip_share=sums.clip_share,
+            clipped=sums.clipped / max(1, sums.count),
+            used=range_used(sums.integers),
+            imbalance=channel_imbalance(sums.channel_amax),
+            levels=len(sums.integers),
+            readers=twins.readers_of(pair),
+            better=better(name, parameters) if sums.sqnr_db < GOOD_DB else "",
+        )
         bad = measured.not_finite.get(name)
         found = (
             activation_finding(use, histograms=histograms)
@@ -302,19 +263,6 @@ def activation_rows(
             else tensor_not_finite(bad.model, bad.sample)
         )
         yield _activation_row(name, makers.get(name, ""), parameters, measured, use, found)
-
-
-def _use_of(sums: QuantizationSums, readers: tuple[str, ...], better: str) -> Use:
-    return Use(
-        sqnr_db=sums.sqnr_db,
-        clip_share=sums.clip_share,
-        clipped=sums.clipped / max(1, sums.count),
-        used=range_used(sums.integers),
-        imbalance=channel_imbalance(sums.channel_amax),
-        levels=len(sums.integers),
-        readers=readers,
-        better=better,
-    )
 
 
 def _activation_row(

@@ -18,12 +18,7 @@ Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSample:
-    """A sample that the quantized model puts into another class than the float model.
-
-    Example:
-        >>> ChangedSample(index=3, name="cat/7.png", label=0, float_class=0, quantized_class=2).effect
-        'lost'
-    """
+    """A sample that the quantized model puts into another class than the float model."""
 
     index: Annotated[Count, "Its place in the evaluation set."]
     name: Annotated[str, "What the data call it."]

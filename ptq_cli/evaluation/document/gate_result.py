@@ -28,20 +28,7 @@ SATURATION = "saturation"
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """One limit, and whether it was held.
-
-    Example:
-        >>> GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.83 - 0.82).passed
-        True
-        >>> GateResult(
-        ...     metric="top1",
-        ...     kind="max_drop",
-        ...     limit=0.01,
-        ...     value=0.009,
-        ...     interval=Interval(-0.002, 0.02, "score"),
-        ... ).verdict
-        'undecided'
-    """
+    """One limit, and whether it was held."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "passed")
 
@@ -80,12 +67,9 @@ class GateResult:
     @property
     def verdict(self) -> GateVerdict:
         """``"undecided"`` if the interval lies on both sides of the limit; without one, the value decides."""
-        if self.interval is None:
-            return "pass" if self._holds(self.value) else "fail"
-        ends = {self._holds(self.interval.low), self._holds(self.interval.high)}
-        if len(ends) > 1:
-            return "undecided"
-        return "pass" if ends == {True} else "fail"
+        ends = (self.value,) if self.interval is None else (self.interval.low, self.interval.high)
+        held = [self._holds(end) for end in ends]
+        return "pass" if all(held) else "undecided" if any(held) else "fail"
 
     @property
     def passed(self) -> bool:
@@ -101,12 +85,7 @@ class GateResult:
 
 
 def verdict(results: Sequence[GateResult]) -> Verdict:
-    """Return ``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits.
-
-    Example:
-        >>> verdict([]), verdict([GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02)])
-        ('no gate', 'fail')
-    """
+    """Return ``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits."""
     if not results:
         return "no gate"
     return "pass" if all(result.passed for result in results) else "fail"
@@ -226,13 +205,6 @@ class Latency:
         ``"too fast"``: a run is hardly longer than its call. ``"busy"``: the interval reaches from a
         difference of less than 2 % to one of more than 10 %. ``"equal"``: it reaches into less than 2 %, and
         not as far as 10 %.
-
-        Example:
-            >>> times = {"float_ms": 3.0, "quantized_ms": 2.0, "batch_size": 1, "threads": 2, "rounds": 20}
-            >>> Latency(**times, ratio=0.667, ratio_interval=Interval(0.65, 0.68, "student")).verdict
-            'faster'
-            >>> Latency(**times, ratio=0.8, ratio_interval=Interval(0.5, 1.28, "student")).verdict
-            'busy'
         """
         if min(self.float_ms, self.quantized_ms) < SHORTEST_RUN * 1e3:
             return "too fast"
@@ -250,12 +222,7 @@ def inverse(ratio: float) -> float:
 
 
 def latency_verdict(interval: Interval | None) -> LatencyVerdict:
-    """Return what the ratio of a model's time to another one's says; see ``Latency.verdict``.
-
-    Example:
-        >>> [latency_verdict(Interval(low, 1.05, "student")) for low in (0.5, 1.01, 1.03)]
-        ['busy', 'equal', 'slower']
-    """
+    """Return what the ratio of a model's time to another one's says; see ``Latency.verdict``."""
     low, high = (interval.low, interval.high) if interval is not None else (0.0, math.inf)
     if low > EQUAL:
         return "slower"
@@ -273,16 +240,16 @@ class Times:
     not_measured: Annotated[str, "Why there is no latency; empty otherwise."] = ""
 
     @property
+    def latency_ratio(self) -> float | None:
+        """The quantized model's time over the float model's; None if it was not measured."""
+        return self.latency.ratio if self.latency is not None else None
+
+    @property
     def warnings(self) -> tuple[ReportWarning, ...]:
         """What a user should know of the times."""
         return self.latency.warnings if self.latency is not None else ()
 
 
 def current_time() -> str:
-    """Return the time as a report's ``created`` wants it: UTC, to the second.
-
-    Example:
-        >>> len(current_time())
-        20
-    """
+    """Return the time as a report's ``created`` wants it: UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

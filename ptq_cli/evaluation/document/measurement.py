@@ -15,18 +15,7 @@ Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
 
 @dataclass(frozen=True, kw_only=True)
 class ClassValue:
-    """How many of one class's samples are right.
-
-    Example:
-        >>> ClassValue(
-        ...     label=3,
-        ...     name="cat",
-        ...     float_value=0.75,
-        ...     quantized_value=0.5,
-        ...     flips=Flips.counted(4, lost=1, gained=0),
-        ... ).drop
-        0.25
-    """
+    """How many of one class's samples are right."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("drop",)
 
@@ -65,28 +54,6 @@ class Measurement:
 
     A metric with labels is measured on both models and so has a drop. A comparison, such as ``sqnr_db``,
     has one value: how near the quantized model's outputs are to the float model's.
-
-    Example:
-        >>> top1 = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.75,
-        ...     float_value=0.8125,
-        ... )
-        >>> top1.drop
-        0.0625
-        >>> print(
-        ...     Measurement(
-        ...         name="cosine",
-        ...         unit="number",
-        ...         needs_labels=False,
-        ...         higher_is_better=True,
-        ...         quantized_value=0.99,
-        ...     ).drop
-        ... )
-        None
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("drop", "ratio")
@@ -164,10 +131,6 @@ def hits_to_text(hits: Sequence[bool]) -> str:
 
     Edge case:
         50,000 samples take 12.5 kB.
-
-    Example:
-        >>> hits_to_text([True, False, False, True, True])
-        '98'
     """
     digits = -(-len(hits) // SAMPLES_A_DIGIT)
     bits = "".join("1" if hit else "0" for hit in hits).ljust(digits * SAMPLES_A_DIGIT, "0")
@@ -175,14 +138,7 @@ def hits_to_text(hits: Sequence[bool]) -> str:
 
 
 def require_hits(text: str, samples: int, share: float, where: str) -> None:
-    """Refuse hits that are not those of so many samples, or that make another share.
-
-    Raises:
-        ReportError: they are not; ``where`` is their place in the report.
-
-    Example:
-        >>> require_hits("98", samples=5, share=0.6, where="metrics[0].quantized_hits")
-    """
+    """Refuse hits that are not those of so many samples, or that make another share."""
     digits = -(-samples // SAMPLES_A_DIGIT)
     spare = digits * SAMPLES_A_DIGIT - samples
     bits = int(text, 16)
@@ -208,11 +164,6 @@ def flips_between(before: str, after: str, samples: int) -> Flips:
     Source:
         McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
         percentages".
-
-    Example:
-        >>> flips = flips_between("98", "f0", samples=5)
-        >>> flips.lost, flips.gained
-        (1, 2)
     """
     old, new = int(before, 16), int(after, 16)
     return Flips.counted(samples, (old & ~new).bit_count(), (new & ~old).bit_count())
@@ -222,22 +173,7 @@ def flips_between(before: str, after: str, samples: int) -> Flips:
 
 
 def require_consistent(metrics: Sequence[Measurement], samples: int) -> None:
-    """Refuse measurements whose intervals, flips and hits contradict their values.
-
-    Raises:
-        ReportError: they do; the message says where.
-
-    Example:
-        >>> top1 = Measurement(
-        ...     name="top1",
-        ...     unit="share",
-        ...     needs_labels=True,
-        ...     higher_is_better=True,
-        ...     quantized_value=0.75,
-        ...     float_value=0.75,
-        ... )
-        >>> require_consistent([top1], samples=4)
-    """
+    """Refuse measurements whose intervals, flips and hits contradict their values."""
     for index, measurement in enumerate(metrics):
         where = f"metrics[{index}]"
         _require_intervals(measurement, where)
@@ -311,14 +247,7 @@ BudgetKind = Literal["max_drop", "min"]
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetCheck:
-    """One budget, and what was seen of it.
-
-    Example:
-        >>> BudgetCheck(
-        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.002, bound=0.008
-        ... ).holds
-        True
-    """
+    """One budget, and what was seen of it."""
 
     metric: Annotated[str, "The metric's name."]
     unit: Annotated[Unit, "The metric's."]

@@ -43,12 +43,7 @@ class SaturatingLayer:
 
 @dataclass(frozen=True)
 class Saturation:
-    """What kernels that add two products in 16 bits make of a file.
-
-    Example:
-        >>> Saturation(layers=26).text
-        '0 of 26 layers can saturate on x86 without VNNI'
-    """
+    """What kernels that add two products in 16 bits make of a file."""
 
     layers: Annotated[Count, "How many layers have an integer kernel and constant weights."]
     saturating: Annotated[
@@ -113,11 +108,6 @@ class ModelEntry:
 class ModelSummary:
     """The two models.
 
-    Example:
-        >>> float_model = ModelEntry("model.float.onnx", "0" * 64, 400)
-        >>> ModelSummary("model.pt", float_model, ModelEntry("model.int8.onnx", "1" * 64, 100)).size_ratio
-        4.0
-
     Edge case:
         What preparation adds or saves is no merit of the quantization: sizes are compared with the file that
         the user named, where it is ONNX.
@@ -160,6 +150,13 @@ class AmaxSummary:
     method: Annotated[str, "The method, such as percentile."]
     settings: Annotated[dict[str, float], "Its own settings, by name."]
 
+    @property
+    def text(self) -> str:
+        """The method with its settings."""
+        return ", ".join(
+            [self.method, *(f"{name} = {value!r}" for name, value in sorted(self.settings.items()))]
+        )
+
 
 @dataclass(frozen=True)
 class CalibrationSummary:
@@ -201,6 +198,11 @@ class LayerEntry:
     op: Annotated[str, "Its operator, such as Conv."]
     integer: Annotated[bool, "Whether it computes in integers."]
     reason: Annotated[str, "Why it stays float; empty for an integer layer."]
+
+    @property
+    def placement(self) -> str:
+        """Where it runs, with the reason."""
+        return "integer" if self.integer else f"float: {self.reason}"
 
 
 @dataclass(frozen=True)

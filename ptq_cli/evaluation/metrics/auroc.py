@@ -1,29 +1,23 @@
 """Area under the ROC curve, one class against the rest."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import (
-    Float64Array,
     Labels,
     Recorded,
-    Recorder,
-    Resampling,
     Reweighed,
     Rows,
-    SampleSums,
-    State,
     Targets,
-    require_rows,
 )
 
 
-class Auroc:
+class Auroc(Recorded):
     """Share of pairs of a sample of a class and one of another, in which the first has the higher score.
 
     Of several classes it is the mean over them, each against the rest; of two, or of an output of one score,
@@ -56,10 +50,7 @@ class Auroc:
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "classes"
-
-    def __init__(self) -> None:
-        self._scores = Recorder()
-        self._labels = Recorder()
+    name = "auroc"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Keep one batch."""
@@ -68,13 +59,14 @@ class Auroc:
                 f"auroc needs an output of shape [samples, classes] or [samples], got rank {output.ndim}",
                 hint="leave the metric out, or give another output: auroc[OUTPUT]",
             )
-        self._scores.add(output.reshape(len(output), -1).astype(np.float32))
-        self._labels.add(labels)
+        scores = output.reshape(len(output), -1).astype(np.float32)
+        # Beside the scores, which are float32: that holds every class index below 2^24.
+        self._add(np.column_stack([scores, labels.astype(np.float32)]))
 
     def compute(self) -> float:
         """The mean over classes so far."""
-        require_rows(self._scores, "auroc")
-        value = _mean_area(self._curves(), np.ones(len(self._labels)))
+        rows = self.counted_rows()
+        value = _mean_area(self._curves(), np.ones(len(rows)))
         if np.isnan(value):
             raise MetricError(
                 "auroc needs samples of two classes, but all are of one",
@@ -82,30 +74,14 @@ class Auroc:
             )
         return value
 
-    def resampling(self) -> Resampling:
+    def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
-        curves = self._curves()
-        count = len(self._labels)
+        curves, count = self._curves(), self.count
         return Reweighed(count, lambda weights: _mean_area(curves, weights), 4 * count * len(curves))
 
-    def state(self) -> State:
-        """Return what a checkpoint holds."""
-        return {"scores": self._scores.rows, "labels": self._labels.rows}
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
-
-    def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set, which changes no score."""
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from the scores and labels of all parts of a set, in their order."""
-        self._scores.join([{"rows": state["scores"]} for state in states])
-        self._labels.join([{"rows": state["labels"]} for state in states])
-
     def _curves(self) -> "list[_Curve]":
-        scores, labels = _comparable(self._scores.rows), self._labels.rows
+        rows = self.rows
+        scores, labels = _comparable(rows[:, :-1]), rows[:, -1]
         classes = range(scores.shape[1]) if scores.shape[1] > 2 else [scores.shape[1] - 1]
         positives = [labels == (index if scores.shape[1] > 1 else 1) for index in classes]
         found = zip(classes, positives, strict=True)
@@ -167,9 +143,6 @@ class MeanIou(Recorded):
     Edge case:
         A class that is neither labeled nor predicted is left out of the mean.
 
-    Raises:
-        MetricError: no sample was counted, or no pixel counts.
-
     Source:
         Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The Pascal
         visual object classes challenge: a retrospective", section 3.4.
@@ -184,6 +157,7 @@ class MeanIou(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "masks"
+    name = "mean_iou"
 
     def __init__(self, ignore_index: int | None = None) -> None:
         super().__init__()
@@ -197,18 +171,24 @@ class MeanIou(Recorded):
             _counts(one, other, classes, self.ignore_index)
             for one, other in zip(labels.reshape(len(output), -1), predicted, strict=True)
         ]
-        self._recorder.add(np.array(rows, np.float64).reshape(-1, 2 * classes))
+        self._add(np.array(rows, np.float64).reshape(-1, 2 * classes))
 
     def compute(self) -> float:
         """The mean over classes so far."""
-        value = float(_mean_iou(require_rows(self._recorder, "mean_iou").sum(axis=0)))
+        value = super().compute()
         if np.isnan(value):
             raise MetricError("mean_iou has no pixel to count", hint="every label is ignore_index")
         return value
 
-    def resampling(self) -> SampleSums:
-        """Each sample's intersections and unions, of whose sums the value is made."""
-        return SampleSums(self._recorder.rows, _mean_iou)
+    def of_sums(self, sums: Float64Array) -> Float64Array:
+        """Return the mean from sums of each class's intersections, and of its unions."""
+        classes = sums.shape[-1] // 2
+        both, either = sums[..., :classes], sums[..., classes:]
+        present = either > 0
+        shares = np.divide(both, either, out=np.zeros_like(both), where=present)
+        with np.errstate(invalid="ignore"):
+            found: Float64Array = shares.sum(axis=-1) / present.sum(axis=-1)
+        return found
 
 
 def _counts(labels: Labels, predicted: Labels, classes: int, ignored: int | None) -> list[int]:
@@ -219,13 +199,3 @@ def _counts(labels: Labels, predicted: Labels, classes: int, ignored: int | None
     both = np.bincount(labels[labels == predicted], minlength=classes)
     either = np.bincount(labels, minlength=classes) + np.bincount(predicted, minlength=classes) - both
     return [*both.tolist(), *either.tolist()]
-
-
-def _mean_iou(sums: Float64Array) -> Float64Array:
-    classes = sums.shape[-1] // 2
-    both, either = sums[..., :classes], sums[..., classes:]
-    present = either > 0
-    shares = np.divide(both, either, out=np.zeros_like(both), where=present)
-    with np.errstate(invalid="ignore"):
-        found: Float64Array = shares.sum(axis=-1) / present.sum(axis=-1)
-    return found

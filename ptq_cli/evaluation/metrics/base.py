@@ -23,96 +23,9 @@ State = dict[str, Rows]
 
 
 def below(state: State, prefix: str) -> State:
-    """Return what a state holds under the keys that begin so, without that beginning.
-
-    Example:
-        >>> below({"0/rows": np.ones(1), "1/rows": np.ones(2)}, "1/")
-        {'rows': array([1., 1.])}
-    """
+    """Return what a state holds under the keys that begin so, without that beginning."""
     return {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
 
-
-class Recorder:
-    """Rows that grow batch by batch.
-
-    Example:
-        >>> recorder = Recorder()
-        >>> recorder.add(np.array([[1.0], [2.0]]))
-        >>> recorder.add(np.array([[3.0]]))
-        >>> len(recorder), recorder.rows.ravel().tolist()
-        (3, [1.0, 2.0, 3.0])
-    """
-
-    def __init__(self) -> None:
-        self._parts: list[Rows] = []
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, rows: Rows) -> None:
-        """Append rows, which are not copied: they must be nobody else's."""
-        self._parts.append(rows)
-        self._count += len(rows)
-
-    @property
-    def rows(self) -> Rows:
-        """All rows so far; an empty array before the first."""
-        if not self._parts:
-            return np.empty((0, 0))
-        # Joined when they are read, and then kept: joining at each batch would be quadratic.
-        if len(self._parts) > 1:
-            self._parts = [np.concatenate(self._parts)]
-        return self._parts[0]
-
-    def state(self) -> State:
-        """Return what a checkpoint holds."""
-        return {"rows": self.rows}
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from the rows of several parts, one after the other."""
-        self._parts = [state["rows"] for state in states if len(state["rows"])]
-        self._count = sum(map(len, self._parts))
-
-
-class Recorded:
-    """A metric whose state is its rows."""
-
-    def __init__(self) -> None:
-        self._recorder = Recorder()
-
-    def state(self) -> State:
-        """Return what a checkpoint holds."""
-        return self._recorder.state()
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._recorder.load_state(state)
-
-    def start_at(self, sample: int) -> None:
-        """Take the first sample that comes for this one of the set, which changes no row."""
-
-    def join(self, states: Sequence[State]) -> None:
-        """Go on from what was recorded of all parts of a set, in their order."""
-        self._recorder.join(states)
-
-
-__all__ = [
-    "Float64Array",
-    "LabelMetric",
-    "Labels",
-    "PairMetric",
-    "Resampling",
-    "Reweighed",
-    "SampleSums",
-    "Targets",
-    "paired_rows",
-    "require_rows",
-]
 
 Labels = npt.NDArray[Any]
 
@@ -181,27 +94,21 @@ class StreamingMetric(Protocol):
 
     def compute(self) -> float:
         """The value over all samples so far."""
-        ...
 
     def resampling(self) -> Resampling:
         """How the uncertainty is told."""
-        ...
 
     def state(self) -> State:
         """What a checkpoint holds."""
-        ...
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        ...
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set: others have those before."""
-        ...
 
     def join(self, states: Sequence[State]) -> None:
-        """Go on from the states of metrics that have seen a part each, in the order of the set."""
-        ...
+        """Go on from the states of metrics that have seen a part each, in the order of the set.
+
+        A checkpoint is the state of the only part.
+        """
 
 
 class LabelMetric(StreamingMetric, Protocol):
@@ -210,21 +117,17 @@ class LabelMetric(StreamingMetric, Protocol):
     @property
     def unit(self) -> Unit:
         """Of the value."""
-        ...
 
     @property
     def higher_is_better(self) -> bool:
         """False for an error."""
-        ...
 
     @property
     def targets(self) -> Targets:
         """What the labels must be."""
-        ...
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch: the first axis of both is the sample."""
-        ...
 
 
 class PairMetric(StreamingMetric, Protocol):
@@ -236,29 +139,65 @@ class PairMetric(StreamingMetric, Protocol):
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
         """Whether the metric has a meaning for this output of a batch of ``samples``."""
-        ...
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch; both arrays have one shape."""
-        ...
 
 
-def require_rows(recorder: Recorder, name: str) -> Rows:
-    """Return the rows of a metric.
+class Recorded:
+    """A metric whose state is its rows; its value is their mean, or what ``of_sums`` makes of their sums."""
 
-    Raises:
-        MetricError: there is none.
+    name: str
 
-    Example:
-        >>> require_rows(Recorder(), "cosine")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.MetricError: PTQ-METRIC-001: cosine has seen no sample
-        hint: evaluate on data that has samples
-    """
-    if not len(recorder):
-        raise MetricError(f"{name} has seen no sample", hint="evaluate on data that has samples")
-    return recorder.rows
+    def __init__(self) -> None:
+        self._parts: list[Rows] = []
+        self.count = 0
+
+    def _add(self, rows: Rows) -> None:
+        """Append rows of a batch, which are not copied: they must be nobody else's."""
+        self._parts.append(rows)
+        self.count += len(rows)
+
+    @property
+    def rows(self) -> Rows:
+        """All rows so far; an empty array before the first."""
+        if not self._parts:
+            return np.empty((0, 0))
+        # Joined when they are read, and then kept: joining at each batch would be quadratic.
+        if len(self._parts) > 1:
+            self._parts = [np.concatenate(self._parts)]
+        return self._parts[0]
+
+    def counted_rows(self) -> Rows:
+        """Return all rows, after making sure that there are some."""
+        if not self.count:
+            raise MetricError(f"{self.name} has seen no sample", hint="evaluate on data that has samples")
+        return self.rows
+
+    def compute(self) -> float:
+        """The value over all samples so far."""
+        return float(self.of_sums(self.counted_rows().sum(axis=0)))
+
+    def resampling(self) -> Resampling:
+        """What each sample added, of whose sums the value is made."""
+        return SampleSums(self.rows.astype(np.float64, copy=False), self.of_sums)
+
+    def of_sums(self, sums: Float64Array) -> Float64Array:
+        """Return the value from sums of rows, [..., k]."""
+        mean: Float64Array = sums[..., 0] / self.count
+        return mean
+
+    def state(self) -> State:
+        """Return what a checkpoint holds."""
+        return {"rows": self.rows}
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set, which changes no row."""
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was recorded of all parts of a set, in their order."""
+        self._parts = [state["rows"] for state in states if len(state["rows"])]
+        self.count = sum(map(len, self._parts))
 
 
 def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[Float64Array, Float64Array]]:
@@ -386,11 +325,7 @@ class BlockSums:
         places = np.array(list(self._nodes), np.int64).reshape(-1, 2)
         return {"nodes": nodes, "places": places, "reached": np.array([self._next, self.most])}
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
-
-    def join(self, states: list[State]) -> None:
+    def join(self, states: Sequence[State]) -> None:
         """Go on from what was summed of all parts of a set, the first of them first.
 
         Raises:

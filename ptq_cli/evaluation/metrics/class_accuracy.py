@@ -7,19 +7,16 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.evaluation.bootstrap import count_flips
+from ptq_cli.evaluation.bootstrap import Float64Array, count_flips
 from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.interval import drop_interval
 from ptq_cli.evaluation.metrics.base import (
-    Float64Array,
     Labels,
     Recorded,
     Reweighed,
     Rows,
-    SampleSums,
     Targets,
     paired_rows,
-    require_rows,
 )
 
 # Class scores: what an output must look like, and the class that it chooses.
@@ -29,19 +26,7 @@ MIN_CLASSES = 2
 
 
 def require_scores(output: Array, name: str, least: int = MIN_CLASSES) -> None:
-    """Refuse an output that is not a table of class scores.
-
-    Args:
-        output: of a batch.
-        name: the metric's.
-        least: how many classes it needs.
-
-    Raises:
-        MetricError: it is not [samples, classes], or has too few classes.
-
-    Example:
-        >>> require_scores(np.zeros((4, 10)), "top1")
-    """
+    """Refuse an output that is not a table of class scores."""
     if output.ndim != 2:
         raise MetricError(
             f"{name} needs an output of shape [samples, classes], got {format_shape(output.shape)}",
@@ -59,13 +44,6 @@ def predicted_class(output: Array, name: str) -> Labels:
 
     Shapes:
         output [N, classes]; the result is [N].
-
-    Raises:
-        MetricError: the output is not a table of class scores.
-
-    Example:
-        >>> predicted_class(np.array([[0.1, 0.9], [0.5, 0.5]]), "f1")
-        array([1, 0])
     """
     require_scores(output, name)
     found: Labels = np.argmax(output, axis=1)
@@ -86,9 +64,6 @@ class ClassAccuracy(Recorded):
     Edge case:
         A class without a sample is left out of the mean.
 
-    Raises:
-        MetricError: the output has fewer than two classes, or no sample was counted.
-
     Source:
         Brodersen et al. 2010, "The balanced accuracy and its posterior distribution".
 
@@ -102,30 +77,26 @@ class ClassAccuracy(Recorded):
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "classes"
+    name = "class_accuracy"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        hits = predicted_class(output, "class_accuracy") == labels
-        self._recorder.add(np.stack([labels, hits], axis=1).astype(np.int32))
+        hits = predicted_class(output, self.name) == labels
+        self._add(np.stack([labels, hits], axis=1).astype(np.int32))
 
     def compute(self) -> float:
         """The mean over the classes that had a sample so far."""
-        rows = require_rows(self._recorder, "class_accuracy")
+        rows = self.counted_rows()
         return _mean_share(rows, np.ones(len(rows)))
 
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
-        rows = self._recorder.rows
+        rows = self.rows
         return Reweighed(len(rows), lambda weights: _mean_share(rows, weights), rows.size)
 
     def by_class(self, quantized: "ClassAccuracy", names: Sequence[str]) -> tuple[ClassValue, ...]:
-        """Return each class that had a sample, with the flips between the float model (this) and another.
-
-        Args:
-            quantized: the same metric of the quantized model, on the same samples.
-            names: of the classes, by label; empty if nobody knows.
-        """
-        rows, others = self._recorder.rows, quantized._recorder.rows
+        """Return each class that had a sample, with the flips between the float model (this) and another."""
+        rows, others = self.rows, quantized.rows
         found = []
         for label in np.unique(rows[:, 0]):
             own = rows[:, 0] == label
@@ -154,18 +125,17 @@ def _mean_share(rows: Rows, weights: Float64Array) -> float:
 # Share of samples for which both models choose the same class.
 
 
-def is_scores(output: Array, samples: int) -> bool:
-    """Return whether an output of a batch is float class scores, [samples, classes].
+class _OfScores(Recorded):
+    """A comparison of outputs that have an argmax to speak of."""
 
-    Example:
-        >>> is_scores(np.zeros((4, 10)), 4), is_scores(np.zeros((4, 1)), 4)
-        (True, False)
-    """
-    is_table = output.ndim == 2 and output.dtype.kind == "f"
-    return is_table and output.shape[0] == samples and output.shape[1] >= MIN_CLASSES
+    @staticmethod
+    def accepts(output: Array, samples: int) -> bool:
+        """Only float class scores, [samples, classes]."""
+        is_table = output.ndim == 2 and output.dtype.kind == "f"
+        return is_table and output.shape[0] == samples and output.shape[1] >= MIN_CLASSES
 
 
-class Top1Agreement(Recorded):
+class Top1Agreement(_OfScores):
     """Share of samples with the same argmax in both outputs; ties go to the lower index in both.
 
     Shapes:
@@ -176,9 +146,6 @@ class Top1Agreement(Recorded):
 
     Edge case:
         Only for float outputs of rank 2 with two classes or more; others have no argmax to speak of.
-
-    Raises:
-        MetricError: no sample was counted.
 
     Source:
         Stanton et al. 2021, "Does knowledge distillation really work?" (average top-1 agreement).
@@ -192,26 +159,12 @@ class Top1Agreement(Recorded):
 
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
-
-    @staticmethod
-    def accepts(output: Array, samples: int) -> bool:
-        """Only float [samples, classes]."""
-        return is_scores(output, samples)
+    name = "top1_agreement"
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Count one batch."""
         agreed = np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)
-        self._recorder.add(agreed.astype(np.uint8)[:, None])
-
-    def compute(self) -> float:
-        """The share over all samples so far."""
-        rows = require_rows(self._recorder, "top1_agreement")
-        return int(rows.sum()) / len(rows)
-
-    def resampling(self) -> SampleSums:
-        """Each sample's agreement, 0 or 1, of which the value is the mean."""
-        rows = self._recorder.rows.astype(np.float64)
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+        self._add(agreed.astype(np.uint8)[:, None])
 
 
 # How far the quantized model's class probabilities are from the float model's.
@@ -224,7 +177,7 @@ FLOOR = 2.0**-24
 """Below it a probability counts as this: a softmax in integers gives 0, of which there is no logarithm."""
 
 
-class KlDivergence(Recorded):
+class KlDivergence(_OfScores):
     """Mean over samples of ``sum p log(p / q)``, with p the float model's softmax and q the quantized one's.
 
     Shapes:
@@ -238,9 +191,6 @@ class KlDivergence(Recorded):
         made to add up to 1; probabilities count as 2^-24 at least. Only for outputs that have an argmax to
         speak of, see ``Top1Agreement``.
 
-    Raises:
-        MetricError: no sample was counted.
-
     Source:
         Kullback and Leibler 1951, "On information and sufficiency".
 
@@ -253,11 +203,7 @@ class KlDivergence(Recorded):
 
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = False
-
-    @staticmethod
-    def accepts(output: Array, samples: int) -> bool:
-        """Only float [samples, classes]."""
-        return is_scores(output, samples)
+    name = "kl_divergence"
 
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch's divergences."""
@@ -268,17 +214,7 @@ class KlDivergence(Recorded):
                 for rows in (exact, noisy)
             ]
             found = np.sum(np.exp(logs[0]) * (logs[0] - logs[1]), axis=1)
-            self._recorder.add(np.maximum(found, 0.0)[:, None])  # rounding may leave -1e-17
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, "kl_divergence")
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's divergence, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+            self._add(np.maximum(found, 0.0)[:, None])  # rounding may leave -1e-17
 
 
 def _log_softmax(rows: Float64Array) -> Float64Array:
@@ -310,9 +246,6 @@ class TopK(Recorded):
     Edge case:
         With fewer than k classes, or one, the share would be 1 for any model: an error.
 
-    Raises:
-        MetricError: the output is not [N, classes] with enough classes, or no sample was counted.
-
     Source:
         Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge", section 4.1.
 
@@ -329,27 +262,17 @@ class TopK(Recorded):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        self._k = k
+        self._k, self.name = k, f"top{k}"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        require_scores(output, f"top{self._k}", max(self._k, MIN_CLASSES))
+        require_scores(output, self.name, max(self._k, MIN_CLASSES))
         # The rank needs no sort: how many classes are higher, and how many equal ones come first.
         own = np.take_along_axis(output, labels[:, None], axis=1)
         comes_first = np.arange(output.shape[1])[None, :] < labels[:, None]
         is_ahead = np.greater(output, own) | (np.equal(output, own) & comes_first)
         rank = np.sum(is_ahead, axis=1)
-        self._recorder.add((rank < self._k).astype(np.uint8)[:, None])
-
-    def compute(self) -> float:
-        """The share over all samples so far."""
-        rows = require_rows(self._recorder, f"top{self._k}")
-        return int(rows.sum()) / len(rows)
-
-    def resampling(self) -> SampleSums:
-        """Each sample's hit, 0 or 1, of which the value is the mean."""
-        rows = self._recorder.rows.astype(np.float64)
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+        self._add((rank < self._k).astype(np.uint8)[:, None])
 
 
 # F1, the mean over classes.
@@ -367,9 +290,6 @@ class MacroF1(Recorded):
     Edge case:
         A class that is neither a label nor predicted is left out of the mean.
 
-    Raises:
-        MetricError: the output has fewer than two classes, or no sample was counted.
-
     Source:
         van Rijsbergen 1979, "Information retrieval", chapter 7; the macro average as in Opitz and Burst 2019,
         "Macro F1 and macro F1".
@@ -384,20 +304,21 @@ class MacroF1(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "classes"
+    name = "f1"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        predicted = predicted_class(output, "f1")
-        self._recorder.add(np.stack([labels, predicted], axis=1).astype(np.int32))
+        predicted = predicted_class(output, self.name)
+        self._add(np.stack([labels, predicted], axis=1).astype(np.int32))
 
     def compute(self) -> float:
         """The mean over classes so far."""
-        rows = require_rows(self._recorder, "f1")
+        rows = self.counted_rows()
         return _macro_f1(rows, np.ones(len(rows)))
 
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
-        rows = self._recorder.rows
+        rows = self.rows
         return Reweighed(len(rows), lambda weights: _macro_f1(rows, weights), rows.size)
 
 

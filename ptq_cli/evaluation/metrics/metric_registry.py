@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
@@ -22,8 +24,7 @@ from ptq_cli.evaluation.metrics.token_metrics import EmbeddingCosine, ExactMatch
 from ptq_cli.evaluation.metrics.value_errors import (
     R2,
     MaxAbsError,
-    MeanAbsoluteError,
-    MeanSquaredError,
+    MeanError,
     Sqnr,
     WorstChannelSqnr,
 )
@@ -36,8 +37,8 @@ LABEL_METRICS: dict[str, MakeMetric] = {
     "class_accuracy": ClassAccuracy,
     "f1": MacroF1,
     "auroc": Auroc,
-    "mse": MeanSquaredError,
-    "mae": MeanAbsoluteError,
+    "mse": partial(MeanError, "mse", np.square),
+    "mae": partial(MeanError, "mae", np.abs),
     "r2": R2,
     "mean_iou": MeanIou,
     "perplexity": Perplexity,
@@ -67,35 +68,17 @@ _TOP_K = re.compile(r"top([1-9][0-9]{0,5})")
 
 
 def is_label_metric(name: str) -> bool:
-    """Return whether a metric of ptq that needs labels has this name.
-
-    Example:
-        >>> is_label_metric("top10"), is_label_metric("top0"), is_label_metric("sqnr_db")
-        (True, False, False)
-    """
+    """Return whether a metric of ptq that needs labels has this name."""
     return name in LABEL_METRICS or _TOP_K.fullmatch(name) is not None
 
 
 def is_requested_metric(name: str) -> bool:
-    """Return whether a metric of ptq or of a plug-in that is computed on request has this name.
-
-    Example:
-        >>> is_requested_metric("top10"), is_requested_metric("exact_match"), is_requested_metric("sqnr_db")
-        (True, True, False)
-    """
+    """Return whether a metric of ptq or of a plug-in that is computed on request has this name."""
     return is_label_metric(name) or name in REQUESTED_COMPARISONS or plugin_metric(name) is not None
 
 
 def plugin_metric(name: str) -> Plugin | None:
-    """Return the plug-in with this name, or None if there is none.
-
-    Raises:
-        PluginError: a package took a name of ptq's, or two packages took the same one.
-
-    Example:
-        >>> plugin_metric("top1") is None
-        True
-    """
+    """Return the plug-in with this name, or None if there is none."""
     is_own = is_label_metric(name) or name in REQUESTED_COMPARISONS or name in PAIR_METRICS
     return find_plugin(METRICS, name, [name] if is_own else ())
 
@@ -123,23 +106,7 @@ def has_floor(name: str) -> bool:
 def require_metric(name: str, more: Iterable[str] = ()) -> None:
     """Refuse a name that no metric has.
 
-    Args:
-        name: what the user wrote.
-        more: names that the recipe defines.
-
-    Raises:
-        UnknownNameError: no metric has that name.
-
-    Example:
-        >>> require_metric("tpo1")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: there is no metric 'tpo1' (did you mean \
-'top1'?)
-        hint: known: top1, top5, class_accuracy, f1, auroc, mse, mae, r2, mean_iou, perplexity, \
-masked_top1, spearman, next_token_agreement, exact_match, cosine_of_embeddings, sqnr_db, \
-worst_channel_sqnr_db, cosine, top1_agreement, kl_divergence, max_abs_error; or \
-torchmetrics.classification:MulticlassF1Score, file.py:callable
+    ``more`` are names that the recipe defines, which a misspelled one may have meant.
     """
     if is_requested_metric(name) or name in PAIR_METRICS:
         return
@@ -151,15 +118,7 @@ torchmetrics.classification:MulticlassF1Score, file.py:callable
 
 
 def make_label_metric(name: str, arguments: dict[str, Any]) -> LabelMetric:
-    """Return a new metric of ptq.
-
-    Raises:
-        TypeError: it takes no such argument.
-
-    Example:
-        >>> make_label_metric("mean_iou", {"ignore_index": 255}).ignore_index
-        255
-    """
+    """Return a new metric of ptq."""
     found = _TOP_K.fullmatch(name)
     if found:
         return TopK(int(found[1]), **arguments)

@@ -16,10 +16,8 @@ from ptq_cli.evaluation.metrics.base import (
     Labels,
     Recorded,
     Resampling,
-    SampleSums,
     State,
     Targets,
-    require_rows,
 )
 from ptq_cli.evaluation.metrics.metric_registry import make_label_metric, plugin_metric
 from ptq_cli.evaluation.metrics.spec import MetricSpec
@@ -28,12 +26,7 @@ from ptq_cli.evaluation.metrics.spec import MetricSpec
 
 
 def raised(name: str, error: Exception) -> MetricError:
-    """Return the error that says what code of the user's raised.
-
-    Example:
-        >>> raised("mine", ValueError("no")).message
-        'mine raised ValueError: no'
-    """
+    """Return the error that says what code of the user's raised."""
     return MetricError(
         f"{name} raised {type(error).__name__}: {first_line(error)}",
         hint="check that it accepts the output and the labels; --debug shows the traceback",
@@ -41,20 +34,7 @@ def raised(name: str, error: Exception) -> MetricError:
 
 
 def require_samples_first(name: str, output: Array, labels: Array) -> None:
-    """Refuse an output whose samples lie on another axis, as those of a recurrent layer do.
-
-    Raises:
-        MetricError: there are as many labels as another axis of the output is long, and not its first.
-
-    Example:
-        >>> import numpy as np
-        >>> require_samples_first("mine", np.zeros((32, 24, 11)), np.zeros(32))
-        >>> try:
-        ...     require_samples_first("mine", np.zeros((24, 32, 11)), np.zeros(32))
-        ... except MetricError as error:
-        ...     error.message
-        'mine has 32 labels, and 24 samples in an output of shape [24, 32, 11]'
-    """
+    """Refuse an output whose samples lie on another axis, as those of a recurrent layer do."""
     count, shape = int(labels.shape[0] if labels.ndim else 1), output.shape
     if count > 1 and shape[0] != count and count in shape:
         raise MetricError(
@@ -65,16 +45,7 @@ def require_samples_first(name: str, output: Array, labels: Array) -> None:
 
 
 def as_number(name: str, found: Array) -> float:
-    """Return what a metric computed as a number.
-
-    Raises:
-        MetricError: it is none.
-
-    Example:
-        >>> import numpy as np
-        >>> as_number("mine", np.array([0.5]))
-        0.5
-    """
+    """Return what a metric computed as a number."""
     if found.dtype.kind not in "biuf" or found.size != 1:
         raise MetricError(
             f"{name} returned {described(found)}, expected one number",
@@ -85,13 +56,7 @@ def as_number(name: str, found: Array) -> float:
 
 
 def described(found: Array) -> str:
-    """Say what was given instead of what is wanted.
-
-    Example:
-        >>> import numpy as np
-        >>> described(np.zeros((2, 3)))
-        'numbers of shape [2, 3]'
-    """
+    """Say what was given instead of what is wanted."""
     if found.dtype.kind not in "biuf":
         return str(found.reshape(-1)[:1])[:60]
     return "one number" if found.ndim == 0 else f"numbers of shape {format_shape(found.shape)}"
@@ -107,21 +72,7 @@ CLASS_COUNTS = ("num_classes", "num_labels")
 
 
 def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
-    """Return what makes a new metric, one for each model; the first is made at once, to see that it can be.
-
-    Args:
-        spec: which metric.
-        classes: size of the output's second axis, if it is known.
-
-    Raises:
-        EntryPointError: the file, module or name does not exist, or importing it failed.
-        PluginError: the package of a plug-in cannot be imported.
-        MetricError: the metric refuses its arguments.
-
-    Example:
-        >>> metric_maker(MetricSpec(name="top1", metric="top1"))().targets
-        'classes'
-    """
+    """Return what makes a new metric for each model; one is made at once, to see that it can be."""
     plugin = None if spec.is_named_code else plugin_metric(spec.metric)
     if plugin is not None:
         named = plugin.load()
@@ -145,20 +96,7 @@ def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
 
 
 class PlainFunction(Recorded):
-    """``function(output, labels, **arguments)``, which gives a number a sample; their mean is the value.
-
-    Args:
-        name: what the report calls it.
-        function: the user's.
-        arguments: of the recipe.
-        higher_is_better: False for an error.
-
-    Example:
-        >>> exact = PlainFunction("exact", np.equal, {}, higher_is_better=True)
-        >>> exact.update(np.array([1, 2]), np.array([1, 3]))
-        >>> exact.compute()
-        0.5
-    """
+    """``function(output, labels, **arguments)``, which gives a number a sample; their mean is the value."""
 
     unit: ClassVar[Unit] = "number"
     targets: ClassVar[Targets] = "any"
@@ -167,40 +105,25 @@ class PlainFunction(Recorded):
         self, name: str, function: Callable[..., Any], arguments: Mapping[str, Any], *, higher_is_better: bool
     ) -> None:
         super().__init__()
-        self._name = name
+        self.name = name
         self._function = function
         self._arguments = arguments
         self.higher_is_better = higher_is_better
 
     def update(self, output: Array, labels: Labels) -> None:
-        """Keep one batch's numbers.
-
-        Raises:
-            MetricError: the function raised, or gave something else than a number a sample; or the samples
-                are on another axis.
-        """
-        require_samples_first(self._name, output, labels)
+        """Keep one batch's numbers."""
+        require_samples_first(self.name, output, labels)
         try:
             found = np.asarray(self._function(output, labels, **self._arguments))
         except Exception as error:
-            raise raised(self._name, error) from error
+            raise raised(self.name, error) from error
         if found.dtype.kind not in "biuf" or found.shape != (len(output),):
             raise MetricError(
-                f"{self._name} gave {described(found)} for a batch of {len(output)} samples",
+                f"{self.name} gave {described(found)} for a batch of {len(output)} samples",
                 hint="a function returns one number per sample; a metric that is not their mean needs a "
                 "class with update and compute",
             )
-        self._recorder.add(found.astype(np.float64)[:, None])
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, self._name)
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's number, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+        self._add(found.astype(np.float64)[:, None])
 
 
 class StreamingClass:
@@ -208,11 +131,6 @@ class StreamingClass:
 
     With ``state_dict()`` and ``load_state_dict(state)``, of arrays by name, an evaluation that was killed
     goes on; without them it starts from the beginning.
-
-    Args:
-        name: what the report calls it.
-        instance: the user's object.
-        higher_is_better: False for an error; None if the instance says so, or it is no error.
     """
 
     unit: ClassVar[Unit] = "number"
@@ -242,11 +160,7 @@ class StreamingClass:
         return NO_SHARES
 
     def update(self, output: Array, labels: Labels) -> None:
-        """Hand over one batch.
-
-        Raises:
-            MetricError: the class raised, or the samples are on another axis.
-        """
+        """Hand over one batch."""
         require_samples_first(self._name, output, labels)
         try:
             self._instance.update(output, labels)
@@ -254,11 +168,7 @@ class StreamingClass:
             raise raised(self._name, error) from error
 
     def compute(self) -> float:
-        """Return the value over all samples so far.
-
-        Raises:
-            MetricError: the class raised, or gave something else than a number.
-        """
+        """Return the value over all samples so far."""
         try:
             found = np.asarray(self._instance.compute())
         except Exception as error:
@@ -273,10 +183,6 @@ class StreamingClass:
         """Return what a checkpoint holds."""
         return {name: np.asarray(value) for name, value in self._instance.state_dict().items()}
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._instance.load_state_dict(dict(state))
-
     def start_at(self, sample: int) -> None:
         """Begin with the first sample; others must not come elsewhere, see ``indivisible``."""
         if sample:
@@ -285,7 +191,7 @@ class StreamingClass:
     def join(self, states: Sequence[State]) -> None:
         """Go on from the only part."""
         (only,) = states
-        self.load_state(only)
+        self._instance.load_state_dict(dict(only))
 
 
 def _checked(make: Make, spec: MetricSpec) -> Make:

@@ -7,19 +7,16 @@ import numpy as np
 
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import (
-    Float64Array,
     Labels,
     Recorded,
-    Recorder,
     Reweighed,
     Rows,
-    SampleSums,
     State,
     Targets,
     paired_rows,
-    require_rows,
 )
 
 
@@ -35,9 +32,6 @@ class Cosine(Recorded):
     Edge case:
         Two zero vectors have cosine 1 (they are equal), one zero vector has 0.
 
-    Raises:
-        MetricError: no sample was counted.
-
     Source:
         Salton and McGill 1983, "Introduction to modern information retrieval".
 
@@ -50,6 +44,7 @@ class Cosine(Recorded):
 
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
+    name = "cosine"
 
     @staticmethod
     def accepts(output: Array, samples: int) -> bool:
@@ -59,17 +54,7 @@ class Cosine(Recorded):
     def update(self, float_output: Array, quantized_output: Array) -> None:
         """Add one batch's cosines."""
         for exact, noisy in paired_rows(float_output, quantized_output):
-            self._recorder.add(cosines(exact, noisy)[:, None])
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, "cosine")
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's cosine, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+            self._add(cosines(exact, noisy)[:, None])
 
 
 def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
@@ -100,7 +85,7 @@ def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
 # Rank correlation of what a model says of pairs with what people said of them.
 
 
-class Spearman:
+class Spearman(Recorded):
     """Spearman's correlation of the scores of pairs with their labels.
 
     A model that reads both members of a pair at once returns its score, one number per sample. Of a model
@@ -136,10 +121,10 @@ class Spearman:
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "pairs"
-    name: ClassVar[str] = "spearman"
+    name = "spearman"
 
     def __init__(self) -> None:
-        self._pairs = Recorder()
+        super().__init__()
         self._before = 0
         """Pairs of the set before the first one that comes."""
         self._waiting: list[tuple[Array, Labels]] = []
@@ -150,7 +135,7 @@ class Spearman:
             self._pair(output, labels)
         else:
             scores = output.reshape(len(output)).astype(np.float64)
-            self._pairs.add(np.stack([scores, labels.astype(np.float64)], axis=1))
+            self._add(np.stack([scores, labels.astype(np.float64)], axis=1))
 
     def _pair(self, output: Array, labels: Labels) -> None:
         """Pair the samples of one batch, and one that waits from the batch before."""
@@ -164,7 +149,7 @@ class Spearman:
         first, second = labels[:whole:2], labels[1:whole:2]
         if (first != second).any():
             index = int(np.argmax(first != second))
-            pair = self._before + len(self._pairs) + index
+            pair = self._before + self.count + index
             raise LabelError(
                 f"samples {2 * pair} and {2 * pair + 1} are a pair, but have the labels "
                 f"{first[index]} and {second[index]}",
@@ -173,17 +158,17 @@ class Spearman:
         start = 0
         for one, other in paired_rows(output[:whole:2], output[1:whole:2]):
             scores = first[start : start + len(one)].astype(np.float64)
-            self._pairs.add(np.stack([cosines(one, other), scores], axis=1))
+            self._add(np.stack([cosines(one, other), scores], axis=1))
             start += len(one)
 
     def compute(self) -> float:
         """The correlation over all pairs so far."""
         if self._waiting:
             raise MetricError(
-                f"{self.name} needs pairs, but there are {2 * len(self._pairs) + 1} samples",
+                f"{self.name} needs pairs, but there are {2 * self.count + 1} samples",
                 hint="samples 0 and 1 are a pair, samples 2 and 3 the next",
             )
-        rows = require_rows(self._pairs, self.name)
+        rows = self.counted_rows()
         value = _Ranks.of(rows).correlation(np.ones(len(rows)))
         if np.isnan(value):
             raise MetricError(
@@ -194,19 +179,15 @@ class Spearman:
 
     def resampling(self) -> Reweighed:
         """The value, had some pairs been drawn several times and others never."""
-        rows = self._pairs.rows
+        rows = self.rows
         return Reweighed(len(rows), _Ranks.of(rows).correlation, 8 * len(rows))
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        state = {"pairs": self._pairs.rows}
+        state = super().state()
         if self._waiting:
             state |= {"waiting": self._waiting[0][0], "waiting_label": self._waiting[0][1]}
         return state
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set.
@@ -224,7 +205,7 @@ class Spearman:
 
     def join(self, states: Sequence[State]) -> None:
         """Go on from the pairs of all parts of a set, in their order; a sample may wait in the last one."""
-        self._pairs.join([{"rows": state["pairs"]} for state in states])
+        super().join(states)
         last = states[-1]
         self._waiting = [(last["waiting"], last["waiting_label"])] if "waiting" in last else []
 

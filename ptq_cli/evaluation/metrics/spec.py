@@ -25,10 +25,8 @@ class MetricSpec:
     """One metric that is measured on each model.
 
     Attributes:
-        name: what the report calls it.
         metric: a name of ptq's or of a plug-in, ``package.module:Class`` or ``file.py:callable``.
         output: the output that it judges; None for the first.
-        arguments: what its constructor is given, or the function beside output and labels.
         higher_is_better: False for an error; None if the metric says so itself.
     """
 
@@ -59,14 +57,7 @@ class MetricSpec:
 
 
 def split_output(text: str) -> tuple[str, str | None]:
-    """Return a metric and the output that it names in brackets, if it does.
-
-    Example:
-        >>> split_output("top1[aux]"), split_output("torchmetrics.regression:R2Score[/head/Gemm:0]")
-        (('top1', 'aux'), ('torchmetrics.regression:R2Score', '/head/Gemm:0'))
-        >>> split_output("top1")
-        ('top1', None)
-    """
+    """Return a metric and the output that it names in brackets, if it does."""
     found = _WITH_OUTPUT.fullmatch(text)
     return (found[1], found[2]) if found else (text, None)
 
@@ -76,21 +67,10 @@ def metric_specs(
 ) -> tuple[MetricSpec, ...]:
     """Return what is measured on each model: what is named, what is defined, what limits name; each once.
 
-    Args:
-        names: as ``--metric`` takes them; a defined one may be named by its name or what it computes.
-        defined: the recipe's ``[[metric]]``.
-        limited: names of metrics in limits.
+    A defined metric may be named by its name or by what it computes.
 
     Edge case:
         A metric that compares the models may be named too; it is computed anyway, so it asks for nothing.
-
-    Raises:
-        UnknownNameError: no metric has that name.
-        RecipeValueError: two metrics have one name.
-
-    Example:
-        >>> [spec.name for spec in metric_specs(["top5", "sqnr_db", "f.py:mine[aux]"], limited=["top1"])]
-        ['top5', 'mine[aux]', 'top1']
     """
     own = [_defined(settings) for settings in defined]
     aliases = {alias for spec in own for alias in (spec.name, spec.metric, _written(spec))}
@@ -140,11 +120,6 @@ def _defined(settings: MetricSettings) -> MetricSpec:
 
 
 def _default_name(metric: str, output: str | None) -> str:
-    """Return what the report calls a metric that has no name of its own.
-
-    Example:
-        >>> _default_name("torchmetrics.regression:R2Score", None), _default_name("f.py:mine", "aux")
-        ('R2Score', 'mine[aux]')
-    """
+    """Return what the report calls a metric that has no name of its own."""
     name = metric.rpartition(":")[2]
     return name if output is None else f"{name}[{output}]"

@@ -7,8 +7,9 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Float64Array, Labels, Recorded, SampleSums, Targets, require_rows
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Targets
 from ptq_cli.evaluation.metrics.similarities import cosines
 
 # Scores of tokens, walked a few positions at a time: those of a batch would not fit in memory as float64.
@@ -22,18 +23,7 @@ BLOCK = 2**20
 
 
 def require_token_scores(output: Array, name: str) -> None:
-    """Refuse an output that is not scores of tokens.
-
-    Args:
-        output: of a batch.
-        name: the metric's.
-
-    Raises:
-        MetricError: it is not [samples, positions, tokens] of floats.
-
-    Example:
-        >>> require_token_scores(np.zeros((4, 128, 50)), "perplexity")
-    """
+    """Refuse an output that is not scores of tokens."""
     if output.ndim != 3 or output.dtype.kind != "f" or output.shape[2] < 2:
         raise MetricError(
             f"{name} needs an output of shape [samples, positions, tokens], got "
@@ -43,14 +33,7 @@ def require_token_scores(output: Array, name: str) -> None:
 
 
 def require_counted(rows: Float64Array, name: str) -> None:
-    """Refuse rows, [samples, 2], of which no position counts.
-
-    Raises:
-        MetricError: the second column adds up to 0.
-
-    Example:
-        >>> require_counted(np.array([[0.0, 3.0]]), "perplexity")
-    """
+    """Refuse rows, [samples, 2], of which no position counts."""
     if not rows[:, 1].any():
         raise MetricError(
             f"{name} has no position to count in {len(rows)} samples",
@@ -96,7 +79,21 @@ def _of_block(scores: Array, tokens: Labels) -> Float64Array:
     return found
 
 
-class TokenAccuracy(Recorded):
+class _OfPositions(Recorded):
+    """A metric whose rows end with how many positions of a sample count."""
+
+    def compute(self) -> float:
+        """The value over all positions so far."""
+        require_counted(self.counted_rows(), self.name)
+        return super().compute()
+
+    def of_sums(self, sums: Float64Array) -> Float64Array:
+        """Return the mean over positions."""
+        mean: Float64Array = sums[..., 0] / sums[..., 1]
+        return mean
+
+
+class TokenAccuracy(_OfPositions):
     """Share of positions at which the token with the highest score is the wanted one.
 
     Args:
@@ -111,9 +108,6 @@ class TokenAccuracy(Recorded):
 
     Edge case:
         A position whose label is -100 does not count; of equal scores the lowest token is chosen.
-
-    Raises:
-        MetricError: the output is not scores of tokens, no sample was counted, or no position counts.
 
     Source:
         Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for masked
@@ -131,26 +125,15 @@ class TokenAccuracy(Recorded):
 
     def __init__(self, name: str, targets: Targets) -> None:
         super().__init__()
-        self._name = name
+        self.name = name
         self.targets: Targets = targets
 
     def update(self, output: Array, labels: Labels) -> None:
         """Count one batch."""
-        require_token_scores(output, self._name)
+        require_token_scores(output, self.name)
         counted = labels != IGNORED
         right = (np.argmax(output, axis=2) == labels) & counted
-        self._recorder.add(np.stack([right.sum(axis=1), counted.sum(axis=1)], axis=1).astype(np.float64))
-
-    def compute(self) -> float:
-        """The share over all positions so far."""
-        rows = require_rows(self._recorder, self._name)
-        require_counted(rows, self._name)
-        right, counted = rows.sum(axis=0)
-        return float(right / counted)
-
-    def resampling(self) -> SampleSums:
-        """Each sequence's right positions, and how many count."""
-        return SampleSums(self._recorder.rows, lambda sums: sums[..., 0] / sums[..., 1])
+        self._add(np.stack([right.sum(axis=1), counted.sum(axis=1)], axis=1).astype(np.float64))
 
 
 class ExactMatch(Recorded):
@@ -185,6 +168,7 @@ class ExactMatch(Recorded):
 
     unit: ClassVar[Unit] = "share"
     higher_is_better: ClassVar[bool] = True
+    name = "exact_match"
 
     def __init__(self, against: str = "float") -> None:
         super().__init__()
@@ -196,23 +180,13 @@ class ExactMatch(Recorded):
         """Count one batch."""
         require_token_scores(output, "exact_match")
         right = (np.argmax(output, axis=2) == labels) | (labels == IGNORED)
-        self._recorder.add(right.all(axis=1).astype(np.uint8)[:, None])
-
-    def compute(self) -> float:
-        """The share over all sequences so far."""
-        rows = require_rows(self._recorder, "exact_match")
-        return int(rows.sum()) / len(rows)
-
-    def resampling(self) -> SampleSums:
-        """Each sequence's 0 or 1, of which the value is the mean."""
-        rows = self._recorder.rows.astype(np.float64)
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+        self._add(right.all(axis=1).astype(np.uint8)[:, None])
 
 
 # Perplexity of a language model.
 
 
-class Perplexity(Recorded):
+class Perplexity(_OfPositions):
     """``exp`` of the mean over tokens of ``-log p(token | tokens before it)``.
 
     Shapes:
@@ -224,9 +198,6 @@ class Perplexity(Recorded):
     Edge case:
         A position whose label is -100 does not count. The mean is over tokens, so that long sequences count
         more than short ones. An overflow is inf.
-
-    Raises:
-        MetricError: the output is not scores of tokens, no sample was counted, or no position counts.
 
     Source:
         Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".
@@ -241,6 +212,7 @@ class Perplexity(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = False
     targets: ClassVar[Targets] = "tokens"
+    name = "perplexity"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Add one batch, a sequence at a time."""
@@ -249,23 +221,12 @@ class Perplexity(Recorded):
         for row, scores, tokens in zip(rows, output, labels, strict=True):
             counted = tokens != IGNORED
             row[:] = negative_log_likelihood(scores[counted], tokens[counted]).sum(), counted.sum()
-        self._recorder.add(rows)
+        self._add(rows)
 
-    def compute(self) -> float:
-        """The value over all tokens so far."""
-        rows = require_rows(self._recorder, "perplexity")
-        require_counted(rows, "perplexity")
-        return float(_of_sums(rows.sum(axis=0)))
-
-    def resampling(self) -> SampleSums:
-        """Each sequence's surprise and number of tokens."""
-        return SampleSums(self._recorder.rows, _of_sums)
-
-
-def _of_sums(sums: Float64Array) -> Float64Array:
-    with np.errstate(over="ignore"):
-        found: Float64Array = np.exp(sums[..., 0] / sums[..., 1])
-    return found
+    def of_sums(self, sums: Float64Array) -> Float64Array:
+        """Return the value from sums of each sequence's surprise and number of tokens."""
+        with np.errstate(over="ignore"):
+            return np.exp(super().of_sums(sums))
 
 
 # Mean over samples of the cosine between the two models' embeddings.
@@ -285,9 +246,6 @@ class EmbeddingCosine(Recorded):
     Edge case:
         As ``Cosine``: two zero vectors have 1, one zero vector has 0.
 
-    Raises:
-        MetricError: no sample was counted.
-
     Source:
         Reimers and Gurevych 2019, "Sentence-BERT", section 3 (mean of the tokens, compared by cosine).
 
@@ -301,18 +259,9 @@ class EmbeddingCosine(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "float embeddings"
+    name = "cosine_of_embeddings"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Add one batch's cosines."""
         found = cosines(output.astype(np.float64), labels.astype(np.float64))
-        self._recorder.add(found[:, None])
-
-    def compute(self) -> float:
-        """The mean over all samples so far."""
-        rows = require_rows(self._recorder, "cosine_of_embeddings")
-        return float(rows.sum() / len(rows))
-
-    def resampling(self) -> SampleSums:
-        """Each sample's cosine, of which the value is the mean."""
-        rows = self._recorder.rows
-        return SampleSums(rows, lambda sums: sums[..., 0] / len(rows))
+        self._add(found[:, None])

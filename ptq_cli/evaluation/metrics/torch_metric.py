@@ -13,8 +13,9 @@ from torchmetrics.utilities.data import dim_zero_sum
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Float64Array, Labels, Resampling, SampleSums, State, Targets
+from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, State, Targets
 from ptq_cli.evaluation.metrics.named_code import as_number, raised
 from ptq_cli.models.threads import one_thread
 
@@ -40,25 +41,13 @@ class TorchMetric:
     whole.
 
     Args:
-        name: what the report calls it.
-        metric: the instance.
         higher_is_better: False for an error; None if torchmetrics says so.
 
     Shapes:
         update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.
 
-    Raises:
-        MetricError: torchmetrics does not say whether higher is better, and nor does the recipe.
-
     Source:
         Detlefsen et al. 2022, "TorchMetrics - Measuring reproducibility in PyTorch".
-
-    Example:
-        >>> from torchmetrics.classification import BinaryAccuracy
-        >>> accuracy = TorchMetric("accuracy", BinaryAccuracy(), None)
-        >>> accuracy.update(np.array([0.2, 0.8, 0.9]), np.array([0, 1, 0]))
-        >>> round(accuracy.compute(), 4)
-        0.6667
     """
 
     unit: ClassVar[Unit] = "number"
@@ -97,11 +86,7 @@ class TorchMetric:
         return "its state in torchmetrics does not consist of sums or lists over samples"
 
     def update(self, output: Array, labels: Labels) -> None:
-        """Count one batch.
-
-        Raises:
-            MetricError: torchmetrics refuses the output or the labels.
-        """
+        """Count one batch."""
         if output.ndim == labels.ndim + 1 and output.shape[-1] == 1:
             output = output[..., 0]
         with _quietly(self._name):
@@ -120,18 +105,12 @@ class TorchMetric:
                 start = end
 
     def compute(self) -> float:
-        """Return the value over all samples so far.
-
-        Raises:
-            MetricError: there was no sample, torchmetrics fails, or its value is not one number.
-        """
+        """Return the value over all samples so far."""
         if not self._seen:
             raise MetricError(f"{self._name} has seen no sample", hint="evaluate on data that has samples")
         if self._blocks and self._sums is not None:
             return self._of_sums(self._sums.sum(axis=0))
-        with _quietly(self._name):
-            found = self._metric.compute()
-        return as_number(self._name, _as_array(found))
+        return self._value()
 
     def resampling(self) -> Resampling:
         """Each block's sums, of which the value is made; or why there are none."""
@@ -154,37 +133,26 @@ class TorchMetric:
             state |= {f"{name}.{index}": _as_array(part) for index, part in enumerate(parts)}
         return state
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._seen = int(state["seen"])
-        if self._sums is not None:
-            self._sums = state["sums"].copy()
-            return
-        for name, value in self._states().items():
-            keys = [f"{name}.{index}" for index in range(len(state)) if f"{name}.{index}" in state]
-            parts = [torch.from_numpy(state[key].copy()) for key in keys]
-            setattr(self._metric, name, parts if isinstance(value, list) else parts[0])
-        self._metric._update_count = 1  # or compute() would warn that nothing was counted
-
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set, and keep what each update adds."""
         self._seen, self._apart = sample, []
 
     def join(self, states: Sequence[State]) -> None:
-        """Go on from what was kept of all parts of a set, in their order."""
+        """Go on from what was kept of all parts of a set, in their order; sums are those of the only one."""
         self._seen = int(states[-1]["seen"])
         if self._sums is not None:
             for state in states:
+                if "sums" in state:
+                    self._sums = state["sums"].copy()
+                    continue
                 for chunk, added in zip(state["chunks"].tolist(), state["added"], strict=True):
                     self._add(chunk, added)
             return
-        parts: dict[str, list[torch.Tensor]] = {name: [] for name in self._states()}
-        for state in states:
-            for name, found in parts.items():
-                keys = [f"{name}.{index}" for index in range(len(state)) if f"{name}.{index}" in state]
-                found += [torch.from_numpy(state[key].copy()) for key in keys]
-        for name, found in parts.items():
-            setattr(self._metric, name, found)
+        for name, value in self._states().items():
+            places = [(state, f"{name}.{index}") for state in states for index in range(len(state))]
+            parts = [torch.from_numpy(state[key].copy()) for state, key in places if key in state]
+            # A state that is no list cannot be of several parts, see ``indivisible``.
+            setattr(self._metric, name, parts if isinstance(value, list) else parts[0])
         self._metric._update_count = 1  # or compute() would warn that nothing was counted
 
     def _add(self, chunk: int, added: Float64Array) -> None:
@@ -214,6 +182,9 @@ class TorchMetric:
             setattr(self._metric, name, part.reshape(value.shape).to(value.dtype))
             start += value.numel()
         self._metric._update_count, self._metric._computed = 1, None
+        return self._value()
+
+    def _value(self) -> float:
         with _quietly(self._name):
             found = self._metric.compute()
         return as_number(self._name, _as_array(found))

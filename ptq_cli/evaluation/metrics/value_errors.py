@@ -1,8 +1,7 @@
 """Signal to quantization noise ratio, over the whole set."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -20,7 +19,6 @@ from ptq_cli.evaluation.metrics.base import (
     State,
     Targets,
     paired_rows,
-    require_rows,
 )
 
 
@@ -58,11 +56,11 @@ class Sqnr(Recorded):
         """Add one batch to both sums."""
         for exact, noisy in paired_rows(float_output, quantized_output):
             noise = exact - noisy
-            self._recorder.add(np.stack([np.sum(exact * exact, 1), np.sum(noise * noise, 1)], axis=1))
+            self._add(np.stack([np.sum(exact * exact, 1), np.sum(noise * noise, 1)], axis=1))
 
     def compute(self) -> float:
         """The ratio over all samples so far, in dB."""
-        signal, noise = self._recorder.rows.sum(axis=0) if len(self._recorder) else (0.0, 0.0)
+        signal, noise = self.rows.sum(axis=0) if self.count else (0.0, 0.0)
         if noise == 0:
             return math.inf
         if signal == 0:
@@ -71,7 +69,7 @@ class Sqnr(Recorded):
 
     def resampling(self) -> SampleSums:
         """Each sample's signal and noise, of whose sums the value is the ratio in dB."""
-        return SampleSums(self._recorder.rows, lambda sums: 10 * np.log10(sums[..., 0] / sums[..., 1]))
+        return SampleSums(self.rows, lambda sums: 10 * np.log10(sums[..., 0] / sums[..., 1]))
 
 
 # Signal to quantization noise ratio of the worst channel of an output.
@@ -190,10 +188,6 @@ class WorstChannelSqnr:
             "is_vector": np.array(self._is_vector),
         }
 
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self.join([state])
-
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set."""
         self._first = sample
@@ -209,7 +203,7 @@ class WorstChannelSqnr:
             raise ValueError(f"channels are on axes {sorted(axes)}")
         (self._axis,) = axes
         self._is_vector = any(bool(state["is_vector"]) for state in states)
-        self._sums.join(list(states))
+        self._sums.join(states)
 
     def _ratios(self) -> Float64Array:
         """Return each channel's ratio in dB; inf for one without noise or without values."""
@@ -251,106 +245,53 @@ def _smallest(sums: Float64Array) -> Float64Array:
 # Mean squared and mean absolute error of targets that are numbers.
 
 
-class MeanError(Recorded, ABC):
-    """Mean over all elements of a function of ``output - target``; a subclass says which.
+class MeanError(Recorded):
+    """Mean over all elements of ``(output - target)²`` or ``|output - target|``.
 
-    Edge case:
-        The mean is over elements, not samples: it is the same where samples differ in size.
-
-    Raises:
-        MetricError: no sample was counted.
-    """
-
-    unit: ClassVar[Unit] = "number"
-    higher_is_better: ClassVar[bool] = False
-    targets: ClassVar[Targets] = "values"
-    name: ClassVar[str]
-
-    @staticmethod
-    @abstractmethod
-    def _errors(difference: Float64Array) -> Float64Array:
-        """Return what each element counts."""
-
-    def update(self, output: Array, labels: Labels) -> None:
-        """Add one batch."""
-        for found, wanted in paired_rows(output, labels):
-            errors = self._errors(found - wanted)
-            sizes = np.full(len(errors), float(errors.shape[1]))
-            self._recorder.add(np.stack([np.sum(errors, axis=1), sizes], axis=1))
-
-    def compute(self) -> float:
-        """The mean over all elements so far."""
-        total, count = require_rows(self._recorder, self.name).sum(axis=0)
-        return float(total / count)
-
-    def resampling(self) -> SampleSums:
-        """Each sample's errors and elements, of whose sums the value is the ratio."""
-        return SampleSums(self._recorder.rows, lambda sums: sums[..., 0] / sums[..., 1])
-
-
-class MeanSquaredError(MeanError):
-    """``mean (output - target)²``.
+    Args:
+        name: what the report calls it.
+        of_difference: what an element counts, ``np.square`` or ``np.abs`` of its difference.
 
     Shapes:
         update: output and labels [N, ...], both the same.
 
     Units:
-        the square of the target's.
+        the target's, or their square.
 
     Edge case:
-        0 for identical arrays.
-
-    Raises:
-        MetricError: no sample was counted.
+        The mean is over elements, not samples: it is the same where samples differ in size. 0 for identical
+        arrays.
 
     Source:
-        Gauss 1821, "Theoria combinationis observationum".
+        Gauss 1821, "Theoria combinationis observationum", for squares; Willmott and Matsuura 2005,
+        "Advantages of the mean absolute error (MAE) over the root mean square error".
 
     Example:
-        >>> mse = MeanSquaredError()
+        >>> mse = MeanError("mse", np.square)
         >>> mse.update(np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]]))
         >>> mse.compute()
         2.0
     """
 
-    name: ClassVar[str] = "mse"
+    unit: ClassVar[Unit] = "number"
+    higher_is_better: ClassVar[bool] = False
+    targets: ClassVar[Targets] = "values"
 
-    @staticmethod
-    def _errors(difference: Float64Array) -> Float64Array:
-        return difference * difference
+    def __init__(self, name: str, of_difference: Callable[[Float64Array], Float64Array]) -> None:
+        super().__init__()
+        self.name, self._of_difference = name, of_difference
 
+    def update(self, output: Array, labels: Labels) -> None:
+        """Add one batch."""
+        for found, wanted in paired_rows(output, labels):
+            errors = self._of_difference(found - wanted)
+            sizes = np.full(len(errors), float(errors.shape[1]))
+            self._add(np.stack([np.sum(errors, axis=1), sizes], axis=1))
 
-class MeanAbsoluteError(MeanError):
-    """``mean |output - target|``.
-
-    Shapes:
-        update: output and labels [N, ...], both the same.
-
-    Units:
-        the target's.
-
-    Edge case:
-        0 for identical arrays.
-
-    Raises:
-        MetricError: no sample was counted.
-
-    Source:
-        Willmott and Matsuura 2005, "Advantages of the mean absolute error (MAE) over the root mean square
-        error".
-
-    Example:
-        >>> mae = MeanAbsoluteError()
-        >>> mae.update(np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]]))
-        >>> mae.compute()
-        1.0
-    """
-
-    name: ClassVar[str] = "mae"
-
-    @staticmethod
-    def _errors(difference: Float64Array) -> Float64Array:
-        return np.abs(difference)
+    def of_sums(self, sums: Float64Array) -> Float64Array:
+        """Return the mean from sums of each sample's errors and elements."""
+        mean: Float64Array = sums[..., 0] / sums[..., 1]
+        return mean
 
 
 # Coefficient of determination.
@@ -388,6 +329,7 @@ class R2(Recorded):
     unit: ClassVar[Unit] = "number"
     higher_is_better: ClassVar[bool] = True
     targets: ClassVar[Targets] = "values"
+    name = "r2"
 
     def update(self, output: Array, labels: Labels) -> None:
         """Keep one batch."""
@@ -398,13 +340,13 @@ class R2(Recorded):
                 hint="mse and mae support any number",
             )
         both = [array.reshape(len(output), -1).astype(np.float64) for array in (labels, output)]
-        self._recorder.add(np.concatenate(both, axis=1))
+        self._add(np.concatenate(both, axis=1))
 
     def compute(self) -> float:
         """The mean over columns so far."""
-        if len(self._recorder) < 2:
+        if self.count < 2:
             raise MetricError(
-                f"r2 needs two samples or more, got {len(require_rows(self._recorder, 'r2'))}",
+                f"r2 needs two samples or more, got {len(self.counted_rows())}",
                 hint="evaluate on more data",
             )
         found = self.resampling()
@@ -412,7 +354,7 @@ class R2(Recorded):
 
     def resampling(self) -> SampleSums:
         """Each sample's targets, their squares, and squared errors, of whose sums the value is made."""
-        rows = self._recorder.rows
+        rows = self.rows
         columns = rows.shape[1] // 2
         # From the mean, so that squares of large targets leave digits for their differences.
         targets = rows[:, :columns] - rows[:, :columns].mean(axis=0, keepdims=True)
@@ -484,10 +426,6 @@ class MaxAbsError:
     def state(self) -> State:
         """Return what a checkpoint holds."""
         return {"largest": np.array(self._largest)}
-
-    def load_state(self, state: State) -> None:
-        """Go on from what a checkpoint held."""
-        self._largest = float(state["largest"])
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set, which changes no difference."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.core.container import Arrays, Container
-from ptq_cli.core.errors import EvaluationFileError, ReportError
+from ptq_cli.core.errors import EvaluationFileError, PtqError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.read_files import read_file
 from ptq_cli.evaluation.evaluator import Evaluator
@@ -68,6 +68,6 @@ def _refusal(evaluator: Evaluator, identity: Identity, found: tuple[dict[str, An
         if not changed:
             evaluator.load_state(dict(arrays), batches=int(header["batches"]), samples=int(header["samples"]))
     # A file from outside: what does not fit is a reason to begin anew, whatever it makes the parts raise.
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, ReportError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, PtqError) as error:
         return f"it is damaged ({type(error).__name__})"
     return f"{changed[0]} changed since" if changed else ""

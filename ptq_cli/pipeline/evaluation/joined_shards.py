@@ -19,7 +19,8 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.evaluation.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.evaluation.changed_classes import ChangeCollector
+from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
 from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK
@@ -64,7 +65,7 @@ def joined_shards(
     shards: Sequence[NamedShard],
     measured: MeasuredSet,
     models: EvaluatedModels,
-    watches: Sequence[Watch],
+    watches: Sequence[ChangeCollector],
     *,
     with_pytorch: bool,
 ) -> Evaluator:
@@ -214,7 +215,7 @@ def evaluate_part(
     evaluation_set: EvaluationSet,
     shard: Shard,
     progress: ProgressCallback,
-    watches: Sequence[Watch] = (),
+    watches: Sequence[ChangeCollector] = (),
     *,
     origin: ShardOrigin = NO_ORIGIN,
     checkpoint: Path | None = None,
@@ -262,7 +263,7 @@ def evaluate_together(
     evaluation_set: EvaluationSet,
     progress: ProgressCallback,
     group: "Group",
-    watches: Sequence[Watch] = (),
+    watches: Sequence[ChangeCollector] = (),
 ) -> tuple[Evaluation, ...]:
     """Run all models over the evaluation set once, each process of a group a share of the batches.
 

@@ -13,8 +13,9 @@ from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import is_entry_point, sha256_file
+from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.evaluator import Evaluation, Evaluator, Watch
+from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.sample_axes import Axis, Run, Runs, axis_before, run_evaluator, samples_first
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
@@ -103,7 +104,7 @@ def evaluate_pass(
     evaluation_set: EvaluationSet,
     run: RunDirectory,
     progress: ProgressCallback,
-    watches: Sequence[Watch] = (),
+    watches: Sequence[ChangeCollector] = (),
 ) -> tuple[Evaluation, ...]:
     """Run all models over the evaluation set once, and return what was measured of each quantized one.
 
@@ -149,7 +150,7 @@ def open_pass(
     models: EvaluatedModels,
     evaluation_set: EvaluationSet,
     progress: ProgressCallback,
-    watches: Sequence[Watch],
+    watches: Sequence[ChangeCollector],
     folder: Path,
 ) -> OpenedPass:
     """Open the models, and find out where the samples are in their outputs."""
@@ -211,7 +212,7 @@ def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
 
 
 def evaluator_maker(
-    models: EvaluatedModels, measured: MeasuredSet, watches: Sequence[Watch], *, with_pytorch: bool
+    models: EvaluatedModels, measured: MeasuredSet, watches: Sequence[ChangeCollector], *, with_pytorch: bool
 ) -> Callable[[], Evaluator]:
     """Return what makes an evaluator of these models."""
     several = len(models.quantized) > 1
@@ -236,7 +237,7 @@ def pass_identity(
     image: ImageSettings,
     models: EvaluatedModels,
     measured: MeasuredSet,
-    watches: Sequence[Watch],
+    watches: Sequence[ChangeCollector],
     folder: Path,
 ) -> Identity:
     """Return what an evaluation is of, each part under the name that a message gives it.

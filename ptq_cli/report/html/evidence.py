@@ -8,8 +8,6 @@ class MethodRange:
     """The range that one amax method chooses for a tensor.
 
     Attributes:
-        method: its name.
-        low, high: the range's ends.
         sqnr_db: the SQNR that the histogram leads to expect; None without a histogram.
         clipped: how many values are certainly beyond the range; None without a histogram.
     """
@@ -26,12 +24,8 @@ class TensorEvidence:
     """An activation that is quantized, as the calibration saw it.
 
     Attributes:
-        name: the tensor's name.
-        format: the integer type, such as ``uint8``.
         low, high: the smallest and the largest value seen; 0 counts as seen.
-        values: how many values were seen.
         zeros: how many of them were 0; None if only ranges were kept.
-        chosen: the range in the quantized model.
         ranges: the ranges that the amax methods choose from the same statistics.
         counts: values in equally wide bins from ``low`` to ``high``, without zeros; empty if no histogram was
             kept.
@@ -53,9 +47,7 @@ class LayerEvidence:
     """What the graph says about a layer.
 
     Attributes:
-        name: the node's name.
         dtype: the type that its output is computed in.
-        shape: shape of its first output; None for a size that is not fixed.
         tensor: the quantized tensor that holds its output; empty if there is none.
         multiply_accumulates: of one sample, with sizes that the model leaves open assumed; None if that is
             not known.
@@ -73,9 +65,6 @@ class Origin:
     """How the report can be made again.
 
     Attributes:
-        command: the command line.
-        recipe: all settings as TOML, which the command reads; empty if they are not known.
-        recipe_file: name of the recipe's file.
         notes: what the command would not reproduce.
     """
 
@@ -90,9 +79,6 @@ class Evidence:
     """All that the page shows in addition to the report.
 
     Attributes:
-        origin: recipe and command.
-        layers: in graph order.
-        tensors: in graph order.
         notes: what is missing about the tensors, and why.
     """
 

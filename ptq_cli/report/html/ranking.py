@@ -20,8 +20,6 @@ class Ranking:
 
     Attributes:
         by: ``"metric"`` for a drop, where larger is worse, or ``"sqnr"``, where smaller is worse.
-        metric: the metric's name; empty for the SQNR.
-        unit: unit of the drop.
     """
 
     by: Literal["metric", "sqnr"] = "sqnr"
@@ -73,49 +71,34 @@ class Ranking:
 # The large figures at the top of the page, and its rows of plain facts.
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A large figure: its label, its value, and the line below it."""
+def headline(report: Report, evidence: Evidence) -> Iterator[Row]:
+    """Yield the figures at the top: a metric with a drop, a comparison, size, and the work in integers.
 
-    label: str
-    value: str
-    detail: str
-
-
-def headline(report: Report, evidence: Evidence) -> tuple[Figure, ...]:
-    """Return the figures at the top: a metric with a drop, a comparison, size, and the work in integers."""
-    return tuple(_headline(report, evidence))
-
-
-def _headline(report: Report, evidence: Evidence) -> Iterator[Figure]:
+    Each is a label, a value and the line below it.
+    """
     paired = next((metric for metric in report.metrics if metric.drop is not None), None)
     if paired is not None and paired.drop is not None and paired.float_value is not None:
         before, drop = format_value(paired.float_value, paired.unit), format_drop(paired.drop, paired.unit)
         value = format_value(paired.quantized_value, paired.unit)
-        yield Figure(paired.name, value, f"float {before}, drop {drop}")
+        yield paired.name, value, f"float {before}, drop {drop}"
     compared = next((metric for metric in report.metrics if metric.drop is None), None)
     if compared is not None:
         value = format_value(compared.quantized_value, compared.unit)
         worst = next((metric for metric in report.metrics if metric.channel is not None), None)
         detail = f", worst channel {format_value(worst.quantized_value, worst.unit)}" if worst else ""
-        yield Figure(compared.name, value, f"quantized against float{detail}")
+        yield compared.name, value, f"quantized against float{detail}"
     sizes = report.model.float_bytes, report.model.quantized_model.bytes
     share = share_of_float(sizes[1], sizes[0])
-    yield Figure("file size", share, " → ".join(format_bytes(size) for size in sizes))
+    yield "file size", share, " → ".join(format_bytes(size) for size in sizes)
     layers = f"{report.quantized_layers:,} of {len(report.layers):,}"
-    integer, total = _work(report, evidence)
+    work = {layer.name: layer.multiply_accumulates or 0 for layer in evidence.layers}
+    total = sum(work.get(layer.name, 0) for layer in report.layers)
     if not total:
         stay = f"{report.float_layers} stay{'s' if report.float_layers == 1 else ''} float"
-        yield Figure("layers on integers", layers, stay)
+        yield "layers on integers", layers, stay
         return
-    yield Figure("work on integers", format_share(integer, total), f"multiply-accumulates; {layers} layers")
-
-
-def _work(report: Report, evidence: Evidence) -> tuple[int, int]:
-    """Return the multiply-accumulates of a sample that integer layers compute, and all that are known."""
-    work = {layer.name: layer.multiply_accumulates or 0 for layer in evidence.layers}
     integer = sum(work.get(layer.name, 0) for layer in report.layers if layer.integer)
-    return integer, sum(work.get(layer.name, 0) for layer in report.layers)
+    yield "work on integers", format_share(integer, total), f"multiply-accumulates; {layers} layers"
 
 
 def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:
@@ -151,13 +134,12 @@ def _latency_rows(times: Times) -> Iterator[Row]:
 def origin_rows(report: Report) -> tuple[Row, ...]:
     """Return models, settings, data and versions, with full hashes."""
     model, calibration, evaluation = report.model, report.calibration, report.evaluation
-    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
     rows = [
         ("model", model.source),
         ("float model", f"{model.float_model.name}, SHA-256 {model.float_model.sha256}"),
         ("quantized model", f"{model.quantized_model.name}, SHA-256 {model.quantized_model.sha256}"),
         ("target", report.target),
-        ("amax", f"{report.amax.method}{settings}"),
+        ("amax", report.amax.text),
         (
             "calibration",
             f"{calibration.method}, {calibration.samples:,} {evaluation.noun(calibration.samples)}, "

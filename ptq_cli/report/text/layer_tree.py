@@ -17,13 +17,7 @@ class TreeLayer:
     """A layer as the tree shows it.
 
     Attributes:
-        name: its path, with ``.`` or ``/`` between the modules.
-        op: operator type.
-        output: shape of its first output.
-        parameters: elements of its constants.
-        multiply_accumulates: for one sample; None if that is not known.
         placed: what it computes in, such as ``"uint8 x int8"`` or ``"float"``.
-        integer: whether it computes in integers.
         reason: why it does not, or what it is part of.
         constants: how many parameters it reads from each constant.
     """
@@ -41,17 +35,7 @@ class TreeLayer:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeRow:
-    """A line of the tree: a layer, a module with its totals, or several that are equal.
-
-    Attributes:
-        depth: how many modules it is inside.
-        label: the last part of its name, or the first and the last name of several that are equal.
-        layers: how many layers it stands for; 1 for a layer.
-        layer: the layer, or the first of several that are equal; None for a module.
-        parameters: total of its layers; what layers share counts once.
-        multiply_accumulates: total of its layers, as far as known.
-        integers: how many of its layers compute in integers.
-    """
+    """A line of the tree: a layer, a module with its totals, or several that are equal."""
 
     depth: int
     label: str
@@ -81,35 +65,10 @@ def layer_tree(layers: Sequence[TreeLayer], depth: int | None = None) -> tuple[l
     Equal blocks that follow one another are shown once: modules whose names differ only by a number, and
     runs of layers that repeat. Blocks are equal if operators, sizes, placement and reasons are.
 
-    Args:
-        layers: in graph order.
-        depth: how many modules deep the tree goes; deeper ones are added up. None for as deep as fits into
-            60 lines.
+    The tree goes as deep as fits into 60 lines, or ``depth`` modules; deeper ones are added up.
 
     Edge case:
         At depth 1 there may be more than 60 lines, for a graph without modules and without repetition.
-
-    Example:
-        >>> names = [f"body.{number}.{part}" for number in range(9) for part in ("fc", "act")]
-        >>> layers = [
-        ...     TreeLayer(
-        ...         name=name,
-        ...         op="Gemm",
-        ...         output="[8]",
-        ...         parameters=4,
-        ...         multiply_accumulates=16,
-        ...         placed="float",
-        ...         integer=False,
-        ...         reason="",
-        ...     )
-        ...     for name in names
-        ... ]
-        >>> for row in layer_tree(layers)[0]:
-        ...     print("  " * row.depth + row.label, row.layers, row.parameters)
-        body 18 72
-          0 … 8 18 72
-            fc 1 4
-            act 1 4
     """
     root = _build(layers)
     if depth is not None:

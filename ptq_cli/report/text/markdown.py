@@ -56,16 +56,7 @@ def doubt_lines(report: Report) -> list[str]:
 
 
 def doubt_text(gate: GateResult, report: Report) -> str:
-    """Return in words how many samples would decide a gate that those of a report cannot decide, or why none.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> doubt_text(
-        ...     GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0, samples_needed=123),
-        ...     SimpleNamespace(evaluation=SimpleNamespace(samples=50)),
-        ... )
-        'undecided: drop of top1; about 120 samples would decide it, this run had 50'
-    """
+    """Say how many samples would decide a gate that those of a report cannot decide, or why none would."""
     seen = report.evaluation.samples
     if gate.kind == "max_latency_ratio":
         return f"undecided: {limited_text(gate)}; a quieter machine would decide it, more samples would not"
@@ -75,12 +66,7 @@ def doubt_text(gate: GateResult, report: Report) -> str:
 
 
 def limited_text(gate: GateResult) -> str:
-    """Return what a gate limits, in words.
-
-    Example:
-        >>> limited_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.0))
-        'drop of top1'
-    """
+    """Return what a gate limits, in words."""
     return {
         "max_drop": f"drop of {gate.metric}",
         "max_regression": f"regression of {gate.metric}",
@@ -111,12 +97,7 @@ def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
 
 
 def result_text(gate: GateResult) -> str:
-    """Return a gate's result in words.
-
-    Example:
-        >>> result_text(GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.02))
-        'FAIL'
-    """
+    """Return a gate's result in words."""
     doubt = ", undecided" if gate.verdict == "undecided" else ""
     return ("pass" if gate.passed else "FAIL") + doubt
 
@@ -204,7 +185,7 @@ def report_to_markdown(report: Report) -> str:
     """
     parts = ["### ptq report", f"**{verdict_line(report)}**"]
     if report.gates:
-        parts.append(gates_to_markdown(report))
+        parts.append(_gates(report))
     for table in (label_table(report), comparison_table(report), size_table(report)):
         if table.rows:
             parts.append(_table(table))
@@ -228,10 +209,10 @@ def report_to_markdown(report: Report) -> str:
 
 def gate_to_markdown(report: Report) -> str:
     """Return the result of ``ptq gate``: only the verdict and the gates."""
-    return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{gates_to_markdown(report)}\n"
+    return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{_gates(report)}\n"
 
 
-def gates_to_markdown(report: Report) -> str:
+def _gates(report: Report) -> str:
     """Return the table of the gates, and the undecided ones as a list."""
     parts = [_table(gate_table(report))]
     if doubts := doubt_lines(report):

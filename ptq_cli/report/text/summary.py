@@ -37,12 +37,6 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
     Units:
         a share is written as a percentage, decibels unchanged, a number with four significant digits.
 
-    Args:
-        value: the value; inf, -inf and NaN are written as such.
-        unit: the metric's unit.
-        decimals: digits after the decimal point; None for two, or for four significant digits if the unit
-            is ``"number"``.
-
     Example:
         >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
         ('82.13 %', '31.52 dB', '0.01235')
@@ -92,25 +86,21 @@ def format_interval(interval: Interval | None, unit: Unit) -> str:
 
 
 def share_of_float(size: int, float_size: int) -> str:
-    """Write the size of the quantized file as a share of the float file's.
-
-    Example:
-        >>> share_of_float(25, 100)
-        '25.0 % of float'
-    """
+    """Write the size of the quantized file as a share of the float file's."""
     return f"{100 * size / float_size:.1f} % of float"
 
 
 def verdict_line(report: Report) -> str:
-    """Return the verdict, and how many gates failed.
-
-    Example:
-        >>> _verdict_text("fail", failed=1, total=2)
-        'FAIL: 1 of 2 gates failed'
-    """
-    failed = sum(not gate.passed for gate in report.gates)
+    """Return the verdict, and how many gates failed."""
+    failed, total = sum(not gate.passed for gate in report.gates), len(report.gates)
     doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
-    return _verdict_text(report.verdict, failed, len(report.gates), doubtful)
+    gates = f"gate{'' if total == 1 else 's'}"
+    text = {
+        "pass": f"PASS: {total} {gates} passed",
+        "fail": f"FAIL: {failed} of {total} {gates} failed",
+        "no gate": "no gate: no limit was set",
+    }[report.verdict]
+    return f"{text}; {doubtful} undecided" if doubtful else text
 
 
 def metric_labels(report: Report) -> dict[str, str]:
@@ -177,18 +167,14 @@ def comparison_table(report: Report) -> Table:
     rows = tuple(
         (
             labels[metric.name],
-            _compared_value(metric),
+            format_value(metric.quantized_value, metric.unit)
+            + (f", {metric.channel}" if metric.channel is not None else ""),
             format_interval(metric.quantized_interval, metric.unit),
         )
         for metric in report.metrics
         if metric.float_value is None
     )
     return Table(("against float", "value", INTERVAL), rows)
-
-
-def _compared_value(metric: Measurement) -> str:
-    value = format_value(metric.quantized_value, metric.unit)
-    return value if metric.channel is None else f"{value}, {metric.channel}"
 
 
 def size_table(report: Report) -> Table:
@@ -206,13 +192,10 @@ def size_table(report: Report) -> Table:
 
 
 def placement_line(report: Report) -> str:
-    """Return how many layers run on integers and how many stay float.
-
-    Example:
-        >>> _placement_text(1, 3)
-        '1 layer runs on integers, 3 stay float'
-    """
-    return _placement_text(report.quantized_layers, report.float_layers)
+    """Return how many layers run on integers and how many stay float."""
+    integer, floating = report.quantized_layers, report.float_layers
+    runs = "layer runs" if integer == 1 else "layers run"
+    return f"{integer} {runs} on integers, {floating} stay{'s' if floating == 1 else ''} float"
 
 
 def saturation_lines(report: Report) -> list[str]:
@@ -253,13 +236,12 @@ def placement_table(report: Report) -> Table:
 
 def origin_table(report: Report) -> Table:
     """Return what is needed to make the report again: versions, settings, data, hashes."""
-    settings = "".join(f", {name} = {value!r}" for name, value in sorted(report.amax.settings.items()))
     calibrated, seen, noun = report.calibration.samples, report.evaluation.samples, report.evaluation.noun
     rows = (
         ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
         ("quantized", _short(report.model.quantized_model.sha256)),
         ("target", report.target),
-        ("amax", f"{report.amax.method}{settings}"),
+        ("amax", report.amax.text),
         (
             "calibration",
             f"{report.calibration.method}, {calibrated} {noun(calibrated)}, "
@@ -279,21 +261,6 @@ def _short(digest: str) -> str:
     return digest[:12]
 
 
-def _verdict_text(verdict: str, failed: int, total: int, doubtful: int = 0) -> str:
-    gates = f"gate{'' if total == 1 else 's'}"
-    text = {
-        "pass": f"PASS: {total} {gates} passed",
-        "fail": f"FAIL: {failed} of {total} {gates} failed",
-        "no gate": "no gate: no limit was set",
-    }[verdict]
-    return f"{text}; {doubtful} undecided" if doubtful else text
-
-
-def _placement_text(integer: int, stay_float: int) -> str:
-    runs = "layer runs" if integer == 1 else "layers run"
-    return f"{integer} {runs} on integers, {stay_float} stay{'s' if stay_float == 1 else ''} float"
-
-
 # A comparison as tables of plain text.
 
 
@@ -304,13 +271,25 @@ MOST_LAYERS = 20
 
 def change_table(comparison: ReportChanges) -> Table:
     """Return each metric: both values, how much worse it became, the interval, and the result in words."""
-    rows = tuple(_metric_row(metric) for metric in comparison.metrics)
-    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), rows)
+    rows = []
+    for metric in comparison.metrics:
+        before, after = (
+            "" if value is None else format_value(value, metric.unit)
+            for value in (metric.before, metric.after)
+        )
+        worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
+        interval = format_interval(metric.interval, metric.unit)
+        rows.append((metric.name, before, after, worse, interval, _result(metric)))
+    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), tuple(rows))
 
 
 def size_line(comparison: ReportChanges) -> str:
     """Return how the quantized file's size changed, in words."""
-    return _size_text(comparison.bytes_before, comparison.bytes_after)
+    before, after = comparison.bytes_before, comparison.bytes_after
+    if before == after:
+        return f"size: {format_bytes(after)}, unchanged"
+    change = f"{100 * (after / before - 1):+.2f} %"
+    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
 
 
 def difference_table(comparison: ReportChanges) -> Table:
@@ -358,23 +337,8 @@ def worse_line(comparison: ReportChanges) -> str:
     return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
 
 
-def _metric_row(metric: MetricChange) -> Row:
-    values = (
-        "" if value is None else format_value(value, metric.unit) for value in (metric.before, metric.after)
-    )
-    worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
-    return (metric.name, *values, worse, format_interval(metric.interval, metric.unit), _result(metric))
-
-
 def _result(metric: MetricChange) -> str:
-    """Return whether the metric got better or worse, and whether the change is within its interval.
-
-    Example:
-        >>> _result(
-        ...     MetricChange(name="sqnr_db", unit="decibel", higher_is_better=True, before=30.0, after=31.0)
-        ... )
-        'better'
-    """
+    """Return whether the metric got better or worse, and whether the change is within its interval."""
     worse = metric.worse_by
     if worse is None:
         return "new" if metric.before is None else "gone"
@@ -383,19 +347,6 @@ def _result(metric: MetricChange) -> str:
     interval = metric.interval
     is_noise = interval is not None and interval.low <= 0 <= interval.high
     return ("worse" if worse > 0 else "better") + (", within noise" if is_noise else "")
-
-
-def _size_text(before: int, after: int) -> str:
-    """Write both sizes.
-
-    Example:
-        >>> _size_text(1_000_000, 900_000), _size_text(12, 12)
-        ('size: 1 MB before, 900 kB after (-10.00 %)', 'size: 12 bytes, unchanged')
-    """
-    if before == after:
-        return f"size: {format_bytes(after)}, unchanged"
-    change = f"{100 * (after / before - 1):+.2f} %"
-    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
 
 
 def _cut(text: str) -> str:
@@ -407,11 +358,7 @@ def _cut(text: str) -> str:
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
-    """Return tables with one column per report: metrics with their drops, then comparisons and sizes.
-
-    Args:
-        reports: about one float model, on the same samples, with the same metrics.
-    """
+    """Return tables with one column per report: metrics with their drops, then comparisons and sizes."""
     names = tuple(report.model.quantized_model.name for report in reports)
     labels = metric_labels(reports[0])
     metrics = list(zip(*(report.metrics for report in reports), strict=True))

@@ -7,7 +7,6 @@ from ptq_cli.evaluation.document.gate_result import (
     SWITCHED_OFF,
     Latency,
     LatencyCause,
-    OwnFileLatency,
     ReportWarning,
     Times,
     inverse,
@@ -113,15 +112,7 @@ def budgeted(check: BudgetCheck) -> str:
 
 
 def written(check: BudgetCheck, value: float) -> str:
-    """Write a value of a budget's metric.
-
-    Example:
-        >>> check = BudgetCheck(
-        ...     metric="top1", unit="share", kind="max_drop", limit=0.01, value=0.0, bound=0.0
-        ... )
-        >>> written(check, 0.004)
-        '0.40 points'
-    """
+    """Write a value of a budget's metric."""
     return format_drop(value, check.unit) if check.kind == "max_drop" else format_value(value, check.unit)
 
 
@@ -136,16 +127,7 @@ def result_of(step: LadderStep, *, chosen: bool) -> str:
 
 
 def verdict_of(ladder: Ladder) -> str:
-    """Say whether the budget is kept, and how sure that is.
-
-    Example:
-        >>> step = LadderStep(name="default", rungs=(), in_float=(), sqnr_db=30.0, kept=True, checks=())
-        >>> ladder = Ladder(
-        ...     model_sha256="0" * 64, samples=256, set_aside=256, steps=(step,), chosen=0, met=True
-        ... )
-        >>> verdict_of(ladder)
-        'budget kept by default: shown with 95 % confidence on 256 held-out samples'
-    """
+    """Say whether the budget is kept, and how sure that is."""
     if ladder.met:
         return (
             f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} held-out "
@@ -180,18 +162,8 @@ def trade_off_table(found: TradeOffs) -> Table:
     )
 
 
-def best_in(model: ComparedModel) -> str:
-    """Return in which trade-offs no other model is better, in words; empty if in none."""
-    named = {"size": model.best_by_size, "time": model.best_by_time}
-    return ", ".join(name for name, is_best in named.items() if is_best)
-
-
-def speed(model: ComparedModel) -> str:
-    """Return how many times as fast as its float model it is; empty if that was not measured."""
-    return "" if model.latency_ratio is None else f"{inverse(model.latency_ratio):.2f}"
-
-
 def _trade_off_row(model: ComparedModel, found: TradeOffs) -> Row:
+    best = {"size": model.best_by_size, "time": model.best_by_time}
     return (
         model.name,
         format_value(model.value, found.unit),
@@ -199,8 +171,8 @@ def _trade_off_row(model: ComparedModel, found: TradeOffs) -> Row:
         format_interval(model.interval, found.unit),
         format_bytes(model.bytes),
         f"{100 * model.size_ratio:.1f} %",
-        speed(model),
-        best_in(model),
+        "" if model.latency_ratio is None else f"{inverse(model.latency_ratio):.2f}",
+        ", ".join(name for name, is_best in best.items() if is_best),
     )
 
 
@@ -211,22 +183,15 @@ LONGER = "ptq bench measures for longer"
 
 
 def speed_lines(times: Times) -> list[str]:
-    """Return a line of the quantized model beside the float one, and one of it beside the user's own file.
-
-    Example:
-        >>> from ptq_cli.evaluation.interval import Interval
-        >>> measured = Latency(float_ms=3, quantized_ms=2, batch_size=1, threads=2, rounds=30, ratio=0.704,
-        ...     ratio_interval=Interval(0.675, 0.74, "student"))
-        >>> speed_lines(Times("2026-01-31T12:00:00Z", measured))
-        ['1.42 times as fast as float (1.35 to 1.48) at batch 1, 2 threads']
-    """
+    """Return a line of the quantized model beside the float one, and one of it beside the user's own file."""
     latency = times.latency
     if latency is None:
         said = times.not_measured not in ("", SWITCHED_OFF)
         return [f"note: the latency was not measured: {times.not_measured}"] if said else []
     lines = [_line(latency)]
     if latency.own is not None and latency.verdict != "too fast":
-        lines.append(_own_line(latency.own))
+        value, between = _speed_up(latency.own.ratio, latency.own.ratio_interval)
+        lines.append(f"{value} times as fast as your '{latency.own.name}'{between}")
     if latency.own_fault:
         lines.append(f"note: the latency of your own file was not measured: {latency.own_fault}")
     return lines
@@ -234,10 +199,6 @@ def speed_lines(times: Times) -> list[str]:
 
 def slower_warning(latency: Latency, hint: str) -> ReportWarning | None:
     """Return the warning that a quantized model is slower than the float one or the user's file, if it is.
-
-    Args:
-        latency: what was measured, with the causes.
-        hint: what to type next.
 
     Example:
         >>> from ptq_cli.evaluation.interval import Interval
@@ -250,11 +211,13 @@ takes 48 % of its time (1.21 ms, in the float model 310 µs)'
     """
     own = latency.own
     if latency.verdict == "slower":
-        what = f"float, {_times(latency.ratio)} as fast"
+        what = f"float, {inverse(latency.ratio):.2f} times as fast"
         causes = "; ".join(_cause(cause) for cause in latency.causes)
         what += f": {causes}" if causes else ""
-    elif own is not None and latency.verdict != "too fast" and _own_verdict(own) == "slower":
-        what = f"'{own.name}', {_times(own.ratio)} as fast"
+    elif (
+        own is not None and latency.verdict != "too fast" and latency_verdict(own.ratio_interval) == "slower"
+    ):
+        what = f"'{own.name}', {inverse(own.ratio):.2f} times as fast"
     else:
         return None
     return ReportWarning("slower_than_float", f"the quantized model is slower than {what}", (hint,))
@@ -280,30 +243,12 @@ def _line(latency: Latency) -> str:
     return f"{beside}: {value} times as fast{between} {at}"
 
 
-def _own_line(own: OwnFileLatency) -> str:
-    value, between = _speed_up(own.ratio, own.ratio_interval)
-    return f"{value} times as fast as your '{own.name}'{between}"
-
-
 def _speed_up(ratio: float, interval: Interval | None) -> tuple[str, str]:
-    """Write how many times as fast a model is, from the ratio of its time to another one's, and the interval.
-
-    Example:
-        >>> _speed_up(0.5, Interval(0.4, 0.625, "student"))
-        ('2.00', ' (1.60 to 2.50)')
-    """
+    """Write how many times as fast a model is, from the ratio of its time to another one's."""
     between = (
         f" ({inverse(interval.high):.2f} to {inverse(interval.low):.2f})" if interval is not None else ""
     )
     return f"{inverse(ratio):.2f}", between
-
-
-def _own_verdict(own: OwnFileLatency) -> str:
-    return latency_verdict(own.ratio_interval)
-
-
-def _times(ratio: float) -> str:
-    return f"{inverse(ratio):.2f} times"
 
 
 def _cause(cause: LatencyCause) -> str:

@@ -77,7 +77,7 @@ def test_a_collector_goes_on_where_another_was_ended() -> None:
         whole.update(*batch)
     first.update(*batches[0])
     second = ChangeCollector(lambda _: b"jpeg")
-    second.load_state(first.state())
+    second.join([first.state()])
     second.update(*batches[1])
     assert second.changes(("a",)) == whole.changes(("a",))
     assert second.identity == first.identity != ChangeCollector().identity, (

@@ -28,12 +28,6 @@ class Scale:
         low, high: the values at the ends; positive on a logarithmic scale.
         start, end: the positions of the ends in the drawing.
         log: whether the scale is logarithmic.
-
-    Example:
-        >>> Scale(low=0.0, high=10.0, start=100.0, end=200.0).at(5.0)
-        150.0
-        >>> Scale(low=1.0, high=100.0, start=0.0, end=50.0, log=True).at(10.0)
-        25.0
     """
 
     low: float
@@ -62,12 +56,6 @@ def nice_values(low: float, high: float, count: int) -> tuple[float, ...]:
 
     Edge case:
         A single value if both ends are the same.
-
-    Example:
-        >>> nice_values(0.0, 6.1, 4)
-        (0.0, 2.0, 4.0, 6.0)
-        >>> nice_values(3.0, 3.0, 4)
-        (3.0,)
     """
     if not high > low:
         return (low,)
@@ -140,15 +128,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorCard:
-    """A tensor's drawing and its texts.
-
-    Attributes:
-        anchor: its number among the cards, which layers link to.
-        bars: the histogram as an SVG path; empty if there is none.
-        spans: the ranges of the methods.
-        is_log: whether counts have a log scale.
-        height: height of the whole drawing.
-    """
+    """A tensor's drawing and its texts."""
 
     anchor: int
     name: str

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from ptq_cli.core.words import format_bytes, format_count
 from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
-from ptq_cli.evaluation.document.measurement import Ladder, LadderStep
-from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
+from ptq_cli.evaluation.document.measurement import Ladder
+from ptq_cli.evaluation.trade_offs import ComparedModel, LayerDifference, TradeOffs
 from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, nice_values, widened
 from ptq_cli.report.html.ranking import Ranking
 from ptq_cli.report.text.summary import format_value
@@ -68,57 +68,97 @@ class Chart:
 def depth_chart(analysis: Analysis, cards: Sequence[str]) -> Chart | None:
     """Return the SQNR of each quantized activation in graph order, accumulated and isolated.
 
-    Args:
-        analysis: the analysis to draw.
-        cards: names of the tensors that have a card, in the order of the cards.
+    ``cards`` are names of the tensors that have a card, in the order of the cards.
 
     Edge case:
         None with fewer than two activations. A tensor without any error has no point.
     """
     tensors = [item for item in analysis.tensors if item.kind == "activation"]
-    values = [value for item in tensors for value in (item.sqnr_accumulated_db, item.sqnr_isolated_db)]
-    finite = [value for value in values if math.isfinite(value)]
-    if len(tensors) < 2 or not finite:
-        return None
-    along = Scale(low=1.0, high=float(len(tensors)), start=LEFT + 8, end=WIDTH - RIGHT - 8)
-    highest = largest_in_frame(finite)
-    low, high = widened(min(finite), highest)
-    up = Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
     anchors = {name: index for index, name in enumerate(cards, 1)}
 
-    def points(kind: str, values: Iterable[float]) -> tuple[Point, ...]:
-        return tuple(
-            Point(
-                x=along.at(index),
-                y=up.at(value),
-                text=f"{item.name}: {kind} {value:.1f} dB",
-                anchor=anchors.get(item.name, 0),
-            )
+    def series(kind: str, values: Iterable[float]) -> list[Known]:
+        return [
+            (index, value, f"{item.name}: {kind} {value:.1f} dB", anchors.get(item.name, 0))
             for index, (item, value) in enumerate(zip(tensors, values, strict=True), 1)
             if math.isfinite(value)
-        )
+        ]
 
-    accumulated = points("accumulated", (item.sqnr_accumulated_db for item in tensors))
-    isolated = points("isolated", (item.sqnr_isolated_db for item in tensors))
+    accumulated = series("accumulated", (item.sqnr_accumulated_db for item in tensors))
+    isolated = series("isolated", (item.sqnr_isolated_db for item in tensors))
+    if len(tensors) < 2 or not accumulated + isolated:
+        return None
+    label = "quantized activations, from input to output"
+    return _along_network(label, len(tensors), accumulated, isolated, _lowest(tensors))
+
+
+def layer_chart(layers: Sequence[LayerDifference]) -> Chart | None:
+    """Return the SQNR of each layer's output in both models, in the order of the model.
+
+    Edge case:
+        None with fewer than two layers that both models have a finite value of.
+    """
+    before: list[Known] = []
+    after: list[Known] = []
+    worst, lost = "", 0.0
+    for index, layer in enumerate(layers, 1):
+        was, now = layer.sqnr_before, layer.sqnr_after
+        if was is None or now is None or not math.isfinite(was) or not math.isfinite(now):
+            continue
+        text = f"{layer.name}: {was:.1f} dB before, {now:.1f} dB after"
+        before.append((index, was, text, index))
+        after.append((index, now, text, index))
+        if was - now > lost:
+            worst, lost = layer.name, was - now
+    if len(before) < 2:
+        return None
+    summary = f"{worst} lost most, {lost:.1f} dB" if lost > 0 else "No layer lost anything"
+    return _along_network("layers, from input to output", len(layers), after, before, summary)
+
+
+Known = tuple[int, float, str, int]
+"""Where along the network, a finite SQNR in dB, the text, and the row or card that a point links to."""
+
+
+def _along_network(
+    label: str, length: int, first: Sequence[Known], second: Sequence[Known], summary: str
+) -> Chart:
+    """Return two series of SQNRs from the input of a network to its output."""
+    values = [value for _, value, *_ in (*first, *second)]
+    highest = largest_in_frame(values)
+    along = Scale(low=1.0, high=float(length), start=LEFT + 8, end=WIDTH - RIGHT - 8)
+    up = _upward(min(values), highest)
+    points, others = (
+        tuple(
+            Point(x=along.at(index), y=up.at(value), text=text, anchor=anchor)
+            for index, value, text, anchor in series
+        )
+        for series in (first, second)
+    )
     return Chart(
-        label_x="quantized activations, from input to output",
+        label_x=label,
         label_y="SQNR (dB)",
         ticks_x=along.ticks(6),
         ticks_y=up.ticks(5),
-        points=accumulated,
-        others=isolated,
-        line=_line(accumulated),
-        second=_line(isolated),
-        summary=_lowest(tensors),
-        beyond=beyond_text(finite, highest, "upper"),
+        points=points,
+        others=others,
+        line=_line(points),
+        second=_line(others),
+        summary=summary,
+        beyond=_beyond(values, highest, "upper"),
     )
 
 
-def beyond_text(values: Iterable[float], highest: float, end: str) -> str:
+def _upward(lowest: float, highest: float) -> Scale:
+    """Return the vertical scale of values that are better when higher."""
+    low, high = widened(lowest, highest)
+    return Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+
+
+def _beyond(values: Iterable[float], highest: float, end: str) -> str:
     """Return which values are drawn at the end of an axis in dB, or nothing.
 
     Example:
-        >>> beyond_text([20.0, 30.0, 138.0], 30.0, "upper")
+        >>> _beyond([20.0, 30.0, 138.0], 30.0, "upper")
         'A point at the upper end lies beyond: 138.0 dB'
     """
     beyond = sorted(value for value in values if value > highest)
@@ -144,9 +184,7 @@ def _lowest(tensors: Sequence[TensorAnalysis]) -> str:
 def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
     """Return each layer's sensitivity over its multiply-accumulates, the worst at the top.
 
-    Args:
-        analysis: the analysis to draw.
-        rows: names of the layers in the order of the table's rows.
+    ``rows`` are names of the layers in the order of the table's rows.
 
     Edge case:
         None with fewer than two layers for which both are known.
@@ -163,11 +201,10 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
     known.sort(key=lambda item: ranking.badness(item[1]), reverse=True)
     works, values = [macs for *_, macs in known], [ranking.drawn(value) for _, value, _ in known]
     along = Scale(low=min(works) / 1.5, high=max(works) * 1.5, start=LEFT + 4, end=WIDTH - RIGHT, log=True)
-    start, end = (HEIGHT - BOTTOM, TOP) if ranking.by == "metric" else (TOP, HEIGHT - BOTTOM)
     # What costs least may lie beyond the end of the axis, what costs most may not.
     highest = largest_in_frame(values) if ranking.by == "sqnr" else max(values)
-    low, high = widened(min(values), highest)
-    up = Scale(low=low, high=high, start=start, end=end)
+    up = _upward(min(values), highest)
+    up = up if ranking.by == "metric" else replace(up, start=up.end, end=up.start)
     anchors = {name: index for index, name in enumerate(rows, 1)}
     points = tuple(
         Point(
@@ -187,7 +224,7 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
         ticks_y=up.ticks(5),
         points=_labeled(points),
         summary=_most_sensitive(analysis, known[0][0], ranking.text(known[0][1])),
-        beyond=beyond_text(values, highest, "lower"),
+        beyond=_beyond(values, highest, "lower"),
     )
 
 
@@ -229,14 +266,14 @@ def _labeled(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(shown)
 
 
-def _cut(name: str) -> str:
+def _cut(name: str, most: int = CUT) -> str:
     """Return the end of a name, which is what distinguishes layers.
 
     Example:
         >>> _cut("stem/Conv"), _cut("encoder/layers.11/attention/query/MatMul")
         ('stem/Conv', '…11/attention/query/MatMul')
     """
-    return name if len(name) <= CUT else f"…{name[1 - CUT :]}"
+    return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
 def _line(points: Sequence[Point]) -> str:
@@ -257,16 +294,10 @@ MODEL_CUT = 24
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPoint:
-    """A model in the drawing.
+    """A model in the drawing: its row in the table, its point, and the ends of its interval.
 
-    Attributes:
-        number: of its row in the table, from 1.
-        x, y: the point.
-        high, low: the ends of the interval of its value; equal to ``y`` without one.
-        text: everything about it.
-        best: whether it is on the Pareto front.
-        label: its name; empty where names or points beside it leave no room.
-        label_x, label_y: where the label begins, or, if it stands left of the point, where it ends.
+    The label begins at ``label_x``, or ends there where it stands left of the point; it is empty where names
+    or points beside it leave no room.
     """
 
     number: int
@@ -283,18 +314,7 @@ class ModelPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOffChart:
-    """Models over two axes.
-
-    Attributes:
-        anchor: of the drawing.
-        title: what it shows.
-        label_x: what the horizontal axis is.
-        ticks_x, ticks_y: marks on the axes.
-        points: the models.
-        front: steps through the models that no other beats, as an SVG path.
-        float_y: where the float model's value is; None if it has none.
-        summary: what the drawing says, in words.
-    """
+    """Models over two axes; ``front`` goes through those that no other beats, as an SVG path."""
 
     anchor: str
     title: str
@@ -355,9 +375,20 @@ def _chart(found: TradeOffs, axis: _Axis) -> TradeOffChart | None:
     up = _up(models, found)
     points = []
     for number, model, taken in drawn:
-        said = f"{model.name}: {found.metric} {format_value(model.value, found.unit)}, {axis.write(taken)}"
-        point = _point(number, model, along.at(taken), up)
-        points.append(replace(point, text=said, best=axis.is_best(model)))
+        ends = (model.interval.low, model.interval.high) if model.interval else (model.value,)
+        value = format_value(model.value, found.unit)
+        points.append(
+            ModelPoint(
+                number=number,
+                x=along.at(taken),
+                y=up.at(model.value),
+                high=min(map(up.at, ends)),
+                low=max(map(up.at, ends)),
+                text=f"{model.name}: {found.metric} {value}, {axis.write(taken)}",
+                best=axis.is_best(model),
+                label=_cut(model.name, MODEL_CUT),
+            )
+        )
     named = [model.name for model in models if axis.is_best(model)]
     marks_x, marks_y = (nice_values(scale.low, scale.high, count) for scale, count in ((along, 5), (up, 5)))
     return TradeOffChart(
@@ -396,14 +427,6 @@ def _texts(marks: Sequence[float], found: TradeOffs) -> list[str]:
         if len(set(texts)) == len(marks):
             break
     return texts
-
-
-def _point(number: int, model: ComparedModel, x: float, up: Scale) -> ModelPoint:
-    y = up.at(model.value)
-    interval = model.interval
-    high, low = (y, y) if interval is None else sorted((up.at(interval.low), up.at(interval.high)))
-    label = model.name if len(model.name) <= MODEL_CUT else f"…{model.name[1 - MODEL_CUT :]}"
-    return ModelPoint(number=number, x=x, y=y, high=high, low=low, text="", best=False, label=label)
 
 
 def _labeled_models(points: Sequence[ModelPoint]) -> tuple[ModelPoint, ...]:
@@ -468,28 +491,23 @@ def ladder_chart(ladder: Ladder) -> Chart | None:
     every = math.ceil(len(ladder.steps) / MOST_NUMBERS)
     along = Scale(low=0.0, high=float(last), start=LEFT + EDGE, end=WIDTH - RIGHT - EDGE)
     values = [step.sqnr_db for _, step in found]
-    low, high = widened(min(values), max(values))
-    up = Scale(low=low, high=high, start=HEIGHT - BOTTOM, end=TOP)
+    up = _upward(min(values), max(values))
     points = [
-        (step, _ladder_point(along.at(index), up, step, index == ladder.chosen)) for index, step in found
+        Point(
+            x=along.at(index),
+            y=up.at(step.sqnr_db),
+            text=f"{step.name}: {step.sqnr_db:.1f} dB, {result_of(step, chosen=index == ladder.chosen)}",
+        )
+        for index, step in found
     ]
-    kept = tuple(point for step, point in points if step.kept)
+    kept = tuple(point for point, (_, step) in zip(points, found, strict=True) if step.kept)
     return Chart(
         label_x="candidates, in the order in which they were tried",
         label_y="SQNR (dB)",
         ticks_x=tuple(Tick(along.at(index), str(index + 1)) for index in range(0, len(ladder.steps), every)),
         ticks_y=up.ticks(5),
         points=kept,
-        others=tuple(point for step, point in points if not step.kept),
-        line="".join(f"{'L' if index else 'M'}{point.x:g} {point.y:g}" for index, point in enumerate(kept)),
-        summary=f"{verdict_of(ladder)}",
-    )
-
-
-def _ladder_point(x: float, up: Scale, step: LadderStep, chosen: bool) -> Point:
-    return Point(
-        x=x,
-        y=up.at(step.sqnr_db),
-        text=f"{step.name}: {step.sqnr_db:.1f} dB, {result_of(step, chosen=chosen)}",
-        label=step.name,
+        others=tuple(point for point in points if point not in kept),
+        line=_line(kept),
+        summary=verdict_of(ladder),
     )

@@ -1,16 +1,16 @@
 """Metrics and gates with charts of their intervals."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from ptq_cli.evaluation.document.gate_result import GateResult
-from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.interval import Flips, Interval
+from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.html.charts.axis_scale import Scale, widened
 from ptq_cli.report.text.markdown import doubt_text, row_of
-from ptq_cli.report.text.summary import format_drop, format_interval, format_value, metric_labels
+from ptq_cli.report.text.summary import Row, format_drop, format_interval, format_value, metric_labels
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
 MOST_CLASSES = 100
@@ -21,20 +21,15 @@ Domain = tuple[float, float]
 class Strip:
     """An interval in a drawing that is 180 wide: the positions of its ends, its value and a reference.
 
-    Attributes:
-        value: position of the measured value.
-        low, high: positions of the interval's ends; the value's position if there is no interval.
-        reference: position of what the value is compared with: no drop, or a gate's limit; None without one.
-        allowed: the positions between which a gate's limit is kept; None for a metric.
-        text: the interval in words.
+    The reference is no drop, or a gate's limit; ``allowed`` is where that limit is kept.
     """
 
     value: float
     low: float
     high: float
     reference: float | None
-    allowed: tuple[float, float] | None
     text: str
+    allowed: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,49 +37,43 @@ class MetricRow:
     """A metric, or one of its classes, as text; a field that does not apply to it is empty."""
 
     name: str
-    float_value: str
     quantized_value: str
-    drop: str
     interval: str
     note: str
     strip: Strip | None
+    float_value: str = ""
+    drop: str = ""
     pytorch_value: str = ""
     made_by: str = ""
     classes: tuple["MetricRow", ...] = ()
     classes_left_out: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GateRow:
-    """A gate as text; ``state`` is ``"pass"``, ``"fail"`` or ``"undecided"``."""
+    """A gate as text, see ``row_of``; ``state`` is ``"pass"``, ``"fail"`` or ``"undecided"``."""
 
-    what: str
-    limit: str
-    value: str
-    interval: str
-    result: str
+    cells: Row
     state: str
     doubt: str
     strip: Strip | None
 
 
-def metric_rows(report: Report) -> tuple[tuple[MetricRow, ...], tuple[MetricRow, ...]]:
+def metric_rows(report: Report) -> tuple[list[MetricRow], list[MetricRow]]:
     """Return the metrics of each model, and the metrics that compare the two models.
 
     All drops of shares have the same scale, on which "no drop" is marked; every other metric has its own.
     """
-    paired = [metric for metric in report.metrics if metric.drop is not None]
-    shares = _drop_domain([metric for metric in paired if metric.unit == "share"])
-    compared, labels = [metric for metric in report.metrics if metric.drop is None], metric_labels(report)
-    return (
-        tuple(
-            _paired_row(
-                metric, labels[metric.name], shares if metric.unit == "share" else _drop_domain([metric])
-            )
-            for metric in paired
-        ),
-        tuple(_compared_row(metric, labels[metric.name]) for metric in compared),
-    )
+    labels = metric_labels(report)
+    shares = _drop_domain(item for item in report.metrics if item.drop is not None and item.unit == "share")
+    paired, compared = [], []
+    for metric in report.metrics:
+        if metric.drop is None:
+            compared.append(_compared_row(metric, labels[metric.name]))
+        else:
+            domain = shares if metric.unit == "share" else _drop_domain([metric])
+            paired.append(_paired_row(metric, labels[metric.name], domain))
+    return paired, compared
 
 
 def gate_rows(report: Report) -> tuple[GateRow, ...]:
@@ -97,14 +86,16 @@ def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> Metri
     if drop is None or before is None:
         raise ValueError("expected a metric that has a value for each model")
     interval = format_interval(metric.drop_interval, metric.unit)
-    pytorch = metric.pytorch_value
+    pytorch, flips = metric.pytorch_value, metric.flips
     return MetricRow(
         name=label,
         float_value=format_value(before, metric.unit),
         quantized_value=format_value(metric.quantized_value, metric.unit),
         drop=format_drop(drop, metric.unit),
         interval=interval,
-        note=metric.no_interval if metric.flips is None else _flips_text(metric.flips),
+        note=metric.no_interval
+        if flips is None
+        else f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}",
         strip=_strip(drop, metric.drop_interval, domain, interval, reference=0.0),
         pytorch_value=format_value(pytorch, metric.unit) if pytorch is not None else "",
         made_by=_made_by(metric),
@@ -124,46 +115,36 @@ def _made_by(metric: Measurement) -> str:
 def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
     """Return the classes with the largest drops, the largest first."""
     worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
-    found = [(one, one.drop_interval) for one in worst]
-    ends = [end for _, interval in found if interval is not None for end in (interval.low, interval.high)]
-    domain = _domain([0.0, *ends, *(one.drop for one, _ in found)])
+    domain = _drop_domain(worst)
     return tuple(
         MetricRow(
             name=one.name or str(one.label),
             float_value=format_value(one.float_value, "share"),
             quantized_value=format_value(one.quantized_value, "share"),
             drop=format_drop(one.drop, "share"),
-            interval=format_interval(interval, "share"),
+            interval=(text := format_interval(one.drop_interval, "share")),
             note=f"{one.flips.samples:,}",
-            strip=_strip(one.drop, interval, domain, format_interval(interval, "share"), reference=0.0),
+            strip=_strip(one.drop, one.drop_interval, domain, text, reference=0.0),
         )
-        for one, interval in found
+        for one in worst
     )
-
-
-def _flips_text(flips: Flips) -> str:
-    return f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}"
 
 
 def _compared_row(metric: Measurement, label: str) -> MetricRow:
     interval = format_interval(metric.quantized_interval, metric.unit)
     found = metric.quantized_interval
     domain = _domain([found.low, found.high, metric.quantized_value]) if found is not None else None
-    value = format_value(metric.quantized_value, metric.unit)
-    strip = _strip(metric.quantized_value, found, domain, interval)
     return MetricRow(
         name=label,
-        float_value="",
-        quantized_value=value,
-        drop="",
+        quantized_value=format_value(metric.quantized_value, metric.unit),
         interval=interval,
         note=str(metric.channel) if metric.channel is not None else "",
-        strip=strip,
+        strip=_strip(metric.quantized_value, found, domain, interval),
     )
 
 
 def _gate_row(report: Report, gate: GateResult) -> GateRow:
-    what, limit, value, interval, result = row_of(report, gate)
+    cells = row_of(report, gate)
     undecided = gate.verdict == "undecided"
     state = "undecided" if undecided and gate.passed else ("pass" if gate.passed else "fail")
     ends = [gate.interval.low, gate.interval.high] if gate.interval is not None else []
@@ -171,31 +152,12 @@ def _gate_row(report: Report, gate: GateResult) -> GateRow:
     from_zero = [] if gate.kind == "min" else [0.0]
     domain = _domain([gate.limit, gate.value, *ends, *from_zero])
     doubt = doubt_text(gate, report) if undecided else ""
+    _, _, value, interval, _ = cells
     strip = _strip(gate.value, gate.interval, domain, interval or value, reference=gate.limit)
-    return GateRow(
-        what=what,
-        limit=limit,
-        value=value,
-        interval=interval,
-        result=result,
-        state=state,
-        doubt=doubt,
-        strip=_with_allowed(strip, gate),
-    )
-
-
-def _with_allowed(strip: Strip | None, gate: GateResult) -> Strip | None:
-    if strip is None or strip.reference is None:
-        return None
-    allowed = (strip.reference, STRIP_WIDTH) if gate.kind == "min" else (0.0, strip.reference)
-    return Strip(
-        value=strip.value,
-        low=strip.low,
-        high=strip.high,
-        reference=strip.reference,
-        allowed=allowed,
-        text=strip.text,
-    )
+    if strip is not None and strip.reference is not None:
+        allowed = (strip.reference, STRIP_WIDTH) if gate.kind == "min" else (0.0, strip.reference)
+        strip = replace(strip, allowed=allowed)
+    return GateRow(cells, state, doubt, strip)
 
 
 def _strip(
@@ -206,27 +168,16 @@ def _strip(
     scale = Scale(low=domain[0], high=domain[1], start=STRIP_MARGIN, end=STRIP_WIDTH - STRIP_MARGIN)
     low, high = (interval.low, interval.high) if interval is not None else (value, value)
     place = scale.at(reference) if reference is not None else None
-    return Strip(
-        value=scale.at(value),
-        low=scale.at(low),
-        high=scale.at(high),
-        reference=place,
-        allowed=None,
-        text=text,
-    )
+    return Strip(value=scale.at(value), low=scale.at(low), high=scale.at(high), reference=place, text=text)
 
 
-def _drop_domain(metrics: Sequence[Measurement]) -> Domain | None:
-    return _domain(_drop_ends(metrics))
-
-
-def _drop_ends(metrics: Sequence[Measurement]) -> Iterable[float]:
-    yield 0.0
-    for metric in metrics:
-        if metric.drop is not None:
-            yield metric.drop
-            if metric.drop_interval is not None:
-                yield from (metric.drop_interval.low, metric.drop_interval.high)
+def _drop_domain(found: Iterable[Measurement | ClassValue]) -> Domain | None:
+    """Return a range that holds all drops and their intervals, and no drop."""
+    ends = [0.0]
+    for item in found:
+        ends += [item.drop] if item.drop is not None else []
+        ends += [item.drop_interval.low, item.drop_interval.high] if item.drop_interval is not None else []
+    return _domain(ends)
 
 
 def _domain(values: Iterable[float]) -> Domain | None:

@@ -29,14 +29,6 @@ def test_the_sum_is_the_nearest_float_of_the_real_one(numbers: list[float]) -> N
     assert total(numbers).value == expected
 
 
-@given(NUMBERS, NUMBERS)
-def test_parts_merge_in_any_order(one: list[float], other: list[float]) -> None:
-    first, second = total(one), total(other)
-    first.merge(total(other))
-    second.merge(total(one))
-    assert first.value == second.value == total(one + other).value
-
-
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
 def test_what_is_no_number_is_refused(number: float) -> None:
     with pytest.raises(ValueError, match="cannot be added exactly"):

@@ -69,22 +69,6 @@ def test_how_samples_are_batched_changes_no_bit(values: Array, size: int) -> Non
     assert noise_parts.sqnr_db == noise.sqnr_db
 
 
-@given(TENSORS, TENSORS)
-def test_merging_is_counting_both(one: Array, other: Array) -> None:
-    parameters = parameters_from_range(-100.0, 200.0, INT8)
-
-    def counted(*tensors: Array) -> QuantizationSums:
-        sums = QuantizationSums(parameters, None)
-        for tensor in tensors:
-            sums.update(tensor, len(tensor))
-        return sums
-
-    merged = counted(one)
-    merged.merge(counted(other))
-    both = counted(other, one)
-    assert (merged.sqnr_db, merged.count, merged.clipped) == (both.sqnr_db, both.count, both.clipped)
-
-
 def test_sqnr_by_hand() -> None:
     # Scale 1: 0.5 rounds to 0, 1.5 to 2, 3 is exact; 300 is clipped to 255. Noise 0.25 + 0.25 + 45² = 2025.5.
     sums = QuantizationSums(

@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 
 from ptq_cli.core.errors import UsageError
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import Latency
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
-from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, trade_off_charts
+from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, layer_chart, trade_off_charts
 from ptq_cli.report.html.charts.depth_chart import MODEL_LETTER as LETTER
 from ptq_cli.report.html.charts.depth_chart import MODEL_RADIUS as RADIUS
-from ptq_cli.report.html.page_view import TwoRuns, comparison_page, render_comparison
+from ptq_cli.report.html.layer_table import Cell, layer_changes
+from ptq_cli.report.html.page_view import render_comparison
 from ptq_cli.report.text.tables import trade_off_table
 from tests.pages import Network
 
@@ -173,8 +173,8 @@ def test_two_models_have_their_layers_side_by_side() -> None:
         replace(layer, sqnr_accumulated_db=(layer.sqnr_accumulated_db or 0) - index)
         for index, layer in enumerate(analysis.layers)
     )
-    page = two_page(report, after, (analysis, replace(analysis, layers=lower)))
-    rows = {row.name: row for row in page.layers}
+    layers = layer_differences(report, after, (analysis, replace(analysis, layers=lower)))
+    rows = {row.name: row for row in layer_changes(layers)}
     first, gone, third = (report.layers[index].name for index in range(3))
     assert (rows[first].before, rows[first].after, rows[first].kind) == (
         "integer",
@@ -182,21 +182,19 @@ def test_two_models_have_their_layers_side_by_side() -> None:
         "changed",
     )
     assert (rows["/added"].before, rows[gone].after) == ("not in this model",) * 2
-    assert rows[third].numbers[2] == "-2.0 dB" and rows[third].keys[2] == -2.0
-    chart = page.layer_chart
+    assert rows[third].cells[2] == Cell("-2.0 dB", -2.0)
+    chart = layer_chart(layers)
     assert chart is not None and report.layers[7].name in chart.summary
     assert all(point.y >= other.y for point, other in zip(chart.points, chart.others, strict=True))
-    assert two_page(report, after, None).layer_chart is None
-
-
-def two_page(before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None):
-    two = TwoRuns(compare_reports(before, after, analyses), layer_differences(before, after, analyses))
-    return comparison_page(trade_offs([before, after], ("before", "after")), two)
+    assert layer_chart(layer_differences(report, after)) is None
 
 
 def test_the_page_escapes_every_text() -> None:
     report = Network(4, name=lambda index: f"{HOSTILE}{index}", text=HOSTILE).page_input().report
-    two = TwoRuns(compare_reports(report, report), layer_differences(report, report))
-    text = render_comparison(trade_offs([report, report], (HOSTILE, f"{HOSTILE}2")), two)
+    text = render_comparison(
+        trade_offs([report, report], (HOSTILE, f"{HOSTILE}2")),
+        compare_reports(report, report),
+        layer_differences(report, report),
+    )
     assert HOSTILE not in text and "&lt;script&gt;" in text
     assert "http" not in text.replace('http-equiv="Content', "")

@@ -5,10 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ptq_cli.evaluation.bootstrap import bootstrap_interval
+from ptq_cli.evaluation.bootstrap import bootstrap_intervals
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.base import SampleSums
 from ptq_cli.evaluation.uncertainty import with_paired_intervals
+
+
+def bootstrap_interval(rows, of_sums, **options):  # type: ignore[no-untyped-def]
+    return bootstrap_intervals(rows, lambda sums: (of_sums(sums),), **options)[0]
 
 
 def mean(samples: int):  # type: ignore[no-untyped-def]

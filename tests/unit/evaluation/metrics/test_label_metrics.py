@@ -181,7 +181,7 @@ def test_any_split_gives_the_same_bits(name: str, cuts: list[int]) -> None:
 def test_it_goes_on_from_its_state(name: str) -> None:
     output, labels = CASES[name].make(6)
     begun, continued = measured(name, output[:23], labels[:23]), make_label_metric(name, {})
-    continued.load_state(begun.state())
+    continued.join([begun.state()])
     continued.update(output[23:], labels[23:])
     assert continued.compute() == measured(name, output, labels).compute()
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
-from ptq_cli.report.text import latency_doubts as doubts
+from ptq_cli.report.text import result_warnings as doubts
 from tests.each_case import each_case
 
 QUIET = ModelLatency(

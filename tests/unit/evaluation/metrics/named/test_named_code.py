@@ -109,7 +109,7 @@ def test_a_class_with_a_state_goes_on(make: Any) -> None:
     begun, continued = make("Resumable"), make("Resumable")
     begun.update(OUTPUT[:2], LABELS[:2])
     assert begun.is_resumable
-    continued.load_state(begun.state())
+    continued.join([begun.state()])
     continued.update(OUTPUT[2:], LABELS[2:])
     assert continued.compute() == pytest.approx(OUTPUT.sum() / 3)
 

@@ -85,7 +85,7 @@ def test_blocks_tell_the_interval_that_samples_tell() -> None:
 def test_it_goes_on_from_its_state(metric: str) -> None:
     make = metric_maker(spec(metric), CLASSES)
     continued = make()
-    continued.load_state(fed(make(), SCORES[:90], LABELS[:90]).state())
+    continued.join([fed(make(), SCORES[:90], LABELS[:90]).state()])
     fed(continued, SCORES[90:], LABELS[90:], 45)
     whole = fed(make(), SCORES, LABELS)
     assert continued.compute() == whole.compute()

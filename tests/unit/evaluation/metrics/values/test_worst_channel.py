@@ -74,7 +74,7 @@ def test_a_score_near_zero_beside_many_others_is_not_the_worst():
     expected = 10 * np.log10(np.sum(exact**2) / 1000 / np.sum(noise[:, 3] ** 2))
     assert whole.compute() == pytest.approx(expected, rel=1e-9)
     first.update(exact[:32], (exact + noise)[:32])
-    second.load_state(first.state())
+    second.join([first.state()])
     second.update(exact[32:], (exact + noise)[32:])
     assert second.compute() == whole.compute()
     interval = with_interval(measured(whole), whole.resampling(), 64).quantized_interval
@@ -132,7 +132,7 @@ def test_it_goes_on_from_its_state():
     whole, first, second = WorstChannelSqnr(), WorstChannelSqnr(), WorstChannelSqnr()
     whole.update(exact, noisy)
     first.update(exact[:300], noisy[:300])
-    second.load_state(first.state())
+    second.join([first.state()])
     second.update(exact[300:], noisy[300:])
     assert second.compute() == whole.compute()
     assert (second.resampling().rows == whole.resampling().rows).all()
