@@ -48,14 +48,7 @@ Wanted = Mapping[str, int | str]
 
 
 def input_axes(wanted: Wanted, names: Sequence[str]) -> dict[str, int | None]:
-    """Return the axis of the samples of each input.
-
-    Example:
-        >>> input_axes({"state": 1, "table": "none"}, ["x", "state", "table"])
-        {'x': 0, 'state': 1, 'table': None}
-        >>> input_axes({"*": "none"}, ["x"])
-        {'x': None}
-    """
+    """Return the axis of the samples of each input."""
     asked = {name: wanted.get(name, wanted.get(ALL, 0)) for name in names}
     return {name: axis if isinstance(axis, int) else None for name, axis in asked.items()}
 
@@ -122,12 +115,7 @@ def _other_axis(value: ir.Value, samples: str) -> int | None:
 
 
 def axis_notes(told: Wanted) -> tuple[str, ...]:
-    """Return what to tell of axes that nobody named.
-
-    Example:
-        >>> axis_notes({"state": 1})
-        ("the samples of 'state' are on axis 1, as the model's file says; --batch-axis names another",)
-    """
+    """Return what to tell of axes that nobody named."""
     return tuple(
         f"{_axis_words(name, axis)}, as the model's file says; --batch-axis names another"
         for name, axis in told.items()
@@ -141,25 +129,7 @@ def _axis_words(name: str, axis: int | str) -> str:
 
 
 def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None = None) -> None:
-    """Note in a model's metadata on which axes its samples are.
-
-    Args:
-        model: is changed in place.
-        wanted: as the recipe has them.
-        what: the model's file, for messages.
-        outputs: axes that were found of outputs; ``wanted`` counts more.
-
-    Raises:
-        BatchAxisError: a name is neither an input nor an output, or has no such axis.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[2, n] x) => (float[2, n] y) { y = Neg(x) }'''
-        >>> model = ir.from_onnx_text(text)
-        >>> note_axes(model, {"x": 1}, "m.onnx", found_axes(model, {"x": 1}))
-        >>> model.metadata_props
-        {'ptq.batch_axis': '{"x": 1, "y": 1}'}
-    """
+    """Note in a model's metadata on which axes its samples are; ``wanted`` counts more than ``outputs``."""
     if not wanted:
         return
     require_axes(model, wanted, what)
@@ -174,22 +144,14 @@ def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None =
 
 
 def note_told_axes(model: ir.Model, wanted: Wanted, what: str) -> tuple[str, ...]:
-    """Note the axes of the samples that are wanted or that names of sizes tell; return what to say of those.
-
-    Raises:
-        BatchAxisError: a name is neither an input nor an output, or has no such axis.
-    """
+    """Note the axes of samples that are wanted or that names of sizes tell; return what to say of those."""
     told = {} if BATCH_AXES in model.metadata_props else told_axes(model, wanted)
     note_axes(model, {**told, **wanted}, what)
     return axis_notes(told)
 
 
 def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
-    """Check that axes are of inputs and outputs of a model.
-
-    Raises:
-        BatchAxisError: a name is neither an input nor an output, or has no such axis.
-    """
+    """Check that axes are of inputs and outputs of a model."""
     values = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
     for name, axis in wanted.items():
         if name == ALL:
@@ -277,29 +239,11 @@ LONGEST_SHOWN = 40
 def fixed_value(value: Any, spec: TensorSpec, what: str) -> Array:
     """Return a value as an array of an input's type and shape.
 
-    Args:
-        value: a number, a boolean, or nested lists of them.
-        spec: the input.
-        what: the model's file, for messages.
-
     Shapes:
         result: that of the input. A size of 1, or an axis that the value does not have, is repeated.
 
     Edge case:
         A size that the model leaves open is that of the value, which must have the axis then.
-
-    Raises:
-        FixedInputError: the value does not fit the input's type or shape.
-
-    Example:
-        >>> fixed_value([1, 2], TensorSpec("x", np.dtype("float32"), (3, 2)), "m.onnx")[2].tolist()
-        [1.0, 2.0]
-        >>> fixed_value(0.5, TensorSpec("sr", np.dtype("int64"), ()), "m.onnx")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.FixedInputError: PTQ-MODEL-009: --input sr=0.5: the input of 'm.onnx' is int64, \
-which cannot hold 0.5
-        hint: give a value of the input's type
     """
     given = f"--input {spec.name}={shown_value(value)}"
     found = _cast(value, spec, given, what)
@@ -344,29 +288,10 @@ def _cast(value: Any, spec: TensorSpec, given: str, what: str) -> Array:
 
 
 def fix_inputs(model: ir.Model, values: Mapping[str, Any], what: str) -> dict[str, Array]:
-    """Make inputs of a graph constants, and note that in its metadata.
-
-    Args:
-        model: is changed in place.
-        values: by the input's name.
-        what: the model's file, for messages.
+    """Make inputs of a graph constants, note that in its metadata, and return their arrays by name.
 
     Edge case:
         An input that was fixed earlier, as the metadata say, may be given again with the same value.
-
-    Returns:
-        The arrays by name, of those that were inputs.
-
-    Raises:
-        FixedInputError: there is no such input, or the value does not fit.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n] x, float a) => (float[n] y) { y = Mul(x, a) }'''
-        >>> model = ir.from_onnx_text(text)
-        >>> found = fix_inputs(model, {"a": 2}, "m.onnx")
-        >>> [value.name for value in model.graph.inputs], found["a"].item(), model.metadata_props
-        (['x'], 2.0, {'ptq.inputs': '{"a": 2}'})
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
     earlier = fixed_earlier(model)
@@ -411,12 +336,7 @@ def unknown_input(name: str, known: Sequence[str], what: str) -> FixedInputError
 
 
 def shown_value(value: Any) -> str:
-    """Write a value as the option takes it, cut to some length.
-
-    Example:
-        >>> shown_value([1, True])
-        '[1,true]'
-    """
+    """Write a value as the option takes it, cut to some length."""
     text = json.dumps(value, separators=(",", ":"))
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
@@ -442,14 +362,7 @@ _OF_ENCODER = re.compile(r".*encoder|.*cross", re.IGNORECASE)
 
 
 def is_cache(name: str) -> bool:
-    """Tell from its name whether an input holds a key-value cache.
-
-    Example:
-        >>> is_cache("past_key_values.0.key"), is_cache("cache_v_3"), is_cache("input_ids")
-        (True, True, False)
-        >>> is_cache("use_cache_branch")
-        False
-    """
+    """Tell from its name whether an input holds a key-value cache."""
     return name not in BESIDE_CACHES and _CACHE.match(name) is not None
 
 

@@ -119,13 +119,6 @@ class FreshNames:
     """Hands out names that no value of a model has.
 
     A layer may well have a parameter called ``scale``: a constant that took its name would take its place.
-
-    Example:
-        >>> names = FreshNames({"fc.scale"})
-        >>> names.claim("fc.scale"), names.claim("fc.zero_point")
-        ('fc.scale_2', 'fc.zero_point')
-        >>> FreshNames({"x/QuantizeLinear.output"}).claim("x/QuantizeLinear")
-        'x/QuantizeLinear_2'
     """
 
     def __init__(self, taken: set[str]) -> None:
@@ -154,16 +147,6 @@ def tell_apart(graph: ir.Graph) -> None:
     """Give nodes and values of nested graphs names of their own where two branches use the same ones.
 
     Ensures: names of the main graph, and those that are there once, are as they were.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 17]> g (float[n] x, bool c) => (float[n] y) {
-        ...     [gate] y = If(c) <then_branch = t () => (float[n] r) { [act] r = Neg(x) },
-        ...                       else_branch = e () => (float[n] r) { [act] r = Abs(x) }> }'''
-        >>> model = ir.from_proto(onnx.parser.parse_model(text))
-        >>> tell_apart(model.graph)
-        >>> [(node.name, node.outputs[0].name) for node in model.graph.all_nodes()][1:]
-        [('gate/then_branch/act', 'gate/then_branch/r'), ('gate/else_branch/act', 'gate/else_branch/r')]
     """
     nodes = Counter(node.name for node in graph.all_nodes())
     values = Counter(value.name for value in every_value(graph))
@@ -193,9 +176,6 @@ def remove_unused(model: ir.Model) -> None:
 
     onnx_ir removes a node with the graphs inside it, and the nodes of those still count as readers: what only
     they read would stay, and what they read beside one other node would have two readers.
-
-    Args:
-        model: is changed in place.
     """
     passes.RemoveUnusedNodesPass()(model)
     while _forget_removed(model):

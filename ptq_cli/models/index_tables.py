@@ -96,10 +96,5 @@ INDEX_HINT = (
 
 
 def is_index_out_of_range(said: str) -> bool:
-    """Tell whether ONNX Runtime or PyTorch complain of an index beyond a table.
-
-    Example:
-        >>> is_index_out_of_range("IndexError: index out of range in self")
-        True
-    """
+    """Tell whether ONNX Runtime or PyTorch complain of an index beyond a table."""
     return any(words in said for words in SAID)

@@ -32,9 +32,6 @@ def narrow_floats(model: ir.Model) -> None:
     Edge case:
         A constant beyond float16, such as that of an attention mask, becomes the largest number there is; one
         that would become 0, such as an epsilon, becomes the smallest.
-
-    Args:
-        model: is changed in place.
     """
     narrowing = _Narrowing(model)
     narrowing.inputs()

@@ -36,16 +36,10 @@ FOLLOWERS = ("bias of", "part of", "merged into")
 def with_formats(
     model: ir.Model, plan: Plan, families: Mapping[str, ActivationFamily], target: Target
 ) -> Plan:
-    """Return the plan with each activation's integers as its quantizer asks.
+    """Return the plan with each activation's integers as its source's quantizer asks.
 
     A layer whose edges then have integers of several types, or of a type that the target computes in float,
     stays between its pairs, and says that it is computed in float there.
-
-    Args:
-        model: the float model.
-        plan: made for it.
-        families: the quantizer of each source.
-        target: the target whose rules made the plan.
     """
     sites = {name: _asked(site, families[site.source]) for name, site in plan.activations.items()}
     if sites == plan.activations:

@@ -107,12 +107,7 @@ class TensorRecipe:
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
-    """Return the sections that say how tensors are quantized.
-
-    Example:
-        >>> tensor_recipe(Recipe()).amax.method
-        'auto'
-    """
+    """Return the sections that say how tensors are quantized."""
     return TensorRecipe(
         amax=recipe.amax,
         weights=recipe.weights,
@@ -187,17 +182,6 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
     An override means an activation by its own name, by those of the tensors that share its parameters, and
     by the names and operator types of the layers that compute them, a Relu and the Conv that it is part of; a
     weight by its own name and its layer's. The name of an If, Loop or Scan means the layers inside it, too.
-
-    Args:
-        model: the float model.
-        plan: what the target alone would quantize.
-        target: the target whose rules made the plan.
-        recipe: what is asked for.
-
-    Raises:
-        RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
-        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
-        TargetOverrideError: the target cannot do what is asked.
     """
     activations, layers = meant_activations(model, plan, Rules(target)), meant_layers(model)
     of_layers = layer_activations(layers, recipe.activations, recipe.override)

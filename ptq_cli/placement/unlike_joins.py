@@ -74,12 +74,6 @@ def unlike_joins(
 ) -> Iterator[UnlikeJoin]:
     """Yield the integer joins that leave a part fewer than ``FEWEST_STEPS`` steps, the last one first.
 
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        target: the target whose rules made the plan.
-        measured: its tensors. A grid that the recipe sets is not questioned.
-
     Edge case:
         A part that was always 0 loses nothing.
 
@@ -115,20 +109,9 @@ def found_unlike(
     asked: Container[str],
     planned: Callable[[Mapping[str, str]], Plan],
 ) -> dict[str, str]:
-    """Return the joins of unlike ranges that are better left in float, with the reason.
+    """Return the joins of unlike ranges that are better in float, with the reason; none that was asked for.
 
     Where a join is float, so is what reads it: a join amid the network stays, since its readers are the work.
-
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        target: the target whose rules made the plan.
-        measured: its tensors.
-        asked: joins that the user wants quantized.
-        planned: plans the model again with these layers in float as well.
-
-    Raises:
-        PtqError: as ``unlike_joins`` does.
     """
     found: dict[str, str] = {}
     for join in unlike_joins(model, plan, target, measured):

@@ -57,13 +57,6 @@ def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
     """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point; a missing one is 0.
 
     Constants are compared by their values: other tools store one constant under two names.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n] x) => (float[n] y) <float s = {0.5}, float t = {0.5}, uint8 z = {0}> {
-        ...         q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, t) }'''
-        >>> has_parameters_of(*ir.from_onnx_text(text).graph)
-        True
     """
     scales = input_at(quantize, 1), input_at(dequantize, 1)
     zeros = input_at(quantize, 2), input_at(dequantize, 2)

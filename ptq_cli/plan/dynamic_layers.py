@@ -38,35 +38,18 @@ MATRIX = 2
 
 
 def dynamic_operators(target: Target) -> frozenset[str]:
-    """Return the operators that a target computes with ranges that are found at each run.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> sorted(dynamic_operators(load_target("ort-cpu")))
-        ['Conv', 'Gemm', 'MatMul']
-    """
+    """Return the operators that a target computes with ranges that are found at each run."""
     return frozenset(name for name, rule in target.op.items() if rule.dynamic)
 
 
 def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
-    """Return the layers that are slower with ranges found at each run than in float, with the reason.
-
-    Args:
-        model: the float model.
-        target: whose notes say which operators these are.
-    """
+    """Return the layers that are slower with ranges found at each run than in float, with the reason."""
     notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
     return {node.name or "": notes[node.op_type] for node in model.graph.all_nodes() if node.op_type in notes}
 
 
 def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
-    """Return why the activations of a layer cannot become integers at each run, or an empty string.
-
-    Args:
-        node: a layer whose rule is of kind ``"compute"``.
-        rule: its rule.
-        target: the target's name.
-    """
+    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
     return next(filter(None, _refusals(node, rule, target)), "")
 
 
@@ -103,14 +86,7 @@ DYNAMIC = "computes in integers, with ranges found at each run"
 
 
 def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:
-    """Yield the weights of an operator to store as integers, and note how it is computed.
-
-    Args:
-        node: an operator whose rule is of kind ``"stored"``.
-        rule: its rule.
-        requests: takes the reason.
-        in_float: layers whose weights no integer kernel reads, with the reason.
-    """
+    """Yield the weights of an operator to store as integers, and note how it is computed."""
     name = node.name or ""
     values = [value for index in rule.constants if (value := input_at(node, index)) is not None]
     if refusal := next(filter(None, _storing_refusals(node, rule, values)), ""):

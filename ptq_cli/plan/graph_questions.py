@@ -98,14 +98,6 @@ def silu_input(node: ir.Node | None) -> ir.Value | None:
     """Return the x of a SiLU that ends with a node, or None if the node ends none.
 
     It is a Swish, which opset 24 has; or the Mul of x and Sigmoid(x), whose Sigmoid nothing else reads.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) {
-        ...     s = Sigmoid(x) y = Mul(s, x) }'''
-        >>> graph = ir.from_proto(onnx.parser.parse_model(text)).graph
-        >>> [silu_input(node) is graph.inputs[0] for node in graph]
-        [False, True]
     """
     if node is None or node.domain not in OWN_DOMAINS or node.outputs[0].dtype != ir.DataType.FLOAT:
         return None

@@ -46,28 +46,12 @@ class BoundShapes:
 
 
 def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> BoundShapes:
-    """Return the shape of each value for inputs of these sizes.
+    """Return the shape of each value of a copy of a model, for inputs of these sizes.
 
     Sizes that are not given are assumed and listed: 1 for the first axis, 0 for the length of a key-value
     cache that starts empty, 224 for the last two axes of a float input with four axes, 128 for any other, or
     the rows of a shorter table of positions. A symbol has the same size in every input, and ``past + new`` is
     the sum of two.
-
-    Args:
-        model: is not changed.
-        sizes: shapes of inputs by name, such as those of a batch of data.
-
-    Raises:
-        DataShapeError: a given shape does not fit its input.
-        ModelInputError: a shape is given for a name that is not an input.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }'''
-        >>> import onnx
-        >>> bound = bind_shapes(ir.from_proto(onnx.parser.parse_model(text)))
-        >>> bound.shapes["y"], dict(bound.assumed)
-        ((1, 3), {'x[0]': 1})
     """
     bound = model.clone()
     given = _given(bound, sizes or {})
@@ -219,12 +203,7 @@ class MultiplyAccumulates:
         return sum(count or 0 for count in self.counts.values())
 
     def of_one(self, samples: int) -> "MultiplyAccumulates":
-        """Return the work for one sample, given counts for a batch.
-
-        Example:
-            >>> MultiplyAccumulates({"dense": 240, "loop": None}, {}, {}).of_one(10).counts
-            {'dense': 24, 'loop': None}
-        """
+        """Return the work for one sample, given counts for a batch."""
         counts = {name: None if count is None else count // samples for name, count in self.counts.items()}
         return replace(self, counts=counts)
 
@@ -248,17 +227,6 @@ def multiply_accumulates(
     Edge case:
         If a size is known only when the model runs, the count is None, with the reason. Layers of a Loop or
         Scan count once for each step; both branches of an If count, although one of them is taken.
-
-    Raises:
-        DataShapeError: a given shape does not fit its input.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 3] x, float[3, 8] w) => (float[n, 8] y) { [dense] y = MatMul(x, w) }'''
-        >>> import onnx
-        >>> work = multiply_accumulates(ir.from_proto(onnx.parser.parse_model(text)), {"x": (10, 3)})
-        >>> dict(work.counts), work.total
-        ({'dense': 240}, 240)
     """
     bound = bind_shapes(model, sizes)
     shapes = {**bound.shapes, **(measured or {})}

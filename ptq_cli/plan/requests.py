@@ -176,10 +176,7 @@ class Requests:
     def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
         """Return the sites to remove, with the reason: those after an operator that must stay float.
 
-        Args:
-            graph: the graph to search.
-            stored: names of layers whose weight is stored as integers already, so that the runtime does not
-                quantize it.
+        The weights of ``stored`` layers are integers already, so that the runtime does not quantize them.
         """
         found = {}
         for node in graph.all_nodes():

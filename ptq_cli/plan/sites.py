@@ -137,12 +137,7 @@ class Plan:
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_weights(self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]) -> "Plan":
-        """Return the plan with changed sites of its weights.
-
-        Args:
-            sites: the new site of each weight, with another format or axis.
-            described: how the weight of a layer is stored, by the layer's name.
-        """
+        """Return the plan with changed sites of its weights."""
         return replace(
             self,
             weights=tuple(sites[site] for site in self.weights),

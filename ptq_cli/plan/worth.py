@@ -84,11 +84,6 @@ class Sizes:
 def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
     """Return what a plan saves.
 
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        sizes: of the same model.
-
     Edge case:
         A tensor of unknown size is converted for the cost of its nodes alone.
 
@@ -104,12 +99,7 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
 
 
 def pair_bytes(tensor: str) -> int:
-    """Return how many bytes a pair behind a tensor adds to the file.
-
-    Example:
-        >>> pair_bytes("x"), pair_bytes("a" * 1000) < 1200
-        (404, True)
-    """
+    """Return how many bytes a pair behind a tensor adds to the file."""
     return PAIR_BYTES + NAMES_OF_PAIR * len(short_name(tensor))
 
 
@@ -174,14 +164,9 @@ Planned = Callable[[Mapping[str, str]], Plan]
 def worthless_layers(
     model: ir.Model, plan: Plan, target: Target, asked: Container[str], planned: Planned
 ) -> dict[str, str]:
-    """Return the layers that are better left in float, with the reason.
+    """Return the layers that are better left in float, with the reason, but none that the user ``asked`` for.
 
-    Args:
-        model: the float model.
-        plan: what would be quantized of it.
-        target: the target whose rules made the plan.
-        asked: layers that the user wants quantized.
-        planned: plans the model again with these layers in float.
+    ``planned`` plans the model again with more layers in float.
 
     Edge case:
         Nothing, if no layer pays: whoever quantizes such a model gets what the target can do. A layer whose
@@ -294,11 +279,6 @@ def _neighbors(node: ir.Node) -> Iterator[ir.Node]:
 
 def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:
     """Return how many multiply-accumulates of work each layer costs if it alone stays in float.
-
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        names: of the layers.
 
     Units:
         multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.

@@ -74,13 +74,8 @@ def cut_stages(
 ) -> tuple[Stage, ...]:
     """Return the stages of a model, in order; run one after the other they are the model.
 
-    Args:
-        twins: the model before quantization and after it.
-        integer: names of the layers that compute on integers.
-        further: tensors of the float model that both are cut at, too.
-
-    Raises:
-        InvalidOnnxError: the two have not the same operators.
+    Both forms are cut at the ``further`` tensors of the float model, too; ``integer`` layers compute on
+    integers.
     """
     float_graph, graph = twins.float_model.graph, twins.quantized_model.graph
     kept = {node.name or "": node for node in graph if node not in twins.inserted}

@@ -47,11 +47,7 @@ def release_tensor(tensor: ir.TensorProtocol | None) -> None:
 
 @contextlib.contextmanager
 def mapped(value: ir.Value) -> Iterator[Array]:
-    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then.
-
-    Raises:
-        ValueError: the value is not a constant.
-    """
+    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then."""
     if value.const_value is None:
         raise ValueError(f"'{value.name}' is not a constant")
     try:
@@ -91,15 +87,7 @@ class ConstantsFile:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Make the file.
-
-        Args:
-            folder: where the model will lie.
-            name: of the graph's file there, which this one is named for.
-
-        Raises:
-            OutputFileError: it cannot be made in that folder.
-        """
+        """Make the file, for a model whose graph will be the file ``name`` in that folder."""
         self.keeper = PartialFolder(folder, name)
         self.path = data_path(self.keeper.path / name)
         self._place = data_path(folder / name)
@@ -113,17 +101,7 @@ class ConstantsFile:
     def write(
         self, blocks: Iterable[bytes | memoryview], dtype: ir.DataType, shape: tuple[int, ...], name: str
     ) -> ir.ExternalTensor:
-        """Add a constant as it is computed, and return where it is.
-
-        Args:
-            blocks: its bytes, as the file has them, in order.
-            dtype: of the constant.
-            shape: of the constant.
-            name: of the constant.
-
-        Raises:
-            OutputFileError: the disk is full.
-        """
+        """Add a constant as it is computed, in blocks of its bytes, and return where it is."""
         try:
             with self.path.open("r+b") as stream:
                 offset = _aligned(stream)
@@ -135,11 +113,7 @@ class ConstantsFile:
         return self._at(offset, length, dtype, shape, name)
 
     def add(self, tensor: ir.TensorProtocol, name: str) -> ir.ExternalTensor:
-        """Add a constant that another file or the memory holds, and return where it is now.
-
-        Raises:
-            OutputFileError: the disk is full.
-        """
+        """Add a constant that another file or the memory holds, and return where it is now."""
         try:
             with self.path.open("r+b") as stream:
                 offset = _aligned(stream)
@@ -209,12 +183,7 @@ def cannot_write(path: Path, error: OSError) -> OutputFileError:
 
 
 def data_path(path: Path) -> Path:
-    """Return the file of a large model's constants, given that of its graph.
-
-    Example:
-        >>> data_path(Path("run/model.onnx")).name
-        'model.onnx.data'
-    """
+    """Return the file of a large model's constants, given that of its graph."""
     return path.with_name(f"{path.name}{DATA_SUFFIX}")
 
 

@@ -10,19 +10,7 @@ from ptq_cli.core.errors import ModelFormatError
 
 
 def require_text(message: Message, name: str) -> None:
-    """Check that every string of a model is text: whoever meets bytes later does not expect them.
-
-    Args:
-        message: the model.
-        name: of its file.
-
-    Raises:
-        ModelFormatError: one is not.
-
-    Example:
-        >>> from onnx import ModelProto
-        >>> require_text(ModelProto(producer_name="pytorch"), "model.onnx")
-    """
+    """Check that every string of a model is text: whoever meets bytes later does not expect them."""
     if not _is_text(message):
         raise ModelFormatError(
             f"model '{name}' is damaged: a name in it is not text", hint="copy or export it again"

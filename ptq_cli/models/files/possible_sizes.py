@@ -26,13 +26,6 @@ def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
 
     Edge case:
         What depends on a size that is not known is not inferred, and neither is a function of the model.
-
-    Args:
-        proto: sizes of inputs that are negative stand for any size.
-        what: the file's name, for messages.
-
-    Raises:
-        InvalidOnnxError: one is; the message names the node that computes it.
     """
     versions = {item.domain: item.version for item in proto.opset_import}
     opset = versions.get("", versions.get("ai.onnx", 1))
@@ -40,11 +33,7 @@ def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
 
 
 def require_possible_values(values: Iterable[ir.Value], what: str) -> None:
-    """Check the same of values that were inferred.
-
-    Raises:
-        InvalidOnnxError: one has a negative size.
-    """
+    """Check the same of values that were inferred."""
     for value in values:
         for axis, size in enumerate(value.shape or ()):
             node = value.producer()
@@ -153,11 +142,7 @@ def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
-    """Check that every tensor's data are in a file beside the model, and that this is as long as promised.
-
-    Raises:
-        ModelFormatError: a file is missing, too short, outside the model's folder, or has several names.
-    """
+    """Check that every tensor's data are in a file beside the model, and that this is as long as promised."""
     folder = path.parent.resolve()
     for tensor in external_tensors(proto):
         target = _data_file(tensor, folder, path)

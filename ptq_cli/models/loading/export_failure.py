@@ -9,17 +9,7 @@ from ptq_cli.core.errors import ExportError, first_line
 
 
 def export_error(error: BaseException, module: torch.nn.Module | None, what: str) -> ExportError:
-    """Return the error to raise when PyTorch could not export a model.
-
-    Args:
-        error: what PyTorch raised.
-        module: the model; its submodules are looked for in the traceback.
-        what: the file's name.
-
-    Example:
-        >>> str(export_error(ValueError("no"), None, "m.pt")).splitlines()[0]
-        "PTQ-MODEL-004: 'm.pt' cannot be exported to ONNX: ValueError: no"
-    """
+    """Return the error to raise when PyTorch could not export a model; the traceback tells its layer."""
     layer = failing_layer(error, module)
     where = f" at layer '{layer}'" if layer else ""
     cause = _root_cause(error)

@@ -22,11 +22,7 @@ from ptq_cli.models.threads import one_thread
 
 
 def to_tensors(example: Example) -> dict[str, torch.Tensor]:
-    """Return the arrays as tensors, which own their memory.
-
-    Raises:
-        ModelInputError: PyTorch has no such dtype.
-    """
+    """Return the arrays as tensors, which own their memory."""
     try:
         return {name: torch.from_numpy(np.array(array)) for name, array in example.items()}
     except TypeError as error:
@@ -40,10 +36,6 @@ def to_arrays(value: object) -> list[Array]:
 
     Edge case:
         numpy has no bfloat16; such a tensor becomes the float32 of the same values.
-
-    Example:
-        >>> [array.shape for array in to_arrays((torch.zeros(2), {"a": torch.zeros(3)}))]
-        [(2,), (3,)]
     """
     leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
     tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -51,22 +43,12 @@ def to_arrays(value: object) -> list[Array]:
 
 
 def batch_axes(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, int | None]:
-    """Return the axis of the samples of each tensor; a scalar has none.
-
-    Example:
-        >>> batch_axes({"x": torch.ones(2, 3), "sr": torch.tensor(8)}, {"x": 1})
-        {'x': 1, 'sr': None}
-    """
+    """Return the axis of the samples of each tensor; a scalar has none."""
     return {name: axes.get(name, 0) if tensor.ndim else None for name, tensor in tensors.items()}
 
 
 def one_sample(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, torch.Tensor]:
-    """Return the first sample of each tensor, with its axis.
-
-    Example:
-        >>> one_sample({"x": torch.ones(2, 3)}, {"x": 1})["x"].shape
-        torch.Size([2, 1])
-    """
+    """Return the first sample of each tensor, with its axis."""
     found = batch_axes(tensors, axes)
     return {
         name: tensor if (axis := found[name]) is None else tensor.narrow(axis, 0, 1)
@@ -75,11 +57,7 @@ def one_sample(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, tor
 
 
 def as_argument(value: Any, *, tensor: bool) -> Any:
-    """Return a fixed input as the argument of a module: a list as a tensor, a number as it is.
-
-    Args:
-        value: a number, a boolean or nested lists.
-        tensor: the module declares a tensor, so that a number becomes one, too.
+    """Return a fixed input as a module's argument: a list as a tensor, a number too where one is declared.
 
     Example:
         >>> as_argument([1, 2], tensor=False), as_argument(2, tensor=False), as_argument(0.5, tensor=True)
@@ -89,22 +67,14 @@ def as_argument(value: Any, *, tensor: bool) -> Any:
 
 
 def require_parameters(values: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    """Check that the inputs that are fixed are parameters of ``forward``.
-
-    Raises:
-        FixedInputError: one is not.
-    """
+    """Check that the inputs that are fixed are parameters of ``forward``."""
     for name in values:
         if name not in known:
             raise unknown_input(name, known, what)
 
 
 def fix_exported(model: ir.Model, values: Mapping[str, Any], what: str) -> ir.Model:
-    """Make inputs of an exported graph constants; numbers are constants of it already.
-
-    Raises:
-        FixedInputError: a value does not fit.
-    """
+    """Make inputs of an exported graph constants; numbers are constants of it already."""
     inputs = {value.name for value in model.graph.inputs}
     fix_inputs(model, {name: value for name, value in values.items() if name in inputs}, what)
     note_fixed(model, values)
@@ -140,11 +110,6 @@ def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, in
 
     Edge case:
         An output that is named as an input gets a suffix; outputs without keys keep the exporter's names.
-
-    Args:
-        model: is changed in place.
-        program: what it was exported from.
-        inputs: the names that data come with.
     """
     _restore_inputs(model.graph, inputs)
     keys = output_keys(program)
@@ -208,12 +173,7 @@ EXPORT_OPSET = 20
 
 
 def program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str]) -> ir.Model:
-    """Return a program as ONNX, whose inputs have these names.
-
-    Raises:
-        RuntimeError: the exporter returned nothing.
-        Exception: whatever else the exporter raises.
-    """
+    """Return a program as ONNX, whose inputs have these names."""
     exported = torch.onnx.export(program, dynamo=True, opset_version=EXPORT_OPSET, verbose=False)
     if exported is None:
         raise RuntimeError("torch.onnx.export returned nothing")
@@ -237,12 +197,7 @@ class ModuleSource:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one.
-
-        Raises:
-            ModelInputError: it has none.
-            FixedInputError: it has none of a name that is fixed.
-        """
+        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one."""
         parameters = self._parameters()
         if not parameters:
             raise ModelInputError(
@@ -271,11 +226,7 @@ class ModuleSource:
         }
 
     def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
-        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it.
-
-        Raises:
-            ExportError: neither works; it names the layer.
-        """
+        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it."""
         arguments = to_tensors(example)
         # torch.export takes a size of 1 for a constant.
         several = {
@@ -298,11 +249,7 @@ class ModuleSource:
             raise export_error(error, self.module, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the module's outputs, flattened in order.
-
-        Raises:
-            ModelInputError: the module raised on these inputs; the message names the layer.
-        """
+        """Return the module's outputs, flattened in order."""
         try:
             with one_thread(), torch.no_grad():
                 return to_arrays(self.module(**to_tensors(example), **self._constants()))

@@ -38,9 +38,6 @@ def clear_declared_shapes(proto: onnx.ModelProto) -> None:
     """Leave out the declared shapes of all computed values.
 
     Inputs keep theirs: ONNX Runtime takes no others. Types stay too, because a wrong one is an error.
-
-    Args:
-        proto: is changed in place.
     """
     infos = [info for function in proto.functions for info in function.value_info]
     for graph in graphs_of(proto.graph):
@@ -56,9 +53,6 @@ def give_outputs_types(proto: onnx.ModelProto) -> bool:
 
     Edge case:
         Where nothing can be inferred, the output stays without a type, which the checker refuses.
-
-    Args:
-        proto: is changed in place.
     """
     untyped = [output for output in proto.graph.output if _is_untyped(output)]
     if not untyped:
@@ -84,11 +78,7 @@ def _is_untyped(output: onnx.ValueInfoProto) -> bool:
 
 
 def shorten_default_domain(proto: onnx.ModelProto) -> bool:
-    """Write ``ai.onnx`` as the empty domain in each node, which the checker wants; tell if there was any.
-
-    Args:
-        proto: is changed in place.
-    """
+    """Write ``ai.onnx`` as the empty domain in each node, which the checker wants; tell if there was any."""
     nodes = [node for graph in graphs_of(proto.graph) for node in graph.node]
     nodes += [node for function in proto.functions for node in function.node]
     found = [node for node in nodes if node.domain == DEFAULT_DOMAIN]
@@ -103,11 +93,7 @@ def shorten_default_domain(proto: onnx.ModelProto) -> bool:
 
 
 def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
-    """Leave out each negative size that a model says of its tensors, and tell whether there was any.
-
-    Args:
-        proto: is changed in place.
-    """
+    """Leave out each negative size that a model says of its tensors, and tell whether there was any."""
     found = False
     for dimension in _dimensions(proto):
         if dimension.dim_value < 0:
@@ -117,11 +103,7 @@ def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
 
 
 def forget_sizes_of_values(model: ir.Model) -> None:
-    """Do the same to a model that is loaded already, beside its external data.
-
-    Args:
-        model: is changed in place.
-    """
+    """Do the same to a model that is loaded already, beside its external data."""
     values = [value for graph in model.graphs() for value in graph.inputs]
     values += [value for node in model.graph.all_nodes() for value in node.outputs]
     for value in values:
@@ -166,12 +148,7 @@ class OnnxSource:
 
 
 def load_onnx(path: Path) -> ir.Model:
-    """Load and check an ONNX file.
-
-    Raises:
-        ModelFormatError: it is no ONNX, or damaged, or its external data is missing or outside its folder.
-        InvalidOnnxError: it fails the checker, or its opset is older than 7.
-    """
+    """Load and check an ONNX file."""
     proto = _read_proto(path)
     require_text(proto, path.name)
     require_external_data(proto, path)
@@ -298,11 +275,7 @@ def _indexed(value: ir.Value, longest: int | None) -> TensorSpec:
 
 
 def require_tensor_inputs(model: ir.Model, what: str) -> None:
-    """Check that data can be given to each input.
-
-    Raises:
-        ModelInputError: one is a sequence of tensors or an optional tensor.
-    """
+    """Check that data can be given to each input."""
     for value in model.graph.inputs:
         if isinstance(value.type, ir.SequenceType | ir.OptionalType):
             kind = "a sequence of tensors" if isinstance(value.type, ir.SequenceType) else "optional"
@@ -313,12 +286,7 @@ def require_tensor_inputs(model: ir.Model, what: str) -> None:
 
 
 def _require_ranks(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse an input whose rank the file does not say, which the checker does not name.
-
-    Raises:
-        CacheInputError: it holds a key-value cache.
-        InvalidOnnxError: it is another one.
-    """
+    """Refuse an input whose rank the file does not say, which the checker does not name."""
     constants = {item.name for item in proto.graph.initializer}
     for value in proto.graph.input:
         is_tensor = value.type.WhichOneof("value") == "tensor_type"

@@ -21,9 +21,6 @@ def fold_known(model: ir.Model) -> int:
     """Fold each Split of a constant, and each Slice or Gather of known sizes; return how many.
 
     Ensures: what was folded is an initializer of the main graph; of a constant on disk nothing was read.
-
-    Args:
-        model: is changed in place; shapes are inferred as far as they can be.
     """
     folded = 0
     for node in [item for item in model.graph.all_nodes() if item.domain == "" and item.op_type in _FOLDS]:
@@ -123,9 +120,6 @@ def fold_lazily(model: ir.Model) -> int:
     """Fold what moves or casts a constant that lies on disk, and return how many nodes went.
 
     Ensures: what was folded is an initializer of the main graph, and nothing of it was read.
-
-    Args:
-        model: is changed in place.
     """
     folded = 0
     for node in list(model.graph.all_nodes()):

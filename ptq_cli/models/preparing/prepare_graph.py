@@ -41,9 +41,6 @@ def infer_undeclared(model: ir.Model) -> ir.Model:
 
     Ensures: what a node computes has no other shape than the inferred one. Only what operators of other
     domains compute keeps the declared one, because nothing else tells it.
-
-    Args:
-        model: may be changed in place.
     """
     opset = model.opset_imports.get("", 1)
     nodes = [*model.graph.all_nodes()]
@@ -58,13 +55,9 @@ def infer_undeclared(model: ir.Model) -> ir.Model:
 
 
 def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> bool:
-    """Forget what declared shapes say, where the model took or gave others; return whether there was any.
+    """Forget what declared shapes say, where a run took or gave others; return whether there was any.
 
     ONNX Runtime shares memory between values whose sizes have one name, so that such a name must not lie.
-
-    Args:
-        model: is changed in place.
-        seen: shapes of inputs and outputs in one run, by their names.
     """
     inputs, is_wrong = set(model.graph.inputs), False
     numbers: dict[str, set[int]] = {}
@@ -98,12 +91,7 @@ def _agrees(shape: ir.Shape, found: Sequence[int]) -> bool:
 
 
 def rename_sizes(model: ir.Model, name_of: Callable[[str], str | None]) -> None:
-    """Give symbolic sizes other names wherever they are.
-
-    Args:
-        model: is changed in place.
-        name_of: the new name for an old one; None leaves the size without a name.
-    """
+    """Give symbolic sizes other names wherever they are; None leaves a size without a name."""
     values = [value for graph in model.graphs() for value in graph.inputs]
     values += [value for node in model.graph.all_nodes() for value in node.outputs]
     for value in values:
@@ -310,11 +298,7 @@ class Prepared:
 
 
 def prepare(model: ir.Model, what: str, *, is_traced: bool = False) -> ir.Model:
-    """Return the model prepared; see ``prepare_model``.
-
-    Raises:
-        InvalidOnnxError: as there.
-    """
+    """Return the model prepared; see ``prepare_model``."""
     return prepare_model(model, what, is_traced=is_traced).model
 
 
@@ -322,18 +306,13 @@ def prepare(model: ir.Model, what: str, *, is_traced: bool = False) -> ir.Model:
 def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 
-    Requires: a model that the checker accepts, of opset 7 or later. Ensures: every constant is an
-    initializer, no initializer is an input, the other inputs and the outputs keep their names, every node and
-    value has a name of its own, nothing tells of the machine that exported it, and the opset is 13 or later.
-    The checker is asked when the result is stored.
+    Requires: a model that the checker accepts, of opset 7 or later, which is changed in place where the
+    passes can. With ``is_traced`` PyTorch's exporter has just proven the shapes that it declares; a file's
+    are inferred.
 
-    Args:
-        model: is changed in place where the passes can.
-        what: the file's name, for messages.
-        is_traced: PyTorch's exporter has just proven the shapes that it declares. A file's are inferred.
-
-    Raises:
-        InvalidOnnxError: an old opset cannot be converted, or a size would be negative.
+    Ensures: every constant is an initializer, no initializer is an input, the other inputs and the outputs
+    keep their names, every node and value has a name of its own, nothing tells of the machine that exported
+    it, and the opset is 13 or later. The checker is asked when the result is stored.
     """
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     interface = Interface.of(model.graph)

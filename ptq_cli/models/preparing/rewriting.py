@@ -57,17 +57,10 @@ def operand_beside(node: ir.Node, value: ir.Value) -> ir.Value | None:
 
 
 def set_constant(node: ir.Node, index: int, array: Array, wanted: str, names: FreshNames) -> None:
-    """Give a node an input that is a constant.
+    """Give a node an input that is a constant, under the name ``wanted`` if it is a new one.
 
     Edge case:
         A constant that others read too stays as it is for them; the node gets its own.
-
-    Args:
-        node: is changed in place.
-        index: which input.
-        array: the constant's value.
-        wanted: the name of a new constant; one that is replaced for this node alone keeps its name.
-        names: that are free.
     """
     old = node.inputs[index] if index < len(node.inputs) else None
     if old is not None and old.is_initializer() and len(old.uses()) == 1 and not old.is_graph_output():
@@ -174,12 +167,8 @@ def run_passes(
     """Run passes until none finds anything, and return how often each was applied, by name.
 
     Requires: constants are initializers of the main graph. Ensures: they still are, and nothing is left that
-    no output needs.
-
-    Args:
-        model: is changed in place.
-        passes: in order. Those whose operators the model's opset lacks are left out.
-        at_any_opset: run them too, to see what a newer opset would be good for.
+    no output needs. Passes whose operators the model's opset lacks run with ``at_any_opset`` alone, to see
+    what a newer one would be good for.
     """
     times = {item.name: 0 for item in passes}
     opset = model.opset_imports.get("", 0)
@@ -218,14 +207,7 @@ ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "Neg")
 def terms_of(
     value: ir.Value | None, x: ir.Value, term: ir.Value | None = None, depth: int = DEPTH
 ) -> Terms | None:
-    """Return a value as a polynomial in ``x`` and ``term``, or None where it is none.
-
-    Args:
-        value: what is read.
-        x: the variable.
-        term: the result of a nonlinear operator, another variable.
-        depth: how many operators deep it looks.
-    """
+    """Return a value as a polynomial in ``x`` and ``term``, or None where it is none."""
     if value is x:
         return {(1, 0): 1.0}
     if value is term and value is not None:

@@ -106,13 +106,7 @@ def normalization(trace: ScaleTrace, node: ir.Node) -> Ids | None:
 
 
 def product_with_vector(trace: ScaleTrace, node: ir.Node, index: int) -> Ids | None:
-    """Mul of a value and a constant; one with a number for each channel takes any factors.
-
-    Args:
-        trace: what is known.
-        node: the Mul.
-        index: which input the constant is.
-    """
+    """Mul by a constant, its input ``index``; one with a number for each channel takes any factors."""
     vector, source = own_weight(trace, node, index), node.inputs[1 - index]
     rank = rank_of(node.outputs[0])
     if source is None or rank is None:

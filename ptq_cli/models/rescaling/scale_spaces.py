@@ -95,12 +95,7 @@ class ScaleTrace:
 
 
 def compact(ids: Ids) -> Ids:
-    """Return channels with axes of 1 where they do not vary.
-
-    Example:
-        >>> compact(np.array([[1, 1], [2, 2]])).tolist()
-        [[1], [2]]
-    """
+    """Return channels with axes of 1 where they do not vary."""
     for axis, size in enumerate(ids.shape):
         first = ids.take([0], axis=axis) if size > 1 else ids
         if size > 1 and np.array_equal(np.broadcast_to(first, ids.shape), ids):
@@ -113,10 +108,6 @@ def along(ids: Ids, axis: int, size: int) -> Ids | None:
 
     Shapes:
         the result (size,).
-
-    Example:
-        >>> along(np.array([[[4]], [[5]]]), 0, 2).tolist(), along(np.array([[4, 5]]), 0, 3) is None
-        ([4, 5], True)
     """
     axis %= max(ids.ndim, 1)
     if not ids.ndim or ids.shape[axis] not in (1, size) or ids.size != ids.shape[axis]:
@@ -261,14 +252,6 @@ def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) ->
 
     Requires: ``trace`` is that of the graph as it is. Ensures: the outputs of the graph are what they were,
     to rounding; no node was added.
-
-    Args:
-        graph: is changed in place.
-        trace: its channels.
-        factors: by a channel's root, what it is multiplied by; 1 where there is none.
-
-    Raises:
-        ValueError: a factor is not a positive number.
 
     Example:
         >>> import onnx

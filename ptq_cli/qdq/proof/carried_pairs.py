@@ -188,12 +188,7 @@ def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
 
 
 def type_name(dtype: ir.DataType) -> str:
-    """Return the name of a type as messages have it.
-
-    Example:
-        >>> type_name(ir.DataType.INT8)
-        'int8'
-    """
+    """Return the name of a type as messages have it."""
     return dtype.name.lower()
 
 
@@ -205,10 +200,6 @@ def float_reason(node: ir.Node, target: Target) -> str:
 
     The planner's reasons are about a float graph; these are about a graph that has its Q/DQ already, whoever
     placed them. For a target that ONNX Runtime executes, they include what ONNX Runtime was measured to do.
-
-    Args:
-        node: a node of a graph whose constants are initializers.
-        target: the target whose rules apply.
     """
     if nested_graphs(node):
         return CONTAINS_LAYERS

@@ -56,23 +56,13 @@ class KernelsApart:
 
 
 def kernels_apart(model: ir.Model) -> KernelsApart:
-    """Cut a quantized model at the integers that QuantizeLinear makes of computed tensors.
+    """Cut a copy of a quantized model at the integers that QuantizeLinear makes of computed tensors.
 
     ONNX Runtime makes the same kernels of both graphs: it merges an operator with the DequantizeLinear before
     it and the QuantizeLinear behind it, and these stay together.
 
-    Args:
-        model: is left as it is.
-
     Edge case:
         Not cut at integers that numpy does not have (4 bits, 8-bit floats), and not inside nested graphs.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 2] x) => (float[n, 2] y) <float s = {0.5}, uint8 z = {0}> {
-        ...         q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Relu(d) }'''
-        >>> [unit.op for unit in kernels_apart(ir.from_onnx_text(text)).units]
-        ['QuantizeLinear', 'Relu']
     """
     whole = model.clone()
     cuts = [node.outputs[0] for node in whole.graph if _makes_integers(node)]

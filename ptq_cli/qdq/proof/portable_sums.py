@@ -70,11 +70,6 @@ class LayerSums:
 def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProof]) -> Iterator[LayerSums]:
     """Yield which sums of each layer of a quantized graph can saturate on x86 processors without VNNI.
 
-    Args:
-        model: a quantized graph; its constants are initializers, and its nodes have names.
-        target: decides which operators a pair is carried past.
-        proofs: where the operators compute; those in integers are looked at.
-
     Raises:
         RuntimeFailedError: ONNX Runtime cannot compute a constant.
     """

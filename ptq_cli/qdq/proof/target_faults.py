@@ -247,12 +247,7 @@ class Rule:
 
 
 def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
-    """Yield what the target does not allow in a quantized graph; nothing if the graph is correct.
-
-    Args:
-        model: the graph; its constants are initializers, and its nodes have names.
-        target: the target whose rules apply.
-    """
+    """Yield what the target does not allow in a quantized graph; nothing if the graph is correct."""
     for rule in RULES:
         for text in rule.faults(model, target):
             yield Fault(rule.name, text)

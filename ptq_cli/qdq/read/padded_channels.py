@@ -254,9 +254,6 @@ def without_padding(model: ir.Model) -> ir.Model:
 
     Edge case:
         Where there were some, the shapes of computed tensors are unknown afterwards.
-
-    Raises:
-        InvalidOnnxError: the file says that something was padded which it does not hold.
     """
     try:
         return _without(model, json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}")))

@@ -143,14 +143,7 @@ def _is_inside(node: ir.Node) -> bool:
 def part_of(
     model: ir.Model, nodes: Sequence[ir.Node], inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]
 ) -> ir.Model:
-    """Return nodes of a model's main graph as a model, with the constants that they read.
-
-    Args:
-        model: is left as it is; its tensors are shared.
-        nodes: in order.
-        inputs: values that the nodes read and do not compute, apart from constants.
-        outputs: values that the nodes compute.
-    """
+    """Return nodes of a main graph as a model, with the constants that they read; tensors are shared."""
     constants = dict.fromkeys(value for node in nodes for value in values_read(node) if is_constant(value))
     view = ir.GraphView(
         tuple(inputs),
@@ -258,12 +251,7 @@ class TwinGraphs:
     """
 
     def __init__(self, float_model: ir.Model, quantized_model: ir.Model) -> None:
-        """Read both graphs.
-
-        Raises:
-            InvalidOnnxError: a pair of the quantized one has no scale of its own.
-            UnsupportedFormatError: the quantized one has floats of few bits, which have no integers.
-        """
+        """Read both graphs."""
         self.float_model, self.quantized_model = float_model, quantized_model
         _require_integers(quantized_model)
         own = {node.name for node in float_model.graph.all_nodes()}

@@ -118,14 +118,6 @@ def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite)
 
     Source:
         ONNX DequantizeLinear (opset 21), ``block_size``.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite(
-        ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
-        ... )
-        >>> in_place_of_blocks(np.float32([1, 2, 3, 4]), (4, 2), site).tolist()
-        [[1.0, 2.0], [3.0, 4.0]]
     """
     axis, size = _axis_and_size(site)
     return parameter.reshape(

@@ -75,12 +75,7 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> Plac
 
 
 def replaced_arrays(constants: DecidedConstants, places: Places) -> dict[str, Array]:
-    """Return what a graph holds of decided constants, by the initializers' names.
-
-    Args:
-        constants: what is decided of some of them.
-        places: where a graph that was written holds them.
-    """
+    """Return what a graph that was written holds of decided constants, by the initializers' names."""
     found = dict(constants.floats)
     for site, item in constants.decided.items():
         found[places[site].values] = item.on_grid() if site.as_pair else item.stored.array()
@@ -105,14 +100,7 @@ def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
 
 
 def storage_key(node: ir.Node, site: WeightSite, item: DecidedWeight, *, alone: bool) -> tuple[object, ...]:
-    """Return what readers of one weight that can share what is stored have in common.
-
-    Args:
-        node: that reads the weight.
-        site: of the weight.
-        item: what is decided of it.
-        alone: nobody else reads the weight.
-    """
+    """Return what readers of one weight that can share what is stored have in common."""
     stored = item.stored
     # One reader has nobody to share with, and a digest of a large weight takes its time.
     digest = b"" if alone else _digest(stored, item.parameters)

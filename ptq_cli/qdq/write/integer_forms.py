@@ -74,12 +74,7 @@ def clamped_sum(x: Values, parameters: QuantParameters) -> Values:
 
 
 def hard_swish(x: Values) -> Values:
-    """Return ``x * clip(x + 3, 0, 6) / 6``.
-
-    Example:
-        >>> hard_swish(np.array([-4.0, 1.5, 6.0])).tolist()
-        [-0.0, 1.125, 6.0]
-    """
+    """Return ``x * clip(x + 3, 0, 6) / 6``."""
     found: Values = x * np.clip(x + SHIFT, 0.0, UPPER) / UPPER
     return found
 
@@ -217,12 +212,7 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
 
 
 def write_runtime_operators(model: ir.Model, plan: Plan) -> None:
-    """Replace each operator whose plan says so by one of the runtime's own.
-
-    Args:
-        model: is changed in place.
-        plan: made for it, for a target that allows such operators.
-    """
+    """Replace each operator whose plan says so by one of the runtime's own."""
     chosen = {layer.name for layer in plan.layers if layer.written_as == QUICK_GELU and not layer.quantized}
     for node in [item for item in model.graph.all_nodes() if item.name in chosen]:
         x = silu_input(node)
@@ -260,11 +250,7 @@ BOUNDS = (("Max", 1), ("Min", 2))
 
 
 def write_clamps_of_blocks(model: ir.Model) -> None:
-    """Replace each Relu and Clip that reads a layer with a weight in blocks, or the bias behind one.
-
-    Args:
-        model: a quantized graph, which is changed in place.
-    """
+    """Replace each Relu and Clip that reads a layer with a weight in blocks, or the bias behind one."""
     names = FreshNames.of(model.graph)
     for node in list(model.graph.all_nodes()):
         if node.op_type not in ("Relu", "Clip") or node.domain or not _follows_blocks(node):

@@ -51,9 +51,6 @@ def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
     Edge case:
         A channel without values has magnitudes of 0. NaN in a channel makes its largest NaN.
 
-    Raises:
-        AxisError: the weight has no such axis.
-
     Example:
         >>> from ptq_cli.core.formats import PerAxis
         >>> found = magnitudes_of(np.float32([[1.0, -2.0], [0.0, 0.5]]), PerAxis(0))
@@ -143,11 +140,6 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
     """Return what leaves most of a weight only a few steps, or None.
 
     A method that clips has a range that ends below the outlier: the scale tells, not the values.
-
-    Args:
-        weight: in real units.
-        parameters: that were decided for it.
-        magnitudes: of the weight, with the parameters' granularity.
 
     Shapes:
         weight: any; the parameters' scale has one element for each channel, or one for all.

@@ -34,27 +34,16 @@ def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Calla
 
 
 def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Value:
-    """Add a constant of 4-bit integers, two in a byte: INT4 where the array is signed, otherwise UINT4.
+    """Add a constant of integers of 4 bits, or of 2: INT4 where the array is signed, otherwise UINT4.
 
     Requires: no value of the graph has that name; the integers fit.
-
-    Args:
-        graph: takes the constant.
-        name: of it.
-        array: of integers.
-        bits: 2 stores four integers in a byte, as INT2 or UINT2.
     """
     dtype = packed_type(array, bits)
     return _register(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
 
 
 def packed_type(array: Array, bits: int) -> ir.DataType:
-    """Return the type of integers of which several lie in a byte.
-
-    Example:
-        >>> packed_type(np.zeros(2, np.uint8), 4).name
-        'UINT4'
-    """
+    """Return the type of integers of which several lie in a byte."""
     signed = np.issubdtype(array.dtype, np.signedinteger)
     return ir.DataType[f"{'INT' if signed else 'UINT'}{bits}"]
 
@@ -75,11 +64,7 @@ def _register(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
 
 
 def put_in_front(reader: ir.Node, *nodes: ir.Node) -> None:
-    """Insert nodes before one that reads them, in that one's graph.
-
-    Raises:
-        TypeError: the reader is in no graph.
-    """
+    """Insert nodes before one that reads them, in that one's graph."""
     if not isinstance(reader.graph, ir.Graph):
         raise TypeError("a prepared model has no functions")
     reader.graph.insert_before(reader, nodes)

@@ -28,12 +28,6 @@ def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Arra
 
     Shapes:
         (directions, channels), or (directions,) for one scale.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> one = QuantParameters(np.float32(0.5), np.int64(0), INT8_NARROW)
-        >>> kernel_parameters(one, 2)["scale"].tolist()
-        [0.5, 0.5]
     """
     own = isinstance(found.granularity, PerAxes)
     shape = found.scale.shape if own else (directions, *found.scale.shape)

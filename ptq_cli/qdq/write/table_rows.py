@@ -166,11 +166,7 @@ HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 
 
 def write_table_lookups(model: ir.Model) -> None:
-    """Replace each Gather of rows from a table in blocks.
-
-    Args:
-        model: a quantized graph, which is changed in place.
-    """
+    """Replace each Gather of rows from a table in blocks."""
     names = FreshNames.of(model.graph)
     for node in list(model.graph):
         dequantize = dequantized_by(node.inputs[0]) if node.op_type == "Gather" and node.inputs else None

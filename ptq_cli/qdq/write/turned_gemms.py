@@ -24,12 +24,7 @@ WEIGHT = 1
 
 
 def turn_gemms_of_blocks(model: ir.Model, layers: Collection[str]) -> int:
-    """Turn the weights of Gemms, and return how many.
-
-    Args:
-        model: a quantized graph, which is changed in place.
-        layers: names of those whose weights a kernel reads in blocks along axis 0.
-    """
+    """Turn the weights of Gemms, and return how many."""
     count, names = 0, FreshNames.of(model.graph)
     for node in [item for item in model.graph.all_nodes() if item.name in layers]:
         is_turned = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1

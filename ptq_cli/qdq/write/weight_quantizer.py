@@ -152,11 +152,7 @@ class StoredWeight:
         return self.integers.shape
 
     def array(self) -> Array:
-        """Return the integers, each in an element of its own.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Return the integers, each in an element of its own."""
         if not isinstance(self.integers, ir.ExternalTensor):
             return self.integers
         try:
@@ -239,15 +235,7 @@ def nearest_integers(weight: FloatArray, site: WeightSite, parameters: QuantPara
 
 
 def storage_bits(site: WeightSite, packed: bool) -> int:
-    """Return how many bits of the file an integer takes.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> storage_bits(
-        ...     WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0), packed=True
-        ... )
-        8
-    """
+    """Return how many bits of the file an integer takes."""
     if site.block_kernel and site.format.bits <= HALF_BYTE:
         return QUARTER_BYTE if site.format.bits <= QUARTER_BYTE else HALF_BYTE
     return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
@@ -258,12 +246,6 @@ def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) 
 
     Shapes:
         weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
-        >>> weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings()).amax.tolist()
-        [2.0, 0.0]
     """
     return choose_weight_ranges(weight, granularity_of(site), settings, site.format)
 
