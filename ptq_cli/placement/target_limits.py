@@ -172,7 +172,7 @@ MATRIX = 2
 
 
 def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) -> BlockRule | None:
-    """Return why a runtime cannot read blocks that do not divide the inputs, or an empty string."""
+    """Return the rule of the kernel that reads a weight in blocks beside such activations, or None."""
     if mode != FLOAT or not isinstance(family, ScaledWeights) or family.block_size is None:
         return None
     rule = target.op.get(op_type)

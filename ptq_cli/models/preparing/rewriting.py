@@ -144,6 +144,9 @@ MOST_ROUNDS = 10
 """One fold makes room for the next: Conv, Add, BatchNormalization, Mul. No real chain is longer."""
 
 
+Apply = Callable[[ir.Graph, FreshNames], int]
+
+
 @dataclass(frozen=True)
 class RewritePass:
     """A rewrite of one graph: the main graph, or one that is nested in it.
@@ -157,8 +160,18 @@ class RewritePass:
 
     name: str
     effect: str
-    apply: Callable[[ir.Graph, FreshNames], int]
+    apply: Apply
     opset: int = 0
+
+
+def each_node(rewrite: Callable[[ir.Node, FreshNames], bool], *op_types: str) -> Apply:
+    """Return what rewrites the nodes of these types in a graph, and counts those of which it tells so."""
+
+    def apply(graph: ir.Graph, names: FreshNames) -> int:
+        nodes = [node for node in graph if node.op_type in op_types and node.domain == ""]
+        return sum(rewrite(node, names) for node in nodes)
+
+    return apply
 
 
 def run_passes(
@@ -316,38 +329,29 @@ _COMBINE: Mapping[str, Callable[..., Terms | None]] = {
 # How a written-out activation function is found, and becomes the one operator it is.
 
 
-def fuse_activation(
-    graph: ir.Graph,
-    names: FreshNames,
-    term: str,
-    matches: Callable[[ir.Node, ir.Value], Terms | None],
-    operator: str,
-    attributes: Mapping[str, str] | None = None,
-) -> int:
-    """Replace each written-out form of an activation by its operator, and return how many.
+def fuse_activation(matches: Callable[[ir.Node, ir.Value], Terms | None], operator: str, term: str) -> Apply:
+    """Return what replaces each written-out form of an activation by its operator.
 
     Requires: nothing outside the form reads its nonlinear term. Ensures: one operator that reads x; what else
     reads a part of the form still has it.
 
     Args:
-        graph: is changed in place.
-        names: that are free.
+        matches: given a node of the type ``term`` and x, the polynomial that the whole form must be, or None
+            where the term's own argument does not fit.
+        operator: what the form is; Gelu by a Tanh is the approximate one.
         term: operator type of the nonlinear term, such as ``Erf``.
-        matches: given a node of that type and x, the polynomial that the whole form must be, or None where
-            the term's own argument does not fit.
-        operator: what the form is.
-        attributes: of that operator.
     """
-    count = 0
-    for node in [item for item in graph if item.op_type == term and item.domain == ""]:
+
+    def fuse(node: ir.Node, names: FreshNames) -> bool:
         found = _find(node, matches)
         if found is None:
-            continue
+            return False
         root, x = found
-        texts = [ir.AttrString(name, value) for name, value in (attributes or {}).items()]
-        put_instead(ir.Node("", operator, [x], texts), root, names)
-        count += 1
-    return count
+        attributes = [ir.AttrString("approximate", "tanh")] if (operator, term) == ("Gelu", "Tanh") else []
+        put_instead(ir.Node("", operator, [x], attributes), root, names)
+        return True
+
+    return each_node(fuse, term)
 
 
 def _find(
