@@ -56,8 +56,7 @@ def input_axes(wanted: Wanted, names: Sequence[str]) -> dict[str, int | None]:
 def noted_axes(model: ir.Model) -> dict[str, int | None]:
     """Return the axes that a model's metadata have, by the names of its inputs and outputs.
 
-    Edge case:
-        Metadata that ptq did not write say nothing.
+    Metadata that ptq did not write say nothing.
     """
     axes = noted_table(model, BATCH_AXES)
     return {name: axis for name, axis in axes.items() if axis is None or (type(axis) is int and axis >= 0)}
@@ -75,16 +74,8 @@ def told_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | str]:
     """Return the axes of the samples that a model tells of inputs that are not in ``wanted``, by name.
 
     Its metadata tell them, or else the names of its sizes: each input has the same name on the axis of its
-    samples, which is not the first of an input with a fixed size there, and on no other axis of that input.
-
-    Edge case:
-        A first axis of 1 may be a batch of one sample, so that there the name has to say that it is a batch.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[N, 8] x, float[2, N, 4] h) => (float[N, 8] y) { y = Neg(x) }'''
-        >>> told_axes(ir.from_onnx_text(text), {})
-        {'h': 1}
+    samples, which is not the first of an input with a fixed size there, and on no other axis of that input. A
+    first axis of 1 may be a batch of one sample, so that there the name has to say that it is a batch.
     """
     inputs = {value.name or "": value for value in _fed(model)}
     if BATCH_AXES in model.metadata_props:
@@ -173,8 +164,7 @@ def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
 def found_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | None]:
     """Return the axes of the samples of outputs that symbolic sizes show, by name.
 
-    Edge case:
-        Where no input has samples, no output has any.
+    Where no input has samples, no output has any.
     """
     inputs = _fed(model)
     axes = input_axes(wanted, [value.name or "" for value in inputs])
@@ -239,11 +229,8 @@ LONGEST_SHOWN = 40
 def fixed_value(value: Any, spec: TensorSpec, what: str) -> Array:
     """Return a value as an array of an input's type and shape.
 
-    Shapes:
-        result: that of the input. A size of 1, or an axis that the value does not have, is repeated.
-
-    Edge case:
-        A size that the model leaves open is that of the value, which must have the axis then.
+    A size of 1, or an axis that the value does not have, is repeated. A size that the model leaves open is
+    that of the value, which must have the axis then.
     """
     given = f"--input {spec.name}={shown_value(value)}"
     found = _cast(value, spec, given, what)
@@ -290,8 +277,7 @@ def _cast(value: Any, spec: TensorSpec, given: str, what: str) -> Array:
 def fix_inputs(model: ir.Model, values: Mapping[str, Any], what: str) -> dict[str, Array]:
     """Make inputs of a graph constants, note that in its metadata, and return their arrays by name.
 
-    Edge case:
-        An input that was fixed earlier, as the metadata say, may be given again with the same value.
+    An input that was fixed earlier, as the metadata say, may be given again with the same value.
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
     earlier = fixed_earlier(model)
@@ -321,8 +307,7 @@ def note_fixed(model: ir.Model, values: Mapping[str, Any]) -> None:
 def fixed_earlier(model: ir.Model) -> dict[str, Any]:
     """Return the values that inputs of a model were fixed to when it was prepared, by name.
 
-    Edge case:
-        Metadata that ptq did not write say nothing.
+    Metadata that ptq did not write say nothing.
     """
     return noted_table(model, FIXED_INPUTS)
 

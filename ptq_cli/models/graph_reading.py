@@ -34,9 +34,8 @@ def value_spec(value: ir.Value) -> TensorSpec:
 def sole_reader(value: ir.Value) -> ir.Node | None:
     """Return the node that alone reads a value, or None where several do or it is an output of the graph.
 
-    Edge case:
-        A node of a graph nested in the value's is not one to merge anything with: it runs as often as its
-        graph does, and a runtime fuses within one graph only.
+    A node of a graph nested in the value's is not one to merge anything with: it runs as often as its graph
+    does, and a runtime fuses within one graph only.
     """
     uses = list(value.uses())
     is_sole = len(uses) == 1 and not value.is_graph_output() and uses[0].node.graph is value.graph

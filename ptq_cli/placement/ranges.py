@@ -100,8 +100,7 @@ def never_seen(calibration: Calibration) -> tuple[str, ...]:
 def unsearched(decisions: Mapping[str, Decision]) -> dict[str, str]:
     """Return the tensors whose method had only one candidate, with the method.
 
-    Edge case:
-        A tensor that was always 0 has no range to choose; ``ptq calibrate`` has said so.
+    A tensor that was always 0 has no range to choose; ``ptq calibrate`` has said so.
     """
     return {
         source: decision.method
@@ -120,11 +119,9 @@ VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Un
 def with_moved_statistics(calibration: Calibration, graph: ir.Graph) -> Calibration:
     """Return a calibration that also has the statistics of tensors with the same values as a measured one.
 
-    What is excluded moves the place where a tensor is quantized behind a Reshape or before it,
-    and the calibration measured the other side.
-
-    Edge case:
-        Statistics of channels are not carried over: the axis may be another one.
+    What is excluded moves the place where a tensor is quantized behind a Reshape or before it, and the
+    calibration measured the other side. Statistics of channels are not carried over: the axis may be another
+    one.
     """
     statistics = dict(calibration.statistics)
     pairs = [

@@ -74,11 +74,9 @@ def unlike_joins(
 ) -> Iterator[UnlikeJoin]:
     """Yield the integer joins that leave a part fewer than ``FEWEST_STEPS`` steps, the last one first.
 
-    Edge case:
-        A part that was always 0 loses nothing.
+    A grid that the recipe sets is not questioned, and a part that was always 0 loses nothing.
 
     Raises:
-        StaleCalibrationError: a tensor has no statistics.
         MissingStatisticError: a method needs statistics that were not kept.
     """
     rules = Rules(target)
@@ -126,8 +124,7 @@ def found_unlike(
 def _share_lost(model: ir.Model, plan: Plan, without: Plan) -> float:
     """Return the share of the integer multiply-accumulates of a plan that another computes in float.
 
-    Edge case:
-        If it is not known how much one of those layers computes, all are lost.
+    If it is not known how much one of those layers computes, all are lost.
     """
     work = multiply_accumulates(model).counts
     integer, kept = ({layer.name for layer in item.layers if layer.quantized} for item in (plan, without))

@@ -118,10 +118,9 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataT
 def adds_mask(node: ir.Node) -> bool:
     """Tell whether a node adds an attention mask to scores, or chooses between scores and a mask value.
 
-    Edge case:
-        A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators
-        that pass it on, and so are ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)``.
-        A constant that is huge everywhere only shifts the scores and is not a mask; an infinite one is.
+    A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators that
+    pass it on, and so are ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)``. A constant
+    that is huge everywhere only shifts the scores and is not a mask; an infinite one is.
     """
     if node.op_type in _PUTS:
         return _PUTS[node.op_type](node)

@@ -258,9 +258,8 @@ class TiedTable:
 def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[TiedTable]:
     """Yield each table that only Gathers of rows and, as it is or transposed, a layer to quantize read.
 
-    Edge case:
-        A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
-        needs its own scale.
+    A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
+    needs its own scale.
     """
     nodes: dict[str | None, WeightSite] = {site.node: site for site in weights}
     for table in list(graph.initializers.values()):

@@ -84,8 +84,7 @@ class Sizes:
 def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
     """Return what a plan saves.
 
-    Edge case:
-        A tensor of unknown size is converted for the cost of its nodes alone.
+    A tensor of unknown size is converted for the cost of its nodes alone.
 
     Source:
         docs/decisions/0009-layers-that-stay-float.md, which has the command that measured the constants.
@@ -166,11 +165,8 @@ def worthless_layers(
 ) -> dict[str, str]:
     """Return the layers that are better left in float, with the reason, but none that the user ``asked`` for.
 
-    ``planned`` plans the model again with more layers in float.
-
-    Edge case:
-        Nothing, if no layer pays: whoever quantizes such a model gets what the target can do. A layer whose
-        work or size is not known is taken to pay.
+    ``planned`` plans the model again with more layers in float. Nothing, if no layer pays: whoever quantizes
+    such a model gets what the target can do. A layer whose work or size is not known is taken to pay.
     """
     small = [name for name in _byte_wasters(model, plan, target) if name not in asked]
     if not small:

@@ -100,8 +100,7 @@ class StagedModel:
     def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
         """Return the output with one layer in this form, and all others as in ``base``, the other form.
 
-        Edge case:
-            A layer that the output does not depend on changes nothing.
+        A layer that the output does not depend on changes nothing.
         """
         tensors = self._changed_tensors({layer}, base, quantized=quantized)
         return self.floats(self._output, tensors[self._output])

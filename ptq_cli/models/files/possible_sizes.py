@@ -24,8 +24,7 @@ CANNOT_RUN = "no input fits it: check the sizes of its inputs, or export it agai
 def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
     """Check that no size which follows from inputs and constants is negative.
 
-    Edge case:
-        What depends on a size that is not known is not inferred, and neither is a function of the model.
+    What depends on a size that is not known is not inferred, and neither is a function of the model.
     """
     versions = {item.domain: item.version for item in proto.opset_import}
     opset = versions.get("", versions.get("ai.onnx", 1))

@@ -120,8 +120,7 @@ class StoredModel:
 def read_model(path: Path) -> StoredModel:
     """Return a model as its files hold it, after checks of its text, its external data and its sizes.
 
-    Edge case:
-        What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
+    What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
     """
     return read_parsed(path)[0]
 
@@ -143,8 +142,7 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
 def holds_same_graph(one: StoredModel, other: StoredModel) -> bool:
     """Tell whether two models compute the same with the same constants, whatever else their files say.
 
-    Edge case:
-        Of models with large constants outside their graphs, whether the files are equal.
+    Of models with large constants outside their graphs, whether the files are equal.
     """
     if one.sha256 == other.sha256:
         return True

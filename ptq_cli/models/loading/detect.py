@@ -27,9 +27,8 @@ class ModelKind(enum.Enum):
 def detect_kind(path: Path) -> ModelKind:
     """Return what kind of model ``path`` holds.
 
-    Edge case:
-        A file that is none of the known kinds by its first bytes may still be ONNX, whose protobuf has no
-        magic number; it is read as ONNX if its first field is one that a ModelProto begins with.
+    A file that is none of the known kinds by its first bytes may still be ONNX, whose protobuf has no magic
+    number; it is read as ONNX if its first field is one that a ModelProto begins with.
     """
     if is_folder(path):
         raise ModelFolderError(

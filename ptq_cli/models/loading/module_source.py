@@ -34,8 +34,7 @@ def to_tensors(example: Example) -> dict[str, torch.Tensor]:
 def to_arrays(value: object) -> list[Array]:
     """Return the tensors of a module's result, however nested, in the exporter's order.
 
-    Edge case:
-        numpy has no bfloat16; such a tensor becomes the float32 of the same values.
+    numpy has no bfloat16; such a tensor becomes the float32 of the same values.
     """
     leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
     tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -108,8 +107,7 @@ OUTPUT_SUFFIX = "_output"
 def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, inputs: Sequence[str]) -> None:
     """Rename the graph's inputs to ``inputs``, and its outputs to the keys that the module returns.
 
-    Edge case:
-        An output that is named as an input gets a suffix; outputs without keys keep the exporter's names.
+    An output that is named as an input gets a suffix; outputs without keys keep the exporter's names.
     """
     _restore_inputs(model.graph, inputs)
     keys = output_keys(program)

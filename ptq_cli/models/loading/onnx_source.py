@@ -51,8 +51,7 @@ def clear_declared_shapes(proto: onnx.ModelProto) -> None:
 def give_outputs_types(proto: onnx.ModelProto) -> bool:
     """Give each output of the main graph without a type the one that is inferred; tell if there was any.
 
-    Edge case:
-        Where nothing can be inferred, the output stays without a type, which the checker refuses.
+    Where nothing can be inferred, the output stays without a type, which the checker refuses.
     """
     untyped = [output for output in proto.graph.output if _is_untyped(output)]
     if not untyped:

@@ -81,8 +81,7 @@ def _own_name(node: ir.Node) -> str:
 def module_path(node: ir.Node) -> str | None:
     """Return the path of the module that a node came from, or None if the node does not tell.
 
-    Edge case:
-        The root module's own operations have the path ``""``.
+    The root module's own operations have the path ``""``.
     """
     scopes = node.metadata_props.get(SCOPES)
     if scopes is not None and len(scopes) < SCOPE_TEXT_LIMIT:

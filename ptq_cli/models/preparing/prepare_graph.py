@@ -166,13 +166,9 @@ class Interface:
     def restore(self, model: ir.Model) -> bool:
         """Give inputs and outputs their names again, and the shapes that inference does not contradict.
 
-        Requires: as many inputs and outputs as there were, none of the inputs an initializer.
-
-        Edge case:
-            An output of the name of an input is that input, and one that was there before is the same value.
-
-        Returns:
-            Whether outputs have sizes that only the file tells: they may be wrong.
+        Requires: as many inputs and outputs as there were, none of the inputs an initializer. An output of
+        the name of an input is that input, and one that was there before is the same value. Returns whether
+        outputs have sizes that only the file tells: they may be wrong.
         """
         graph = model.graph
         for value, name in zip(graph.inputs, self.inputs, strict=True):
@@ -367,9 +363,8 @@ def _simplified(model: ir.Model, what: str) -> ir.Model:
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
     """Raise the opset where a form that is written out has an operator in a newer one, and only there.
 
-    Edge case:
-        SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
-        converted keeps its forms.
+    SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
+    converted keeps its forms.
     """
     opset = opset_of(model)
     newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]

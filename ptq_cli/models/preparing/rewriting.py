@@ -59,8 +59,7 @@ def operand_beside(node: ir.Node, value: ir.Value) -> ir.Value | None:
 def set_constant(node: ir.Node, index: int, array: Array, wanted: str, names: FreshNames) -> None:
     """Give a node an input that is a constant, under the name ``wanted`` if it is a new one.
 
-    Edge case:
-        A constant that others read too stays as it is for them; the node gets its own.
+    A constant that others read too stays as it is for them; the node gets its own.
     """
     old = node.inputs[index] if index < len(node.inputs) else None
     if old is not None and old.is_initializer() and len(old.uses()) == 1 and not old.is_graph_output():

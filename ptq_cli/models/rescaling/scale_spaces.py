@@ -251,7 +251,7 @@ def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) ->
     """Multiply channels where they are made and divide them where they are read; return how many constants.
 
     Requires: ``trace`` is that of the graph as it is. Ensures: the outputs of the graph are what they were,
-    to rounding; no node was added.
+    to rounding; no node was added. ``factors`` are positive, by a channel's root; 1 where there is none.
 
     Example:
         >>> import onnx

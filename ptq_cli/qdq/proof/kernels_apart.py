@@ -59,10 +59,8 @@ def kernels_apart(model: ir.Model) -> KernelsApart:
     """Cut a copy of a quantized model at the integers that QuantizeLinear makes of computed tensors.
 
     ONNX Runtime makes the same kernels of both graphs: it merges an operator with the DequantizeLinear before
-    it and the QuantizeLinear behind it, and these stay together.
-
-    Edge case:
-        Not cut at integers that numpy does not have (4 bits, 8-bit floats), and not inside nested graphs.
+    it and the QuantizeLinear behind it, and these stay together. Not cut at integers that numpy does not have
+    (4 bits, 8-bit floats), and not inside nested graphs.
     """
     whole = model.clone()
     cuts = [node.outputs[0] for node in whole.graph if _makes_integers(node)]

@@ -252,8 +252,7 @@ def _size(value: ir.Value, axis: int) -> int | None:
 def without_padding(model: ir.Model) -> ir.Model:
     """Return a quantized model without the channels that ``pad_channels`` added; may change it.
 
-    Edge case:
-        Where there were some, the shapes of computed tensors are unknown afterwards.
+    Where there were some, the shapes of computed tensors are unknown afterwards.
     """
     try:
         return _without(model, json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}")))

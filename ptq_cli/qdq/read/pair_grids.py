@@ -284,8 +284,7 @@ def is_unpacked(value: ir.Value | None) -> bool:
 def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
     """Return a quantized model with the operators of the float model for each QuickGelu; may change it.
 
-    Edge case:
-        A QuickGelu that the float model has, too, or has no SiLU for, stays one.
+    A QuickGelu that the float model has, too, or has no SiLU for, stays one.
     """
     floats = {node.name: node for node in float_model.graph.all_nodes()}
     for node in [item for item in model.graph.all_nodes() if item.op_type == QUICK_GELU]:
@@ -319,8 +318,7 @@ def _spell_out(node: ir.Node, before: ir.Node) -> None:
 def is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:
     """Tell whether two nodes are the pair in ``x * clip(x + c, 0, d) * f``, with f in the second one's scale.
 
-    Edge case:
-        The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.
+    The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.
     """
     total = quantize.inputs[0].producer() if quantize.inputs[0] is not None else None
     product = sole_reader(dequantize.outputs[0])

@@ -60,8 +60,7 @@ class DynamicPart:
 def dynamic_parts(model: ir.Model) -> dict[str, DynamicPart]:
     """Return the layers by name, in the order of the graph.
 
-    Edge case:
-        Operators that another tool wrote for such a layer are layers of their own.
+    Operators that another tool wrote for such a layer are layers of their own.
     """
     found = {}
     for node in model.graph.all_nodes():

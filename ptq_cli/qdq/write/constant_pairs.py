@@ -88,8 +88,7 @@ def replaced_arrays(constants: DecidedConstants, places: Places) -> dict[str, Ar
 def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
     """Give initializers of a graph other values of the same type.
 
-    Edge case:
-        A name that the graph does not have is passed over: a part of a graph has some of its constants.
+    A name that the graph does not have is passed over: a part of a graph has some of its constants.
     """
     for name, array in arrays.items():
         value = model.graph.initializers.get(name)

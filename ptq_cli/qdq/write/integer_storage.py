@@ -53,10 +53,7 @@ class WeightIntegers:
         """Add a weight's integers in front of ``reader``; return the value that a DequantizeLinear takes.
 
         With ``as_int8`` packed ones are cast to int8; ``home`` is the graph that holds them, if that is a
-        nested one.
-
-        Edge case:
-            Of a table of floats it returns the weight's values.
+        nested one. Of a table of floats it returns the weight's values.
         """
         suffix = "quantized" if stored.table is None else "indices"
         name = self._names.claim(f"{short_name(tensor)}.{suffix}")
@@ -107,8 +104,7 @@ def as_it_is(stored: StoredWeight, _name: str) -> StoredWeight:
 class StreamedWeights:
     """Writes large integers into the file that the quantized model will have them in.
 
-    Edge case:
-        A weight whose integers are stored in another form, as 4-bit floats are, stays in memory.
+    A weight whose integers are stored in another form, as 4-bit floats are, stays in memory.
     """
 
     def __init__(self, file: ConstantsFile) -> None:

@@ -133,8 +133,7 @@ def make_dequantize(
 ) -> ir.Node:
     """Return a DequantizeLinear of ``source``, per tensor, or along ``axis``, or in blocks along it.
 
-    Edge case:
-        An int32 bias has no zero point: the operator takes it as 0.
+    An int32 bias has no zero point: the operator takes it as 0.
     """
     inputs = [source, scale] if zero_point is None else [source, scale, zero_point]
     given = {"axis": axis, "block_size": block_size}

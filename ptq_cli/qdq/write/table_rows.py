@@ -24,9 +24,8 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
     integers; a row has the values, to the bit, that the layer's DequantizeLinear gives. Where the layer reads
     the table turned, a Transpose turns it, which a runtime does once, as it loads.
 
-    Edge case:
-        A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
-        codebook, shares nothing: the table stays as it is.
+    A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
+    codebook, shares nothing: the table stays as it is.
     """
     graph, names = model.graph, FreshNames.of(model.graph)
     nodes, parts = {node.name: node for node in graph.all_nodes()}, dynamic_parts(model)
@@ -54,8 +53,7 @@ def _share_blocks(
 ) -> None:
     """Let Gathers read a layer's weight in blocks, restored as the table has it.
 
-    Edge case:
-        A Gather whose table is stored by itself has nothing to share.
+    A Gather whose table is stored by itself has nothing to share.
     """
     gathers = [node for node in gathers if node.inputs[0] is graph.initializers.get(item.table)]
     if not gathers:
