@@ -22,6 +22,21 @@ def rank_of(value: ir.Value | None) -> int | None:
     return len(value.shape) if value is not None and value.shape is not None else None
 
 
+def constant_shape(value: ir.Value | None) -> tuple[int, ...]:
+    """Return the shape of a constant; that of what is computed or left out is empty."""
+    return (
+        tuple(value.const_value.shape.numpy()) if value is not None and value.const_value is not None else ()
+    )
+
+
+def register_constant(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
+    """Add a constant to a graph, in which no value has its name."""
+    shape = ir.Shape(tensor.shape.numpy())
+    value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
 def value_spec(value: ir.Value) -> TensorSpec:
     """Return name, dtype and shape of a graph value; a symbolic or unknown size is None."""
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)

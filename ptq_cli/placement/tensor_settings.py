@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.overrides import Meant, means, require_matches, settings_for
-from ptq_cli.models.graph_reading import names_around
+from ptq_cli.models.graph_reading import constant_shape, names_around
 from ptq_cli.placement.target_limits import (
     block_rule,
     decided_layers,
@@ -267,10 +267,8 @@ def _unread(
             for item in recipe.override
         )
         mode, weight = modes.get(site.node, STATIC), model.graph.initializers.get(site.tensor)
-        stored = weight.const_value if weight is not None else None
-        shape = tuple(stored.shape.numpy()) if stored is not None else ()
         reason = unread_blocks(family, target, op_type, mode, weight)
-        reason = reason or shorter_block(family, site, target, op_type, mode, shape)
+        reason = reason or shorter_block(family, site, target, op_type, mode, constant_shape(weight))
         if reason and not by_name and site.node not in included:
             found[site.node] = reason
     return found

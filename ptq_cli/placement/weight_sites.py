@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, FloatFormat, IntegerFormat
+from ptq_cli.models.graph_reading import constant_shape
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.placement.target_limits import block_rule
@@ -46,7 +47,7 @@ def formatted_sites(
     for site in plan.weights:
         family = settings.weight_families[site]
         rule = block_rule(family, target, ops[site.node], settings.modes.get(site.node, STATIC))
-        shape = _shape(constants[site.tensor])
+        shape = constant_shape(constants[site.tensor])
         if rule is None or not isinstance(family, ScaledWeights):
             found[site] = weight_site(site, family, shape)
         else:
@@ -166,10 +167,6 @@ def oldest_opset(
     newer = PACKED_OPSET if packs or blocks or wide or float_type == FLOAT16 else 0
     quarters = any(site.block_kernel and site.format.bits <= QUARTER_BYTE for site in families)
     return max(target.opset, newer, QUARTER_BYTE_OPSET if quarters else 0, *known)
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
 
 
 # Tables of embeddings that are stored in blocks, and looked up there.

@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.models.graph_reading import constant_shape, input_at, rank_of
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -118,7 +118,7 @@ def _storing_refusals(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -
     yield attribute_refusal(node, rule)
     for value in values:
         yield weight_refusal(value, may_be_computed=False)
-    shapes = [_shape(value) for value in values]
+    shapes = [constant_shape(value) for value in values]
     saved = sum(SAVED * prod(shape) - ADDED * shape[rule.weight_axis] for shape in shapes)
     if saved < LEAST_SAVED:
         yield "its weights are too small for integers to make the file smaller"
@@ -128,11 +128,7 @@ def _fits_kernel(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> boo
     """Return whether the target's operator on integers can compute a node, and is faster."""
     if not rule.kernel or node.attributes.get_int("layout", 0) != 0:
         return False
-    return sum(prod(_shape(value)[1:]) for value in values) >= rule.kernel_from
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
+    return sum(prod(constant_shape(value)[1:]) for value in values) >= rule.kernel_from
 
 
 # The operators that are faster in integers: their weights and biases, and the inputs they need quantized.

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import FLOAT4_E2M1
-from ptq_cli.models.graph_reading import every_value, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_value, input_at
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.plan.graph_questions import Rules, clamp_refusal, clip_bound
 from ptq_cli.plan.sites import Plan, WeightSite
@@ -75,9 +75,7 @@ def without_kernels(
         edges = [value.name for value in (*node.inputs, *node.outputs) if value is not None and value.name]
         sources = [plan.activations[name].source for name in edges if name in plan.activations]
         asked = next((formats[source] for source in sources if source in formats), "")
-        weight = input_at(node, rule.weight)
-        stored = weight.const_value if weight is not None else None
-        shape = tuple(stored.shape.numpy()) if stored is not None else ()
+        shape = constant_shape(input_at(node, rule.weight))
         if asked and (
             reason := kernel_refusal(node.op_type, rule, target, asked, shape)
             or _blocks_refusal(node, asked, shape)

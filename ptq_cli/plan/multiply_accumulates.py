@@ -332,14 +332,11 @@ def _transposed_convolution(_: ir.Node, sizes: _Sizes) -> int:
     return prod(sizes.input(0)) * prod(sizes.input(1)[1:])
 
 
-def _matrix_product(left: int = 0) -> Counter:
-    def count(node: ir.Node, sizes: _Sizes) -> int:
-        shape = sizes.input(left)
-        # Contrib operators that take a transposed matrix say so in an attribute.
-        inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
-        return prod(sizes.output()) * inner
-
-    return count
+def _matrix_product(node: ir.Node, sizes: _Sizes) -> int:
+    shape = sizes.input(0)
+    # Contrib operators that take a transposed matrix say so in an attribute.
+    inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
+    return prod(sizes.output()) * inner
 
 
 def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
@@ -391,34 +388,22 @@ def _refuse(node: ir.Node, sizes: _Sizes) -> int:  # noqa: ARG001 - a counter li
     raise _UnknownError(f"what {node.op_type} computes is not counted")
 
 
+MATRIX_PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "TransposeMatMul", "MatMulNBits")
+INTEGER_PRODUCTS = (
+    "QGemm",
+    "QLinearMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+)
 COUNTERS: Mapping[str, Counter] = {
-    "Conv": _convolution(1),
-    "FusedConv": _convolution(1),
-    "NhwcFusedConv": _convolution(1),
-    "ConvInteger": _convolution(1),
-    "DeformConv": _convolution(1),
+    **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv", "ConvInteger", "DeformConv"), _convolution(1)),
     "QLinearConv": _convolution(3),
     "ConvTranspose": _transposed_convolution,
-    "Gemm": _matrix_product(),
-    "FusedGemm": _matrix_product(),
-    "QGemm": _matrix_product(),
-    "MatMul": _matrix_product(),
-    "FusedMatMul": _matrix_product(),
-    "TransposeMatMul": _matrix_product(),
-    "MatMulInteger": _matrix_product(),
-    "MatMulIntegerToFloat": _matrix_product(),
-    "DynamicQuantizeMatMul": _matrix_product(),
-    "MatMulNBits": _matrix_product(),
-    "QLinearMatMul": _matrix_product(),
+    **dict.fromkeys((*MATRIX_PRODUCTS, *INTEGER_PRODUCTS), _matrix_product),
     "Einsum": _einsum,
-    "RNN": _recurrent,
-    "GRU": _recurrent,
-    "LSTM": _recurrent,
-    "DynamicQuantizeLSTM": _recurrent,
+    **dict.fromkeys(("RNN", "GRU", "LSTM", "DynamicQuantizeLSTM"), _recurrent),
     "Attention": _attention,
-    "PackedAttention": _refuse,
-    "MultiHeadAttention": _refuse,
-    "QAttention": _refuse,
-    "GroupQueryAttention": _refuse,
+    **dict.fromkeys(("PackedAttention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"), _refuse),
 }
 """By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0."""

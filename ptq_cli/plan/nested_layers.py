@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import Order, PairRule, conv_orders, conv_transpose_orders
-from ptq_cli.models.graph_reading import input_at, labeled_graphs, nested_graphs
+from ptq_cli.models.graph_reading import constant_shape, input_at, labeled_graphs, nested_graphs
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
@@ -127,8 +127,7 @@ def _is_summed(node: ir.Node, plan: Plan, site: WeightSite, target: Target) -> b
 
 
 def _orders(node: ir.Node, site: WeightSite, kinds: Collection[str]) -> tuple[Order, ...]:
-    weight = input_at(node, site.input_index)
-    shape = [] if weight is None or weight.const_value is None else list(weight.const_value.shape.numpy())
+    shape = constant_shape(input_at(node, site.input_index))
     groups = node.attributes.get_int("group", 1)
     if site.kernel == DYNAMIC_LSTM:
         return ((CHANNELS_LAST,),)

@@ -28,10 +28,9 @@ from ptq_cli.plan.graph_questions import (
     silu_input,
 )
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, has_axes_to_join, nested_refusals, with_pairs
-from ptq_cli.plan.requests import Requests, tell_ties
+from ptq_cli.plan.requests import Groups, Requests, tell_ties
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import JOINED_AXES, QUICK_GELU, ActivationRule, Target
-from ptq_cli.plan.ties import Groups
 
 # What a user reads about each layer: that it is computed in integers, or why not.
 

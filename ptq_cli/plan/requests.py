@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import is_turned
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import constant_shape, input_at
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -26,7 +26,6 @@ from ptq_cli.plan.graph_questions import (
 )
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import OpRule
-from ptq_cli.plan.ties import Ties
 
 MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
 
@@ -311,15 +310,85 @@ def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, Weigh
 
 def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> WeightSite | None:
     """Return the weight that is the transpose of a table."""
-    if table.const_value is None or len(table.const_value.shape) != 2:
+    shape = constant_shape(table)[::-1]
+    if len(shape) != 2:
         return None
-    shape = tuple(reversed(table.const_value.shape.numpy()))
     for site in weights:
         weight = graph.initializers[site.tensor]
-        if weight.const_value is None or tuple(weight.const_value.shape.numpy()) != shape:
+        if constant_shape(weight) != shape:
             continue
         own = all(use.node.name in {item.node for item in weights} for use in weight.uses())
         along = 0 if site.block_kernel else 1
         if own and not site.as_pair and site.axis in (None, along) and is_turned(table, weight):
             return site
     return None
+
+
+# Which tensors share a scale and zero point, and whose statistics decide them.
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Tensors that share parameters.
+
+    Attributes:
+        sources: by tensor, the tensor that its group is named after: the group's first measured tensor.
+        unions: by source, the tensors whose statistics decide together, if there are several.
+    """
+
+    sources: Mapping[str, str]
+    unions: Mapping[str, tuple[str, ...]]
+
+
+class Ties:
+    """Collects which tensors must have equal parameters, in any order.
+
+    Values that are only moved do not need their own statistics, because their source has them. Where an
+    operator ties its inputs and outputs, each is measured, and the union of the values decides.
+
+    Example:
+        >>> ties = Ties()
+        >>> ties.move("reshaped", "a")
+        >>> ties.tie(["joined", "reshaped", "b"])
+        >>> groups = ties.groups(["a", "reshaped", "b", "joined"])
+        >>> groups.sources["joined"], groups.unions
+        ('a', {'a': ('a', 'b', 'joined')})
+    """
+
+    def __init__(self) -> None:
+        self._moved: dict[str, str] = {}
+        self._tied: list[tuple[str, ...]] = []
+
+    def move(self, output: str, source: str) -> None:
+        """Note that ``output`` holds only values of ``source``."""
+        self._moved[output] = source
+
+    def tie(self, names: Iterable[str]) -> None:
+        """Note that the quantized ones among them share one scale and zero point; one of them is."""
+        self._tied.append(tuple(names))
+
+    def groups(self, order: Iterable[str]) -> Groups:
+        """Return the groups of the tensors in ``order``; a tensor comes after those that it is made from."""
+        roots: dict[str, str] = {}
+        for name in order:
+            moved_from = self._moved.get(name)
+            roots[name] = roots[moved_from] if moved_from is not None else name
+        place = {name: index for index, name in enumerate(roots)}
+        parents = {name: name for name in roots}
+        for names in self._tied:
+            tops = {_top(parents, roots[name]) for name in names if name in roots}
+            first, *others = sorted(tops, key=place.__getitem__)
+            parents.update(dict.fromkeys(others, first))
+        members: dict[str, list[str]] = {}
+        for name, root in roots.items():
+            if name == root:
+                members.setdefault(_top(parents, name), []).append(name)
+        unions = {source: tuple(found) for source, found in members.items() if len(found) > 1}
+        return Groups({name: _top(parents, root) for name, root in roots.items()}, unions)
+
+
+def _top(parents: dict[str, str], name: str) -> str:
+    while parents[name] != name:
+        parents[name] = parents[parents[name]]  # halves the path, so that long chains are cheap
+        name = parents[name]
+    return name

@@ -12,7 +12,7 @@ from math import prod
 import onnx_ir as ir
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.graph_reading import every_value, short_name
+from ptq_cli.models.graph_reading import constant_shape, every_value, short_name
 from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
@@ -114,8 +114,7 @@ def dynamic_bytes(layer: str) -> int:
 
 def weight_bytes(model: ir.Model, tensor: str, bits: int, axis: int | None) -> int:
     """Return how many bytes it saves to store a weight as integers."""
-    value = model.graph.initializers[tensor]
-    shape = value.const_value.shape.numpy() if value.const_value is not None else ()
+    shape = constant_shape(model.graph.initializers[tensor])
     channels = shape[axis] if axis is not None and shape else 1
     stored = prod(shape) * (32 - (bits if bits > 4 else 4)) // 8
     return int(stored - 5 * channels - CONSTANT_BYTES - NAMES_OF_CONSTANT * len(short_name(tensor)))

@@ -32,8 +32,12 @@ from ptq_cli.models.files.mapped_constants import (
     with_transposes,
     write_tensor,
 )
-from ptq_cli.models.files.message_text import require_text
-from ptq_cli.models.files.possible_sizes import external_files, require_external_data, require_possible_sizes
+from ptq_cli.models.files.possible_sizes import (
+    external_files,
+    require_external_data,
+    require_possible_sizes,
+    require_text,
+)
 from ptq_cli.models.opset import name_default_domain
 
 LARGEST_BYTES = 2**31 - 2**24

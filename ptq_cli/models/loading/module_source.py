@@ -1,19 +1,19 @@
 """A source that is a module of PyTorch, with the classes that it was written in."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import torch
 
-from ptq_cli.core.errors import ModelInputError, first_line
+from ptq_cli.core.errors import ExportError, ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.batch_axes import fix_inputs, note_fixed, unknown_input
 from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
-from ptq_cli.models.loading.export_failure import export_error, failing_layer
 from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.parity import quiet_exporter
 from ptq_cli.models.threads import one_thread
@@ -271,3 +271,58 @@ class ModuleSource:
         tensors = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
         model = program_to_onnx(program, [*arguments, *tensors])
         return fix_exported(model, self.values, self.file.path.name)
+
+
+# At which layer an export failed.
+
+
+def export_error(error: BaseException, module: torch.nn.Module | None, what: str) -> ExportError:
+    """Return the error to raise when PyTorch could not export a model; the traceback tells its layer."""
+    layer = failing_layer(error, module)
+    where = f" at layer '{layer}'" if layer else ""
+    cause = _root_cause(error)
+    return ExportError(
+        f"'{what}' cannot be exported to ONNX{where}: {type(cause).__name__}: {first_line(cause)}",
+        hint="use operations that torch.export supports there (no control flow on tensor values, no operator "
+        "without an ONNX form), or export the model to ONNX yourself and pass that file",
+    )
+
+
+def failing_layer(error: BaseException, module: torch.nn.Module | None) -> str:
+    """Return the path of the innermost submodule in the traceback, or an empty string.
+
+    The exporters call the module's own ``forward``, so that each frame's ``self`` is a submodule; where a
+    translation fails later, the exporter's frame holds the graph node with its module stack.
+    """
+    names = {id(child): name for name, child in module.named_modules()} if module is not None else {}
+    found = ""
+    for frame_locals in _frames(error):
+        name = names.get(id(frame_locals.get("self")), "")
+        node = frame_locals.get("node")
+        if isinstance(node, torch.fx.Node):
+            stack = node.meta.get("nn_module_stack") or {}
+            name = next((path for path, _ in reversed(stack.values())), name)
+        found = name or found
+    return found
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _frames(error: BaseException) -> Iterator[dict[str, object]]:
+    for link in _chain(error):
+        traceback: TracebackType | None = link.__traceback__
+        while traceback is not None:
+            yield traceback.tb_frame.f_locals
+            traceback = traceback.tb_next
+
+
+def _root_cause(error: BaseException) -> BaseException:
+    *_, last = _chain(error)
+    return last

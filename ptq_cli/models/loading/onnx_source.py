@@ -19,8 +19,12 @@ from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
 from ptq_cli.models.batch_axes import is_cache, noted_axes, with_axes
 from ptq_cli.models.files import stored
 from ptq_cli.models.files.mapped_constants import mapped, restore_turned
-from ptq_cli.models.files.message_text import require_text
-from ptq_cli.models.files.possible_sizes import external_files, require_external_data, require_possible_sizes
+from ptq_cli.models.files.possible_sizes import (
+    external_files,
+    require_external_data,
+    require_possible_sizes,
+    require_text,
+)
 from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.inlining import large_constants_aside

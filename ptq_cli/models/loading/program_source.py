@@ -10,8 +10,8 @@ import torch
 
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.batch_axes import fixed_value
-from ptq_cli.models.loading.export_failure import export_error
 from ptq_cli.models.loading.module_source import (
+    export_error,
     fix_exported,
     program_to_onnx,
     refused_input,

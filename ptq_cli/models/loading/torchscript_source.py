@@ -12,11 +12,11 @@ import onnx_ir as ir
 import torch
 
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.loading.export_failure import export_error
 from ptq_cli.models.loading.module_source import (
     EXPORT_OPSET,
     as_argument,
     batch_axes,
+    export_error,
     fix_exported,
     one_sample,
     refused_input,

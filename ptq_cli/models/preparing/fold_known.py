@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import LAZY, Move, moved_tensor
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import input_at, register_constant
 from ptq_cli.models.preparing.rewriting import array_of, drop, made_by
 
 Pick = Callable[[Sequence[object]], object]
@@ -32,15 +32,8 @@ def fold_known(model: ir.Model) -> int:
         for output, tensor in zip(node.outputs, tensors, strict=True):
             if not output.uses():
                 continue
-            value = ir.Value(
-                name=output.name,
-                shape=ir.Shape(tensor.shape.numpy()),
-                type=ir.TensorType(tensor.dtype),
-                const_value=tensor,
-            )
-            output.replace_all_uses_with(value)
             output.name = None
-            model.graph.register_initializer(value)
+            output.replace_all_uses_with(register_constant(model.graph, tensor))
         drop(node)
         folded += 1
     return folded
@@ -133,15 +126,8 @@ def fold_lazily(model: ir.Model) -> int:
         if move is None:
             continue
         lazy = moved_tensor(tensor, move, output.name or "")
-        value = ir.Value(
-            name=lazy.name,
-            shape=ir.Shape(lazy.shape.numpy()),
-            type=ir.TensorType(lazy.dtype),
-            const_value=lazy,
-        )
-        output.replace_all_uses_with(value)
+        output.replace_all_uses_with(register_constant(model.graph, lazy))
         drop(node)
-        model.graph.register_initializer(value)
         folded += 1
     return folded
 

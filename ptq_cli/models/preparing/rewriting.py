@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, rank_of, remove_unused
+from ptq_cli.models.graph_reading import FreshNames, rank_of, register_constant, remove_unused
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -75,15 +75,9 @@ def add_constant(
     owner: ir.Graph | ir.Function | None, array: Array, wanted: str, names: FreshNames
 ) -> ir.Value:
     """Return a new initializer of a graph."""
-    name = names.claim(wanted)
-    tensor = ir.tensor(array, name=name)
-    value = ir.Value(
-        name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape)
-    )
     if not isinstance(owner, ir.Graph):
         raise TypeError("only a graph has initializers")
-    owner.register_initializer(value)
-    return value
+    return register_constant(owner, ir.tensor(array, name=names.claim(wanted)))
 
 
 def take_place(value: ir.Value, old: ir.Value, names: FreshNames) -> None:

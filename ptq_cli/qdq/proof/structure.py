@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import constant_shape, input_at
 from ptq_cli.models.integer_operators import CONV_INTEGER, MATMUL_INTEGER
 from ptq_cli.models.pair_operators import (
     BLOCK,
@@ -174,9 +174,7 @@ def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
 
 def _weight_shape(node: ir.Node, rule: OpRule) -> tuple[int, ...]:
     pair = dequantized_by(input_at(node, rule.weight))
-    stored = stored_integers(pair) if pair is not None else None
-    constant = stored.const_value if stored is not None else None
-    return tuple(constant.shape.numpy()) if constant is not None else ()
+    return constant_shape(stored_integers(pair)) if pair is not None else ()
 
 
 def _types(node: ir.Node, rule: OpRule) -> list[str]:

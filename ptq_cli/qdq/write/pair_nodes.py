@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import named_alike
-from ptq_cli.models.graph_reading import RESULT
+from ptq_cli.models.graph_reading import RESULT, register_constant
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import drop
 
@@ -18,7 +18,7 @@ def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
     Requires: no value of the graph has that name.
     """
     # Not ir.tensor, which asks of every array whether it is a tensor of some other library.
-    return _register(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
+    return register_constant(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
 
 
 def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Callable[[], Array]) -> ir.Value:
@@ -30,7 +30,7 @@ def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Calla
     def tensor() -> ir.TensorProtocol:
         return ir.tensor(make(), name=name)
 
-    return _register(graph, ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name))
+    return register_constant(graph, ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name))
 
 
 def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Value:
@@ -39,7 +39,7 @@ def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Va
     Requires: no value of the graph has that name; the integers fit.
     """
     dtype = packed_type(array, bits)
-    return _register(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
+    return register_constant(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
 
 
 def packed_type(array: Array, bits: int) -> ir.DataType:
@@ -53,14 +53,7 @@ def add_outside(graph: ir.Graph, name: str, tensor: ir.ExternalTensor) -> ir.Val
 
     Requires: no value of the graph has that name.
     """
-    return _register(graph, named_alike(tensor, name))
-
-
-def _register(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
-    shape = ir.Shape(tensor.shape.numpy())
-    value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-    graph.register_initializer(value)
-    return value
+    return register_constant(graph, named_alike(tensor, name))
 
 
 def put_in_front(reader: ir.Node, *nodes: ir.Node) -> None:

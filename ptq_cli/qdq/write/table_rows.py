@@ -11,7 +11,7 @@ from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.requests import TiedTable
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front
+from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front, take_place
 
 Factors = tuple[ir.Value, ir.Value]
 """Integers, and their scale."""
@@ -121,8 +121,8 @@ def _take_rows(
     graph: ir.Graph, gather: ir.Node, integers: ir.Value, scale: ir.Value, names: FreshNames
 ) -> None:
     """Replace a Gather of floats by one of integers and what makes floats of them; the last has its name."""
-    indices, old = gather.inputs[1], gather.outputs[0]
-    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), old.shape)
+    indices = gather.inputs[1]
+    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), gather.outputs[0].shape)
     values = make_cast(rows.outputs[0], ir.DataType.FLOAT, names.claim(f"{gather.name}/Cast"))
     made = [rows, values]
     steps = scale
@@ -133,13 +133,8 @@ def _take_rows(
         steps = column.outputs[0]
         steps.name, steps.type = f"{column.name}{RESULT}", scale.type
         made += [own, column]
-    result = ir.node("Mul", [values.outputs[0], steps], name=gather.name)
-    new, name = result.outputs[0], old.name
-    new.type, new.shape = old.type, old.shape
-    graph.insert_before(gather, [*made, result])
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    graph.remove(gather, safe=True)
-    new.name = name
+    put_in_front(gather, *made)
+    take_place(gather, ir.node("Mul", [values.outputs[0], steps], name=gather.name))
 
 
 def _gather(table: ir.Value, indices: ir.Value | None, name: str, shape: ir.Shape | None) -> ir.Node:
@@ -178,13 +173,7 @@ def write_table_lookups(model: ir.Model) -> None:
             model.opset_imports.setdefault(MICROSOFT, 1)
         else:
             new = _rows(node, dequantize, names)
-        old, result = node.outputs[0], new.outputs[0]
-        name = old.name
-        result.type, result.shape = old.type, old.shape
-        put_in_front(node, new)
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
-        model.graph.remove(node, safe=True)
-        result.name = name
+        take_place(node, new)
         if not dequantize.outputs[0].uses():
             model.graph.remove(dequantize, safe=True)
 
@@ -198,9 +187,7 @@ def _lookup(node: ir.Node, dequantize: ir.Node) -> ir.Node:
         "bits": 4,
     }
     inputs = [integers, node.inputs[1], scale, *zeros]
-    new = ir.node(LOOKUP, inputs, attributes, domain=MICROSOFT, name=node.name)
-    new.metadata_props.update(node.metadata_props)
-    return new
+    return ir.node(LOOKUP, inputs, attributes, domain=MICROSOFT, name=node.name)
 
 
 def _rows(node: ir.Node, dequantize: ir.Node, names: FreshNames) -> ir.Node:
