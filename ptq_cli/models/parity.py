@@ -22,15 +22,7 @@ HALF_TOLERANCE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What is compared with what, for messages.
-
-    Attributes:
-        reference: what it should compute, such as ``PyTorch``.
-        other: where the other outputs are.
-        model: what computed them.
-        size_hint: what to do about another shape.
-        value_hint: what to do about other values.
-    """
+    """What is compared with what, and what to do about another shape or other values, for messages."""
 
     reference: str
     other: str

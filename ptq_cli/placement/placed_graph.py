@@ -38,11 +38,9 @@ class Placement:
     """A plan whose weights have the formats of their quantizers.
 
     Attributes:
-        plan: what is quantized.
         target_plan: what the target would quantize, had it the say in everything.
         settings: of each tensor, for the plan that the target alone makes.
-        families: the quantizer of each weight, by the plan's site.
-        quantizers: the same, ready to be asked.
+        families, quantizers: of each weight, by the plan's site.
         opset: the oldest that the target and its integers need.
         never_run: layers of nested graphs that the calibration never ran, with the reason; they stay float.
         float_type: of what is not quantized, and of all scales.

@@ -96,12 +96,9 @@ class Planning:
     """Plans a model again and again, with what its quantizers and the target demand each time.
 
     Attributes:
-        model: the float model.
-        target: whose rules hold.
         in_float: layers whose weights have quantizers without integer kernels, with the reason.
         looked_up: layers whose weights are looked up in centers.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-        may_be_empty: a plan need not quantize anything.
     """
 
     model: ir.Model

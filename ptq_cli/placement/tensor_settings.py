@@ -88,15 +88,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRecipe:
-    """What a recipe says of how tensors are quantized.
-
-    Attributes:
-        amax: how ranges are decided.
-        weights, activations: their quantizers.
-        override: other settings for some tensors; where several match, the later wins.
-        all_layers: quantize also layers that save neither bytes nor time.
-        float_type: of what is not quantized.
-    """
+    """What a recipe says of how tensors are quantized; of several overrides that match, the later wins."""
 
     amax: AmaxSettings
     weights: WeightSettings
@@ -123,11 +115,8 @@ class TensorSettings:
     """The settings of each tensor of a plan: the recipe's, with its overrides.
 
     Attributes:
-        activations: amax settings by source, the tensor whose statistics decide.
-        weights: amax settings by site.
+        activations, activation_families: by source, the tensor whose statistics decide.
         overridden: the tensors that an override changed the settings of, in the plan's order.
-        activation_families: the quantizer of each source.
-        weight_families: the quantizer of each weight.
         excluded: the layers that are kept in float, with the reason.
         included: the layers that are asked for, whatever speaks against them.
         modes: what is done with the activations that each layer reads, where that is not ``"static"``.

@@ -33,14 +33,7 @@ SIDE_BY_SIDE = ("Concat",)
 
 @dataclass(frozen=True)
 class UnlikeJoin:
-    """A join whose scale fits one of its parts badly.
-
-    Attributes:
-        layer: the name of the join.
-        part: the tensor that would lose most.
-        steps: how many steps of the join's scale the range of that part would have.
-        own_steps: how many it has with a scale of its own.
-    """
+    """A join that leaves the range of a part fewer steps of its scale than it has with its own."""
 
     layer: str
     part: str
@@ -56,13 +49,7 @@ class UnlikeJoin:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRanges:
-    """What is known of a model's tensors.
-
-    Attributes:
-        calibration: the statistics.
-        settings: how each source's range is decided.
-        families: the quantizer of each source.
-    """
+    """The statistics of a model's tensors, and how the range of each source is decided."""
 
     calibration: Calibration
     settings: Mapping[str, AmaxSettings]

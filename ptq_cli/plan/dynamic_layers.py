@@ -136,13 +136,11 @@ def _fits_kernel(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> boo
 
 @dataclass(kw_only=True)
 class Computing:
-    """Plans compute operators one by one.
+    """Plans compute operators one by one, and collects the sites of their weights and biases.
 
     Attributes:
-        requests: collects the tensors that they need quantized.
         in_float: layers without an integer kernel for their weight, with the reason.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-        weights, biases: the sites that were found.
     """
 
     requests: Requests

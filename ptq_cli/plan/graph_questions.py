@@ -250,12 +250,7 @@ Reasons = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Rules:
-    """A target's rules for the nodes of a graph.
-
-    Attributes:
-        target: the target.
-        excluded: layers that the user keeps in float, with the reason.
-    """
+    """A target's rules for the nodes of a graph, of which the user keeps some in float, with the reason."""
 
     target: Target
     excluded: Reasons = field(default_factory=dict)

@@ -33,12 +33,9 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class BoundShapes:
-    """Shapes, with as few unknown sizes as inference allows.
+    """Shapes of values of known rank by name, None for a size that is not known before the model runs.
 
-    Attributes:
-        shapes: by the value's name; None for a size that is not known before the model runs. Values of
-            unknown rank are left out.
-        assumed: sizes that were not given, by ``input[axis]``.
+    Sizes that were not given are ``assumed``, by ``input[axis]``.
     """
 
     shapes: Mapping[str, Shape]
@@ -182,14 +179,12 @@ class _UnknownError(Exception):
 
 @dataclass(frozen=True)
 class MultiplyAccumulates:
-    """Multiply-accumulates of the nodes of a graph and of those nested in it.
+    """Multiply-accumulates of the nodes of a graph and of those nested in it, by the node's name.
 
     Attributes:
-        counts: by the node's name; 0 for an operator without sums of products, None where it is not known.
-        unknown: why a count is not known, by the node's name.
+        counts: 0 for an operator without sums of products, None where it is not known (``unknown`` says why).
         assumed: sizes that were not given, by ``input[axis]``.
-        once: by the node's name, the Loop or Scan that it is counted for one step of, because the number of
-            steps is known only when the model runs.
+        once: the Loop or Scan that a node is counted for one step of: only a run tells the number of steps.
     """
 
     counts: Mapping[str, int | None]

@@ -241,11 +241,7 @@ def _producer_name(value: ir.Value) -> str:
 class TiedTable:
     """A constant that Gathers look rows up in, and that is also the weight of a layer.
 
-    Attributes:
-        table: the name of the constant that the Gathers read.
-        site: the site of the weight.
-        turned: the weight, as it is stored, is the transposed table.
-        gathers: the names of the Gathers.
+    It is ``turned`` where the weight, as it is stored, is the transposed table.
     """
 
     table: str

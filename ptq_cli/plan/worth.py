@@ -40,14 +40,11 @@ PER_NODE = 16_000
 
 @dataclass(frozen=True)
 class Savings:
-    """What a plan saves, compared with the float model.
-
-    Attributes:
-        bytes: how much smaller the file is; negative if it is larger.
-        work: multiply-accumulates in integers, less those that the conversions are worth.
+    """What a plan saves, compared with the float model; negative where it costs.
 
     Units:
-        bytes; multiply-accumulates for one sample, with the sizes that ``bind_shapes`` assumes.
+        bytes; multiply-accumulates in integers for one sample, with the sizes that ``bind_shapes`` assumes,
+        less those that the conversions are worth.
     """
 
     bytes: int
@@ -59,12 +56,7 @@ class Savings:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known of a graph.
-
-    Attributes:
-        shapes: by the value's name.
-        work: multiply-accumulates by the node's name; None if they are not known.
-    """
+    """Shapes by the value's name, and multiply-accumulates by the node's; None if these are unknown."""
 
     shapes: Mapping[str, Shape]
     work: Mapping[str, int | None]

@@ -23,13 +23,7 @@ CLAMPS = ("Clip", "Relu")
 
 @dataclass(frozen=True)
 class Port:
-    """A tensor that passes from stage to stage.
-
-    Attributes:
-        tensor: its name in the float model.
-        integers: whether it passes as integers.
-        name: of the graph's value.
-    """
+    """A tensor of the float model that passes from stage to stage as a graph's value of some name."""
 
     tensor: str
     integers: bool
@@ -47,14 +41,10 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What makes a tensor, or several, from others.
+    """What makes a tensor, or several, from others: their names are those of the float model.
 
     Attributes:
-        nodes: names of its nodes, in order.
         layer: the node whose quantization it is; empty if it has none of its own.
-        inputs: the tensors that it reads, by their name in the float model.
-        outputs: those that it makes.
-        floating: as it is in the float model.
         quantized: as it is in the quantized model; None if that is no different.
     """
 

@@ -51,12 +51,7 @@ def integers_of(held: Held, pair: ActivationPair) -> Array:
 
 
 class StagedModel:
-    """Sessions for both forms of every stage, each opened once.
-
-    Attributes:
-        stages: in order.
-        layers: the stage of each layer that has a quantization of its own, by the layer's name.
-    """
+    """Sessions for both forms of each stage, opened once; by layer, the stage of its own quantization."""
 
     def __init__(
         self,

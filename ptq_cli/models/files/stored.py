@@ -294,13 +294,7 @@ LINE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class SharedConstants:
-    """Models whose large constants lie in one file.
-
-    Attributes:
-        models: graphs that read it, in the order in which they were given.
-        shared: number of constants that more than one model reads.
-        saved: bytes that copies of these would take.
-    """
+    """Models whose large constants lie in one file, how many are shared, and the bytes that this saved."""
 
     models: tuple[StoredModel, ...]
     shared: int

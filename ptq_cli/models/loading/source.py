@@ -36,14 +36,7 @@ class SourceFile:
 
 
 class ModelSource(Protocol):
-    """A model that can become ONNX.
-
-    Attributes:
-        file: where it came from.
-        input_names: names of its inputs, in order.
-        example_specs: what the inputs look like, where the source itself knows; otherwise empty.
-        fixed: arrays of the inputs that are fixed to a constant, by name; they are not among the inputs.
-    """
+    """A model that can become ONNX."""
 
     @property
     def file(self) -> SourceFile:

@@ -16,8 +16,6 @@ class AffineLayer:
     """A Conv, ConvTranspose or Gemm with a constant weight.
 
     Attributes:
-        node: the operator.
-        weight: its weight.
         bias: what it adds, one number a channel, with Gemm's ``beta`` applied; zeros where it has none.
         channels: how many output channels it has.
         rank: how many axes its output has; the channels' is axis 1.

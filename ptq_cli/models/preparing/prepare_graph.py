@@ -125,13 +125,9 @@ def _is_inferred(node: ir.Node, opset: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What a caller sees.
+    """Names and shapes that a caller sees: outputs, and inputs that no constant feeds.
 
-    Attributes:
-        inputs: names of the inputs that are not initializers, in order.
-        outputs: names of the outputs, in order; one may be there twice.
-        input_shapes: what the model says of the inputs' shapes.
-        shapes: what it says of the outputs' shapes, which inference does not always find again.
+    What a model says of the outputs' shapes, inference does not always find again.
     """
 
     inputs: tuple[str, ...]
@@ -251,8 +247,6 @@ class Prepared:
     """A prepared model, and what was done to it.
 
     Attributes:
-        model: the prepared graph.
-        opset_before, opset: what it was written in, and what it is written in now.
         nodes_before, nodes: how many nodes the main graph had before, and has now.
         simplified: by how many nodes constant folding and onnxscript's rules made it smaller.
         applied: how often each pass was applied, by the pass's name, in order; those that were not too.

@@ -16,16 +16,7 @@ from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Factors, Ids
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledConstant:
-    """A constant that is multiplied or divided by the factors of channels.
-
-    Attributes:
-        node, index: where it is read.
-        times: channels whose factors it is multiplied by.
-        over: channels whose factors it is divided by.
-
-    Shapes:
-        times, over: broadcast to the constant, or it to them.
-    """
+    """An input of a node that is multiplied by the factors of channels, and divided by those of others."""
 
     node: ir.Node
     index: int
@@ -51,14 +42,7 @@ class ScaledLayer:
 
 
 class ScaleTrace:
-    """The channels of each value that was reached, and the constants that would take their factors.
-
-    Attributes:
-        channels: which of them share a factor.
-        constants: what takes the factors.
-        layers: what makes channels, in graph order.
-        tables: the matrices that Gathers look rows up in.
-    """
+    """The channels of each value that was reached, and the constants that would take their factors."""
 
     def __init__(self, tables: Sequence[ir.Value] = ()) -> None:
         """Begin before the first node."""
@@ -126,13 +110,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class HeldChannels:
-    """A value or a layer's input with channels of a space.
-
-    Attributes:
-        name: of the value, or of the layer's node.
-        axis: along which the value has them.
-        channels: of each index, which channel of the space it is; ``NO_CHANNEL`` where it is of another.
-    """
+    """A value or a layer with channels along an axis: by index, the place in a space, or ``NO_CHANNEL``."""
 
     name: str
     axis: int
@@ -141,13 +119,9 @@ class HeldChannels:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSpace:
-    """Channels of a graph that may get factors.
+    """Channels of a graph that may get factors, by their number in the trace: who makes and reads them.
 
     Attributes:
-        roots: the number of each channel in the trace.
-        makers: names of the nodes that make them.
-        readers: the layers that are divided by the factors.
-        held: the values that hold them along one axis, in graph order.
         through: operators that make them which are not layers, in which a reader of messages sees what kind
             of space it is; and ``MatMul`` if they pass through a product of two computed values.
     """

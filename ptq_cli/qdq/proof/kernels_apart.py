@@ -28,7 +28,6 @@ class KernelUnit:
     Attributes:
         tensor: the integers that it makes, or an output of the model.
         node: name of the operator that computes them; empty for the quantized input of the model.
-        op: its type.
         step: difference between integers that counts as one step of 8 bits; 0 for floats.
     """
 
@@ -40,13 +39,9 @@ class KernelUnit:
 
 @dataclass(frozen=True)
 class KernelsApart:
-    """A quantized graph and the same cut into units; both have the tensors of ``units`` as outputs.
+    """A quantized graph, and the same with an ``inputs`` of its own for whatever reads a tensor of integers.
 
-    Attributes:
-        units: in the order of the graph.
-        whole: the graph as it is.
-        apart: the graph in which whatever reads integers reads them from an input of its own.
-        inputs: the name of that input, by the tensor.
+    Both have the tensors of ``units`` as outputs, in the order of the graph.
     """
 
     units: tuple[KernelUnit, ...]

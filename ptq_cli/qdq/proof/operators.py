@@ -232,12 +232,7 @@ DYNAMIC_FORMAT = "uint8"
 
 @dataclass(frozen=True)
 class Formats:
-    """The integers that a layer reads.
-
-    Attributes:
-        activations: of its activations, such as ``"uint8"``; empty if all are float.
-        weight: of its weight; empty if that is float, or there is none.
-    """
+    """The integers that a layer reads, such as ``"uint8"``; empty where it reads floats."""
 
     activations: str = ""
     weight: str = ""

@@ -233,13 +233,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that is checked.
-
-    Attributes:
-        name: its name on the terminal and in JSON.
-        asks: what it requires, in words.
-        faults: yields what breaks it.
-    """
+    """A rule that is checked: its name on the terminal and in JSON, what it asks for, who finds faults."""
 
     name: str
     asks: str

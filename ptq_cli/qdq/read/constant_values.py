@@ -22,14 +22,7 @@ WEIGHT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantValues:
-    """One constant in both models.
-
-    Attributes:
-        floats: the float model's values.
-        values: what the quantized model computes with.
-        dtype: what is stored, such as ``int8`` or ``int4``.
-        integers: the integers behind the values; None for values of a codebook.
-        grid: scale and zero point of the integers, as the file has them; None for values of a codebook.
+    """One constant in both models, and what is stored of it; without integers and grid if that is a codebook.
 
     Shapes:
         floats, values and integers alike, where the integers are not those of one vector for (1, C).

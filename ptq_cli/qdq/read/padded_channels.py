@@ -37,14 +37,7 @@ Place = tuple[ir.Value, int]
 
 @dataclass(frozen=True, kw_only=True)
 class StoredConv:
-    """A Conv whose weight is stored as int8.
-
-    Attributes:
-        node: the Conv.
-        weight: the DequantizeLinear of its weight.
-        bias: that of its bias; None without a bias.
-        depthwise: each channel has a filter of its own.
-    """
+    """A Conv whose weight is stored as int8, with the DequantizeLinears of its weight and bias."""
 
     node: ir.Node
     weight: ir.Node
@@ -77,11 +70,9 @@ class StoredConv:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Channels of a graph that nothing else counts.
+    """Channels of a graph that nothing else counts: how many they are, and where they are.
 
     Attributes:
-        size: how many they are.
-        places: all that holds them, and along which axis.
         keepers: the depthwise Convs that pass them on.
         entries: the QuantizeLinears behind which they are first seen; empty if Convs alone make them.
     """

@@ -40,13 +40,9 @@ FORMATS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """The parameters of one node.
+    """The parameters of one node: one scale, or one for each index along ``axis``; None if computed.
 
     Attributes:
-        scale: one number, or one for each index along ``axis``; None if it is computed.
-        zero_point: as many integers, as int64; None if it is computed.
-        dtype: of the integers.
-        axis: of a scale with more than one number.
         block_size: elements along the axis that have one scale; 0 if a whole index has.
         bits: that a Clip between the two nodes of a pair keeps the integers within; 0 without one.
     """
@@ -211,12 +207,9 @@ def is_unpacking(node: ir.Node) -> bool:
 
 @dataclass(frozen=True)
 class Product:
-    """A constant that is stored as integers, and restored as their product with a scale.
+    """A constant that is restored as the product of a scale and of integers, of which a Cast makes floats.
 
-    Attributes:
-        integers: what a Cast makes floats of.
-        stored: the constant that the file holds, past what unpacks it.
-        scale: what the floats are multiplied by.
+    What the file holds is ``stored``, before it is unpacked.
     """
 
     integers: ir.Value

@@ -35,13 +35,9 @@ GEMM = "Gemm"
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicPart:
-    """A layer that ptq wrote as several operators.
+    """A layer that ptq wrote as several operators, of which the last has the layer's name.
 
-    Attributes:
-        node: the last of them, which has the layer's name.
-        product: the one that multiplies integers.
-        op: the operator of floats that the layer was.
-        scale: of the weight.
+    Its product multiplies integers; ``op`` is the operator of floats that the layer was.
     """
 
     node: ir.Node
@@ -173,13 +169,7 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 
 @dataclass(frozen=True)
 class ActivationPair:
-    """A QuantizeLinear of a computed tensor, with the DequantizeLinears behind it.
-
-    Attributes:
-        tensor: the tensor's name in the float model.
-        quantize: the node in the quantized model.
-        parameters: scale and zero point; per tensor.
-    """
+    """The QuantizeLinear of a tensor of the float model, with the DequantizeLinears behind it; per tensor."""
 
     tensor: str
     quantize: ir.Node
@@ -209,10 +199,7 @@ class QuantizedConstant:
     """A constant that the float model holds as floats and the quantized one as integers.
 
     Attributes:
-        floats: the constant of the float model.
-        node: the node of the quantized model that reads it.
-        input_index: as which input.
-        value: what the node reads, computed from constants alone.
+        value: what the node of the quantized model reads, computed from constants alone.
         sources: the nodes that compute it, in order; none if an operator reads the integers of the file.
     """
 
@@ -239,12 +226,10 @@ class TwinGraphs:
     """A float model and the quantized one that was made from it.
 
     Attributes:
-        float_model, quantized_model: the two.
         inserted: the nodes that only the quantized graph holds, those of nested graphs among them.
         pairs: activation pairs of the main graph that the float graph does not hold, in order, by the
             tensor's float name. Those of nested graphs are seen from inside only.
         constants: quantized constants, in the order of the nodes.
-        readers: the nodes that read each value of the quantized graph.
         dynamic: layers that make integers of their activations at each run, by name.
         containers: names of the nodes of the main graph in whose nested graphs something is quantized.
     """

@@ -33,11 +33,6 @@ class BlockQuantizer:
 
     The parameters are those of the blocks as rows; the file has their scales in the weight's own order. The
     last block of an axis may be shorter than the others.
-
-    Attributes:
-        settings: whose ``weight_method`` decides amax.
-        packed: integers of 4 bits or fewer are stored two in a byte.
-        rules: of the scales.
     """
 
     settings: AmaxSettings
@@ -185,12 +180,7 @@ def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
 
 @dataclass(frozen=True)
 class TwoLevelQuantizer:
-    """E2M1 values in blocks of 16 whose scales are E4M3.
-
-    Attributes:
-        settings: whose ``weight_method`` decides amax.
-        rules: any scale will do: those of blocks are E4M3 already.
-    """
+    """E2M1 values in blocks of 16 whose scales are E4M3 already, so that any scale will do."""
 
     settings: AmaxSettings
     rules: ScaleRules = ANY_SCALE

@@ -32,12 +32,7 @@ from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 @dataclass(frozen=True)
 class Place:
-    """Where a graph holds a constant: names of initializers.
-
-    Attributes:
-        values: that of the integers, or of floats on the grid that a QuantizeLinear makes integers of.
-        scale: that of the scale.
-    """
+    """The initializers of a constant: a scale, and integers or the floats that a QuantizeLinear reads."""
 
     values: str
     scale: str

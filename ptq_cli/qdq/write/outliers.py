@@ -14,13 +14,9 @@ BLOCK = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Magnitudes:
-    """Absolute values of a weight.
+    """Absolute values of a weight: the largest, the sum, and how many are not zero.
 
-    Attributes:
-        granularity: what shares a number below.
-        largest: of each channel; NaN or Inf where the channel holds one.
-        total: of each channel, added up.
-        nonzero: how many values of each channel are not zero.
+    A channel that holds NaN or Inf has it as its largest.
 
     Shapes:
         Each as the granularity's scale.
@@ -90,13 +86,11 @@ FEWEST_CHANNELS = 4
 
 @dataclass(frozen=True)
 class Outlier:
-    """The worst of a weight's outliers.
+    """The worst of a weight's outliers, of ``channels`` that have one.
 
     Attributes:
         axis: of the channel, or None if it is a value of a weight with one scale.
-        channel: which one; 0 without an axis.
         ratio: how many times as large as the others it is.
-        channels: how many channels have one.
     """
 
     axis: int | None

@@ -37,7 +37,6 @@ class DecidedWeight:
 
     Attributes:
         parameters: scale and zero point; None if no DequantizeLinear computes the values.
-        stored: what the file holds.
         widened: how many channels have a wider scale than the method chose, for the bias to fit.
         unsearched: the method had only one candidate in every channel.
         outlier: the worst that leaves most of the values only a few steps.
@@ -84,11 +83,7 @@ class DecidedWeight:
 
 @dataclass(frozen=True, eq=False)
 class DecidedBias:
-    """A bias as it is stored.
-
-    Attributes:
-        integers: steps of the scale, as int32.
-        scale: of them: ``s_input * s_weight`` in float32, as the integer kernels compute it.
+    """A bias as int32 steps of ``s_input * s_weight`` in float32, as the integer kernels compute it.
 
     Shapes:
         integers: (C,); scale: (C,), or () where the weight has one scale.
@@ -120,13 +115,7 @@ class DecidedBias:
 
 @dataclass(frozen=True, kw_only=True)
 class DecidedConstants:
-    """What is decided of constants.
-
-    Attributes:
-        decided: the weights, by site.
-        biases: those that are stored as integers.
-        floats: by name, constants that stay floats and get other values.
-    """
+    """Weights and biases as they are decided, and by name constants that stay floats, with new values."""
 
     decided: Mapping[WeightSite, DecidedWeight] = field(default_factory=dict)
     biases: Mapping[BiasSite, DecidedBias] = field(default_factory=dict)
@@ -165,11 +154,7 @@ class DecidedConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(DecidedConstants):
-    """What is decided of all sites.
-
-    Attributes:
-        activations: by tensor name.
-    """
+    """What is decided of all sites; activations by tensor name."""
 
     activations: Mapping[str, QuantParameters]
 

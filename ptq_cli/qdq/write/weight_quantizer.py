@@ -170,11 +170,9 @@ class StoredWeight:
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """What is decided of a weight before its bias is looked at.
+    """What is decided of a weight before its bias is looked at; no parameters for values of a codebook.
 
-    Attributes:
-        parameters: scale and zero point, or None if no DequantizeLinear computes the values.
-        unsearched: the amax method had only one candidate in every channel.
+    It is ``unsearched`` if the amax method had only one candidate in every channel.
     """
 
     parameters: QuantParameters | None
@@ -200,13 +198,7 @@ class WeightQuantizer(Protocol):
 
 @dataclass(frozen=True)
 class ScaledQuantizer:
-    """Integers spread evenly over [-amax, amax].
-
-    Attributes:
-        settings: whose ``weight_method`` decides amax.
-        packed: integers of 4 bits or fewer are stored two in a byte.
-        rules: of the scales.
-    """
+    """Integers spread evenly over [-amax, amax]; ``packed`` ones of 4 bits or fewer are two in a byte."""
 
     settings: AmaxSettings
     packed: bool = False
