@@ -138,7 +138,7 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
         >>> tensorrt = load_target("tensorrt")
-        >>> site = ActivationSite("x", "x", tensorrt.activation_format, symmetric=True)
+        >>> site = ActivationSite("x", "x", tensorrt.activation.integers, symmetric=True)
         >>> require_activation(ScaledActivations(dtype="int8"), site, tensorrt)
     """
     if not isinstance(family, ScaledActivations):

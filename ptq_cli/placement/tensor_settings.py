@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -84,6 +85,7 @@ def meant_layers(model: ir.Model) -> dict[str, Meant]:
 
 
 Names = tuple[str, ...]
+Key, Item = TypeVar("Key"), TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,17 +154,15 @@ class TensorSettings:
         dynamic = {site: replace(site, dynamic="") for site in plan.weights if site.dynamic}
         return replace(
             self,
-            weights={**self.weights, **{new: self.weights[old] for new, old in dynamic.items()}},
-            weight_families={
-                **self.weight_families,
-                **{new: self.weight_families[old] for new, old in dynamic.items()},
-            },
-            activations={**self.activations, **{new: self.activations[old] for new, old in before.items()}},
-            activation_families={
-                **self.activation_families,
-                **{new: self.activation_families[old] for new, old in before.items()},
-            },
+            weights=_also_under(dynamic, self.weights),
+            weight_families=_also_under(dynamic, self.weight_families),
+            activations=_also_under(before, self.activations),
+            activation_families=_also_under(before, self.activation_families),
         )
+
+
+def _also_under(old_keys: Mapping[Key, Key], settings: Mapping[Key, Item]) -> dict[Key, Item]:
+    return {**settings, **{new: settings[old] for new, old in old_keys.items()}}
 
 
 def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorRecipe) -> TensorSettings:

@@ -129,13 +129,10 @@ def adds_mask(node: ir.Node) -> bool:
     return any(_is_mask(value) for item in node.inputs for value in _carried(item))
 
 
-def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
+def carries_mask(value: ir.Value) -> bool:
     """Tell whether a value holds masked scores: the result of adding the mask, also when moved or scaled."""
-    for item in _reached(value, _holds_scores_of, depth):
-        producer = item.producer()
-        if producer is not None and adds_mask(producer):
-            return True
-    return False
+    producers = (item.producer() for item in _reached(value, _holds_scores_of))
+    return any(producer is not None and adds_mask(producer) for producer in producers)
 
 
 def _holds_scores_of(node: ir.Node) -> bool:
@@ -150,13 +147,13 @@ def _holds_scores_of(node: ir.Node) -> bool:
 def _carried(value: ir.Value | None) -> Iterator[ir.Value]:
     """Yield the values that a mask in this value may come from, the value itself first."""
     if value is not None:
-        yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS, SEARCH_DEPTH)
+        yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS)
 
 
-def _reached(value: ir.Value, through: Callable[[ir.Node], bool], depth: int) -> Iterator[ir.Value]:
+def _reached(value: ir.Value, through: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
     """Yield a value and the values that such nodes compute it from, the nearest first, each once."""
     seen, level = {value}, [value]
-    for _ in range(depth + 1):
+    for _ in range(SEARCH_DEPTH + 1):
         yield from level
         nodes = [item.producer() for item in level]
         found = [item for node in nodes if node is not None and through(node) for item in node.inputs]
@@ -173,50 +170,9 @@ def _is_mask(value: ir.Value) -> bool:
     return producer is not None and test is not None and test(producer)
 
 
-def _where(node: ir.Node) -> bool:
-    return any(_is_sentinel(value) for value in node.inputs[1:] if value is not None)
-
-
-def _padded_or_scattered(node: ir.Node) -> bool:
-    return len(node.inputs) > 2 and node.inputs[2] is not None and _is_sentinel(node.inputs[2])
-
-
-def _multiplied(node: ir.Node) -> bool:
-    return any(_is_sentinel(value) for value in node.inputs if value is not None)
-
-
-def _divided(node: ir.Node) -> bool:
-    return node.inputs[1] is not None and _is_tiny(node.inputs[1])
-
-
-def _triangle(node: ir.Node) -> bool:
-    return node.inputs[0] is not None and _is_sentinel(node.inputs[0])
-
-
-def _logarithm(node: ir.Node) -> bool:
-    return node.inputs[0] is not None and _is_of_truth(node.inputs[0])
-
-
-_PUTS: dict[str, Callable[[ir.Node], bool]] = {
-    "Where": _where,
-    "Pad": _padded_or_scattered,
-    "ScatterElements": _padded_or_scattered,
-    "ScatterND": _padded_or_scattered,
-}
-"""Operators that put a mask value at some positions of the scores, each with the test for it."""
-_MAKES = _PUTS | {
-    "Mul": _multiplied,
-    "Gather": _multiplied,
-    "Div": _divided,
-    "Trilu": _triangle,
-    "Log": _logarithm,
-}
-"""Operators that make a mask from values that are not one."""
-
-
 def _is_sentinel(value: ir.Value) -> bool:
     """Tell whether a value is a huge constant, including one that gets its shape at run time."""
-    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}, SEARCH_DEPTH):
+    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}):
         if _holds_sentinel(item):
             return True
         producer = item.producer()
@@ -259,3 +215,21 @@ def _varies(value: ir.Value) -> bool:
         return False
     array = np.asarray(value.const_value.numpy())
     return bool(array.min() != array.max()) or bool(np.isinf(array).any())
+
+
+def _any_is(holds: Callable[[ir.Value], bool], *indices: int) -> Callable[[ir.Node], bool]:
+    return lambda node: any(holds(value) for index in indices if (value := input_at(node, index)) is not None)
+
+
+_PUTS: dict[str, Callable[[ir.Node], bool]] = {
+    "Where": _any_is(_is_sentinel, 1, 2),
+    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _any_is(_is_sentinel, 2)),
+}
+"""Operators that put a mask value at some positions of the scores, each with the test for it."""
+_MAKES = _PUTS | {
+    **dict.fromkeys(("Mul", "Gather"), _any_is(_is_sentinel, 0, 1)),
+    "Div": _any_is(_is_tiny, 1),
+    "Trilu": _any_is(_is_sentinel, 0),
+    "Log": _any_is(_is_of_truth, 0),
+}
+"""Operators that make a mask from values that are not one."""

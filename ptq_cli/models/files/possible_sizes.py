@@ -150,10 +150,8 @@ def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
     for tensor in external_tensors(proto):
         target = _data_file(tensor, folder, path)
         if target.stat().st_nlink > 1:  # As onnx does: one of the names may be that of a secret elsewhere.
-            raise ModelFormatError(
-                f"model '{path.name}': its data file '{target.name}' has several names (hard links)",
-                hint="put a copy of the file next to the model",
-            )
+            found = f"its data file '{target.name}' has several names (hard links)"
+            raise _bad_data(path, found, "put a copy of the file next to the model")
         _require_length(tensor, target, path)
 
 
@@ -163,27 +161,18 @@ def _data_file(tensor: onnx.TensorProto, folder: Path, path: Path) -> Path:
         target = (folder / location).resolve()
         exists, is_file = target.exists(), target.is_file()
     except (OSError, ValueError) as error:  # a NUL in the name, a name that is too long, links in a circle
-        raise ModelFormatError(
-            f"model '{path.name}': the data file of '{tensor.name}' has a name that is not valid "
-            f"({location!r})",
-            hint="export it again",
-        ) from error
+        found = f"the data file of '{tensor.name}' has a name that is not valid ({location!r})"
+        raise _bad_data(path, found, "export it again") from error
     if not target.is_relative_to(folder) or not location:
-        raise ModelFormatError(
-            f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
-            hint="ptq reads external data only from the model's folder",
-        )
+        found = f"the data of '{tensor.name}' lie outside its folder ({location!r})"
+        raise _bad_data(path, found, "ptq reads external data only from the model's folder")
     if not exists:
-        raise ModelFormatError(
-            f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
-            hint="put it next to the model",
-        )
+        found = f"the data file '{location}' of '{tensor.name}' is missing"
+        raise _bad_data(path, found, "put it next to the model")
     if not is_file:
         kind = "a folder" if target.is_dir() else "not a regular file"
-        raise ModelFormatError(
-            f"model '{path.name}': the data file '{location}' of '{tensor.name}' is {kind}",
-            hint="copy or export it again",
-        )
+        found = f"the data file '{location}' of '{tensor.name}' is {kind}"
+        raise _bad_data(path, found, "copy or export it again")
     return target
 
 
@@ -192,17 +181,17 @@ def _require_length(tensor: onnx.TensorProto, target: Path, path: Path) -> None:
     offset = _count(details.get("offset") or "0")
     length = _count(details["length"]) if details.get("length") else needed
     if needed < 0 or offset < 0 or length != needed:
-        raise ModelFormatError(
-            f"model '{path.name}': the place of '{tensor.name}' in its data file is not valid",
-            hint="export it again",
+        raise _bad_data(
+            path, f"the place of '{tensor.name}' in its data file is not valid", "export it again"
         )
     missing = offset + length - target.stat().st_size
     if missing > 0:
-        raise ModelFormatError(
-            f"model '{path.name}': its data file '{target.name}' is too short: {missing} bytes of "
-            f"'{tensor.name}' are missing",
-            hint="copy or export it again",
-        )
+        found = f"its data file '{target.name}' is too short: {missing} bytes of '{tensor.name}' are missing"
+        raise _bad_data(path, found, "copy or export it again")
+
+
+def _bad_data(path: Path, found: str, hint: str) -> ModelFormatError:
+    return ModelFormatError(f"model '{path.name}': {found}", hint=hint)
 
 
 def _bytes_of(tensor: onnx.TensorProto) -> int:

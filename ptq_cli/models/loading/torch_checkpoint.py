@@ -188,22 +188,9 @@ ALLOWED_NODES = (
     ast.unaryop,
     ast.cmpop,
 )
-SYMPY = {
-    "Abs",
-    "Add",
-    "And",
-    "Eq",
-    "Equality",
-    "Float",
-    "Ge",
-    "GreaterThan",
-    "Gt",
-    "Integer",
-    "Le",
-    "LessThan",
-}
-SYMPY |= {"Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow", "Rational", "StrictGreaterThan"}
-SYMPY |= {"StrictLessThan", "Symbol", "Unequality", "ceiling", "floor", "sqrt"}
+SYMPY = {"Abs", "Add", "And", "Eq", "Equality", "Float", "Ge", "GreaterThan", "Gt", "Integer", "Le"}
+SYMPY |= {"LessThan", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow", "Rational", "Symbol"}
+SYMPY |= {"StrictGreaterThan", "StrictLessThan", "Unequality", "ceiling", "floor", "sqrt"}
 TORCH = {"CeilDiv", "CeilToInt", "CleanDiv", "FloatPow", "FloatTrueDiv", "FloorDiv", "FloorToInt", "Identity"}
 TORCH |= {"IntTrueDiv", "IsNonOverlappingAndDenseIndicator", "LShift", "ModularIndexing", "PowByNatural"}
 TORCH |= {

@@ -227,13 +227,12 @@ def _float_form(node: ir.Node, target: Target) -> str:
 
 
 def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
-    indices = list(dict.fromkeys([*rule.activations, *([rule.weight] if rule.weight is not None else [])]))
-    for index in indices:
+    for index in rule.factors:
         value = input_at(node, index)
         if value is not None:
             what = "weight" if index == rule.weight and index not in rule.activations else "input"
             yield input_reason(value, what, target)
-    yield types_reason(node, indices, target)
+    yield types_reason(node, rule.factors, target)
     output = output_reason(behind_bias(node, rule, target), target)
     if target.bias.format == "int32":
         yield _bias_reason(node, rule, target, result_is_float=bool(output))

@@ -180,8 +180,7 @@ def _weight_shape(node: ir.Node, rule: OpRule) -> tuple[int, ...]:
 def _types(node: ir.Node, rule: OpRule) -> list[str]:
     """Return the types behind the pairs of a node, which is quantized if all its inputs are."""
     if rule.kind == "compute":
-        indices = [*rule.activations, *([] if rule.weight is None else [rule.weight])]
-        values = [value for index in dict.fromkeys(indices) if (value := input_at(node, index)) is not None]
+        values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
     else:
         values = moved_inputs(node, rule)
         if not any(quantized_by(value) for value in moved_outputs(node, rule)):

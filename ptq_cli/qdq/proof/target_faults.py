@@ -192,8 +192,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
 
 def is_quantized(node: ir.Node, rule: OpRule) -> bool:
     """Return whether a compute operator reads quantized activations, and a quantized weight if it has one."""
-    indices = {*rule.activations, *([] if rule.weight is None else [rule.weight])}
-    values = [value for index in indices if (value := input_at(node, index)) is not None]
+    values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
     return bool(values) and all(dequantized_by(value) is not None for value in values)
 
 

@@ -127,15 +127,18 @@ def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> Grid:
 def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
     """Return a weight that DynamicQuantizeLSTM reads as integers, [directions, inputs, channels]."""
     scale = constant.node.inputs[KERNEL_PARAMETERS[constant.input_index]]
-    with mapped(constant.floats) as array:
-        floats = array.astype(np.float32)
     if scale is None or scale.const_value is None:
         raise ValueError("a weight that ptq wrote has a constant scale")
     array = scale.const_value.numpy()
     # One for each direction is the same for all: the operator has no other form of one scale.
     grid = _symmetric_grid(array[:1] if array.ndim == 1 else array, constant.stored.dtype)
     found = _computed(twins, constant.sources, constant.value, constant.value)[-1]
-    integers = np.ascontiguousarray(found.swapaxes(1, 2))
+    return _on_grid(constant, np.ascontiguousarray(found.swapaxes(1, 2)), grid)
+
+
+def _on_grid(constant: QuantizedConstant, integers: Array, grid: Grid) -> ConstantValues:
+    with mapped(constant.floats) as array:
+        floats = array.astype(np.float32)
     made = ConstantValues(
         floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
     )
@@ -145,8 +148,6 @@ def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues
 
 def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPart) -> ConstantValues:
     """Return a weight that MatMulInteger or ConvInteger reads as integers; those of a Gemm may be turned."""
-    with mapped(constant.floats) as array:
-        floats = array.astype(np.float32)
     integers = _computed(twins, constant.sources, part.integers, part.integers)[-1]
     is_conv = part.product.op_type == CONV_INTEGER
     axis = 0 if is_conv else integers.ndim - 1
@@ -157,10 +158,7 @@ def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPar
     scale = scale.reshape(-1) if scale.ndim else scale
     dtype = constant.stored.dtype or ir.DataType.INT8
     grid = Grid(scale=scale, zero_point=np.zeros(scale.shape, np.int64), dtype=dtype, axis=axis, block_size=0)
-    made = ConstantValues(
-        floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
-    )
-    return replace(made, values=integers.astype(np.float32) * made.spread(scale).astype(np.float32))
+    return _on_grid(constant, integers, grid)
 
 
 def _is_turned(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
