@@ -107,16 +107,11 @@ def _other_axis(value: ir.Value, samples: str) -> int | None:
 
 def axis_notes(told: Wanted) -> tuple[str, ...]:
     """Return what to tell of axes that nobody named."""
-    return tuple(
-        f"{_axis_words(name, axis)}, as the model's file says; --batch-axis names another"
+    words = (
+        f"'{name}' has no axis for samples" if axis == NONE else f"the samples of '{name}' are on axis {axis}"
         for name, axis in told.items()
     )
-
-
-def _axis_words(name: str, axis: int | str) -> str:
-    if axis == NONE:
-        return f"'{name}' has no axis for samples"
-    return f"the samples of '{name}' are on axis {axis}"
+    return tuple(f"{item}, as the model's file says; --batch-axis names another" for item in words)
 
 
 def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None = None) -> None:

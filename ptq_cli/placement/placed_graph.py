@@ -174,7 +174,11 @@ def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple
     families = placement.settings.activation_families
     nodes = {node.name: node for node in model.graph.all_nodes()}
     weights = {site for site, item in placement.families.items() if isinstance(item, FixedPointWeights)}
-    fixed = {name for name, site in plan.activations.items() if _is_fixed(families[site.source])}
+    fixed = {
+        name
+        for name, site in plan.activations.items()
+        if isinstance(families[site.source], FixedPointActivations)
+    }
     for site in weights:
         yield site.tensor, _scale_of(nodes[site.node], site.input_index)
     for bias in plan.biases:
@@ -184,10 +188,6 @@ def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple
         # The scale that was written, and not the one that was decided: the proof is on the exported
         # graph.
         yield name, next(iter(nodes[f"{name}/QuantizeLinear"].inputs[1:]), None)
-
-
-def _is_fixed(family: object) -> bool:
-    return isinstance(family, FixedPointActivations)
 
 
 def _scale_of(reader: ir.Node, index: int) -> ir.Value | None:

@@ -179,7 +179,11 @@ def settled_plan(
     plan, excluded = _worth_it(planning, settings, target_plan, excluded, everything=everything)
     settings = settings.of(plan, target_plan)
     if calibration is not None:
-        joins = _joins_in_float(planning, plan, settings, calibration, excluded)
+        model, target, families = planning.model, planning.target, settings.activation_families
+        measured = MeasuredRanges(calibration=calibration, settings=settings.activations, families=families)
+        formatted = with_formats(model, plan, families, target)
+        again = partial(planning.plan, excluded)
+        joins = found_unlike(model, formatted, target, measured, settings.included, again)
         plan = planning.plan(excluded, joins) if joins else plan
     settings = settings.of(plan, target_plan)
     plan = with_formats(planning.model, plan, settings.activation_families, planning.target)
@@ -209,22 +213,6 @@ def _worth_it(
     )
     excluded = {**excluded, **found}
     return planning.plan(excluded) if found else plan, excluded
-
-
-def _joins_in_float(
-    planning: Planning,
-    plan: Plan,
-    settings: TensorSettings,
-    calibration: Calibration,
-    excluded: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the joins of unlike ranges that are better left in float, with the reason."""
-    model, target, families = planning.model, planning.target, settings.activation_families
-    measured = MeasuredRanges(calibration=calibration, settings=settings.activations, families=families)
-    formatted = with_formats(model, plan, families, target)
-    return found_unlike(
-        model, formatted, target, measured, settings.included, partial(planning.plan, excluded)
-    )
 
 
 def _reason_in_float(family: WeightFamily, target: Target) -> str:

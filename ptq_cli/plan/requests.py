@@ -152,7 +152,8 @@ class Requests:
         if reason := next(filter(None, reasons), ""):
             self.reasons[node.name or ""] = reason
             return
-        self.mark(node, f"merged into {_producer_name(fused)}" if fused is not None else "")
+        before = fused.producer() if fused is not None else None
+        self.mark(node, f"merged into {before.name or ''}" if before is not None else "")
         if rule.ties:
             clamp = clamp_behind(node, self.rules)  # if there is one, its result is the join's
             outputs = [item.outputs[0] for item in (node, clamp) if item is not None]
@@ -227,11 +228,6 @@ _FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
     "join": Requests._follow_join,
     "clamp": Requests._follow_clamp,
 }
-
-
-def _producer_name(value: ir.Value) -> str:
-    producer = value.producer()
-    return (producer.name or "") if producer is not None else ""
 
 
 # A table of embeddings that is also the weight of the last layer: one set of integers serves both.

@@ -91,19 +91,16 @@ def cut_stages(
             or any(port.integers for port in (*other.inputs, *other.outputs))
             or any(node.op_type != twin.op_type for node, twin in zip(nodes, twin_nodes, strict=True))
         )
-        stages.append(_stage(names, next(iter(layers), ""), floating, other if differs else None))
+        stage = Stage(
+            nodes=tuple(names),
+            layer=next(iter(layers), ""),
+            inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
+            outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
+            floating=floating,
+            quantized=other if differs else None,
+        )
+        stages.append(stage)
     return tuple(stages)
-
-
-def _stage(names: Sequence[str], layer: str, floating: Form, quantized: Form | None) -> Stage:
-    return Stage(
-        nodes=tuple(names),
-        layer=layer,
-        inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
-        outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
-        floating=floating,
-        quantized=quantized,
-    )
 
 
 class _Grouping:
@@ -133,18 +130,14 @@ class _Grouping:
 
     def _tail(self, node: ir.Node) -> ir.Node:
         """Return the node that ends an operator: its bias's Add or its clamp, where it is fused with them."""
-        for fits in (self._is_bias_add, _is_clamp):
+        for op_types in (("Add",), CLAMPS):
             readers = self._readers.get(node.outputs[0], ())
-            if len(readers) == 1 and node.outputs[0].name not in self._cut and fits(readers[0]):
-                node = readers[0]
+            if len(readers) != 1 or node.outputs[0].name in self._cut:
+                continue
+            (reader,) = readers
+            if reader.op_type in op_types and (reader.op_type in CLAMPS or reader.name in self._weighted):
+                node = reader
         return node
-
-    def _is_bias_add(self, node: ir.Node) -> bool:
-        return node.op_type == "Add" and node.name in self._weighted
-
-
-def _is_clamp(node: ir.Node) -> bool:
-    return node.op_type in CLAMPS
 
 
 class _FormMaker:

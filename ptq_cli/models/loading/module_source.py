@@ -280,7 +280,7 @@ def export_error(error: BaseException, module: torch.nn.Module | None, what: str
     """Return the error to raise when PyTorch could not export a model; the traceback tells its layer."""
     layer = failing_layer(error, module)
     where = f" at layer '{layer}'" if layer else ""
-    cause = _root_cause(error)
+    *_, cause = _chain(error)
     return ExportError(
         f"'{what}' cannot be exported to ONNX{where}: {type(cause).__name__}: {first_line(cause)}",
         hint="use operations that torch.export supports there (no control flow on tensor values, no operator "
@@ -321,8 +321,3 @@ def _frames(error: BaseException) -> Iterator[dict[str, object]]:
         while traceback is not None:
             yield traceback.tb_frame.f_locals
             traceback = traceback.tb_next
-
-
-def _root_cause(error: BaseException) -> BaseException:
-    *_, last = _chain(error)
-    return last

@@ -137,10 +137,6 @@ def _transpose(node: ir.Node) -> Move:
     return lambda array: array.transpose(axes)
 
 
-def _identity(_node: ir.Node) -> Move:
-    return lambda array: array
-
-
 def _reshape(node: ir.Node) -> Move | None:
     sizes = array_of(input_at(node, 1))
     source = node.inputs[0]
@@ -160,7 +156,7 @@ def _cast(node: ir.Node) -> Move | None:
 
 _MOVES: dict[str, Callable[[ir.Node], Move | None]] = {
     "Transpose": _transpose,
-    "Identity": _identity,
+    "Identity": lambda _node: lambda array: array,
     "Reshape": _reshape,
     "Cast": _cast,
 }

@@ -67,8 +67,9 @@ def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> b
             continue
         if value not in inputs and not _agrees(value.shape, found):
             known = list(value.shape) if len(value.shape) == len(found) else [None] * len(found)
+            both = zip(known, found, strict=True)
             value.shape = ir.Shape(
-                [_believed(size, number) for size, number in zip(known, found, strict=True)]
+                [None if isinstance(size, int) and size != n else size for size, n in both]
             )
             is_wrong = True
         for size, number in zip(value.shape, found, strict=False):
@@ -78,10 +79,6 @@ def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> b
     if wrong:
         rename_sizes(model, lambda name: None if name in wrong else name)
     return is_wrong or bool(wrong)
-
-
-def _believed(size: Size | None, found: int) -> Size | None:
-    return None if isinstance(size, int) and size != found else size
 
 
 def _agrees(shape: ir.Shape, found: Sequence[int]) -> bool:

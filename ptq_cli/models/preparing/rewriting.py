@@ -274,10 +274,6 @@ def _add(first: Terms, second: Terms, sign: float = 1.0) -> Terms:
     return {power: first.get(power, 0.0) + sign * second.get(power, 0.0) for power in powers}
 
 
-def _subtract(first: Terms, second: Terms) -> Terms:
-    return _add(first, second, -1.0)
-
-
 def _multiply(first: Terms, second: Terms) -> Terms | None:
     product: dict[tuple[int, int], float] = {}
     for (a, b), left in first.items():
@@ -305,17 +301,13 @@ def _power(base: Terms, exponent: Terms) -> Terms | None:
     return result
 
 
-def _negate(terms: Terms) -> Terms:
-    return {power: -number for power, number in terms.items()}
-
-
 _COMBINE: Mapping[str, Callable[..., Terms | None]] = {
     "Add": _add,
-    "Sub": _subtract,
+    "Sub": lambda first, second: _add(first, second, -1.0),
     "Mul": _multiply,
     "Div": _divide,
     "Pow": _power,
-    "Neg": _negate,
+    "Neg": lambda terms: {power: -number for power, number in terms.items()},
 }
 
 

@@ -180,16 +180,12 @@ def in_blocks(node: ir.Node, target: Target) -> str:
     dequantize = dequantized_by(value)
     if rule is None or rule.blocks is None or dequantize is None or stored_integers(dequantize) is None:
         return ""
-    grid, bits = grid_of(dequantize), dequantize_bits(dequantize)
+    grid = grid_of(dequantize)
+    bits = int(grid.dtype.bitwidth)
     # MatMulNBits has blocks along K, which is axis 0 of a MatMul's weight.
     if grid.block_size not in rule.blocks.sizes or bits not in rule.blocks.bits or grid.axis != 0:
         return ""
     return f"its weight is {bits} bits in blocks of {grid.block_size}"
-
-
-def dequantize_bits(dequantize: ir.Node) -> int:
-    """Return how many bits the integers of a DequantizeLinear have."""
-    return int(grid_of(dequantize).dtype.bitwidth)
 
 
 def _is_restored(value: ir.Value) -> bool:
@@ -281,13 +277,9 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
                 # int32 behind a DequantizeLinear is a bias, and not the weight.
                 weight = (stored.dtype or dtype).name.lower()
         if node.op_type == DYNAMIC_LSTM:
-            activations, weight = {DYNAMIC_FORMAT}, _kernel_format(node)
+            activations, weight = {DYNAMIC_FORMAT}, _type_of(input_at(node, 1))
         formats[node.name or ""] = Formats(", ".join(sorted(activations)), weight)
     return formats
-
-
-def _kernel_format(node: ir.Node) -> str:
-    return _type_of(input_at(node, 1))
 
 
 def _type_of(weight: ir.Value | None) -> str:

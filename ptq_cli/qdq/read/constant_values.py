@@ -71,7 +71,9 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
         return _of_kernel(twins, constant)
     if (part := twins.dynamic.get(constant.node.name or "")) is not None:
         return _of_dynamic(twins, constant, part)
-    restoring = next((node for node in constant.sources if _restores(node)), None)
+    restoring = next(
+        (node for node in constant.sources if node.op_type == DEQUANTIZE or product_of(node)), None
+    )
     integers = _integers_of(restoring)
     found = _computed(twins, constant.sources, constant.value, integers)
     values = found[0].astype(np.float32)
@@ -88,10 +90,6 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     return ConstantValues(
         floats=floats, values=values, dtype=dtype, integers=found[1], grid=_grid_of(restoring)
     )
-
-
-def _restores(node: ir.Node) -> bool:
-    return node.op_type == DEQUANTIZE or product_of(node) is not None
 
 
 def _integers_of(node: ir.Node | None) -> ir.Value | None:

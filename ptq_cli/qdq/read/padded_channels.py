@@ -1,7 +1,7 @@
 """A quantized graph as it was before its channels were padded for faster kernels."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -261,7 +261,8 @@ def _without(model: ir.Model, said: dict[str, Any]) -> ir.Model:
     for name, (outputs, inputs) in said.get("convs", {}).items():
         conv = convs[name]
         _cut(conv.integers, outputs, inputs)
-        _cut_all(conv.per_channel, outputs)
+        for value in conv.per_channel:
+            _cut(value, outputs)
         if conv.depthwise:
             conv.node.attributes.add(ir.AttrInt64("group", outputs))
     for name in said.get("pads", ()):
@@ -274,11 +275,6 @@ def _without(model: ir.Model, said: dict[str, Any]) -> ir.Model:
         if not value.is_graph_output():
             value.shape = None
     return model
-
-
-def _cut_all(values: Iterable[ir.Value], size: int) -> None:
-    for value in values:
-        _cut(value, size)
 
 
 def _cut(value: ir.Value, *sizes: int) -> None:

@@ -290,7 +290,7 @@ class TwinGraphs:
             if before is None:
                 continue
             if (part := self.dynamic.get(node.name or "")) is not None:
-                yield from _weight_of(part, before)
+                yield _quantized(before.inputs[1], part.node, 1, part.integers)
                 continue
             # An integer form may have more inputs than the operator that it stands for.
             for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=False)):
@@ -300,13 +300,7 @@ class TwinGraphs:
                 if is_constant(value) and not is_integer:
                     continue
                 if self._is_constant(value):
-                    yield QuantizedConstant(
-                        floats=floats,
-                        node=node,
-                        input_index=index,
-                        value=value,
-                        sources=tuple(dict.fromkeys(_sources_of(value))),
-                    )
+                    yield _quantized(floats, node, index, value)
 
 
 def _require_integers(model: ir.Model) -> None:
@@ -319,13 +313,10 @@ def _require_integers(model: ir.Model) -> None:
             )
 
 
-def _weight_of(part: DynamicPart, before: ir.Node) -> Iterator[QuantizedConstant]:
-    floats = before.inputs[1]
-    if floats is not None:
-        sources = tuple(dict.fromkeys(_sources_of(part.integers)))
-        yield QuantizedConstant(
-            floats=floats, node=part.node, input_index=1, value=part.integers, sources=sources
-        )
+def _quantized(floats: ir.Value | None, node: ir.Node, index: int, value: ir.Value) -> QuantizedConstant:
+    assert floats is not None  # noqa: S101 - a layer has a weight
+    sources = tuple(dict.fromkeys(_sources_of(value)))
+    return QuantizedConstant(floats=floats, node=node, input_index=index, value=value, sources=sources)
 
 
 def _sources_of(value: ir.Value) -> Iterator[ir.Node]:
