@@ -342,7 +342,12 @@ _OF_ENCODER = re.compile(r".*encoder|.*cross", re.IGNORECASE)
 
 
 def is_cache(name: str) -> bool:
-    """Tell from its name whether an input holds a key-value cache."""
+    """Tell from its name whether an input holds a key-value cache.
+
+    Example:
+        >>> is_cache("past_key_values.0.key"), is_cache("cache_v_3"), is_cache("use_cache_branch")
+        (True, True, False)
+    """
     return name not in BESIDE_CACHES and _CACHE.match(name) is not None
 
 

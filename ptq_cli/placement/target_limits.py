@@ -133,14 +133,7 @@ def _dtype(family: WeightFamily | ActivationFamily) -> str:
 
 
 def require_activation(family: ActivationFamily, site: ActivationSite, target: Target) -> None:
-    """Raise if a target does not have the integers or the zero point that are asked of an activation.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> tensorrt = load_target("tensorrt")
-        >>> site = ActivationSite("x", "x", tensorrt.activation.integers, symmetric=True)
-        >>> require_activation(ScaledActivations(dtype="int8"), site, tensorrt)
-    """
+    """Raise if a target does not have the integers or the zero point that are asked of an activation."""
     if not isinstance(family, ScaledActivations):
         return
     rule = target.activation

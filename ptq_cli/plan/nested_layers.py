@@ -158,16 +158,7 @@ def axis_of(node: ir.Node) -> int:
 
 
 def has_axes_to_join(node: ir.Node) -> bool:
-    """Tell whether there are two or more axes behind that of an operator.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n,16,4,c] x) => (float[n,16,4,c] z) {
-        ...     y = Softmax <axis = 1> (x) z = Softmax <axis = 2> (y) }'''
-        >>> graph = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))).graph
-        >>> [has_axes_to_join(node) for node in graph]
-        [True, False]
-    """
+    """Tell whether there are two or more axes behind that of an operator."""
     x = node.inputs[0]
     if x is None or x.shape is None or not len(x.shape):
         return False

@@ -337,14 +337,6 @@ class Ties:
 
     Values that are only moved do not need their own statistics, because their source has them. Where an
     operator ties its inputs and outputs, each is measured, and the union of the values decides.
-
-    Example:
-        >>> ties = Ties()
-        >>> ties.move("reshaped", "a")
-        >>> ties.tie(["joined", "reshaped", "b"])
-        >>> groups = ties.groups(["a", "reshaped", "b", "joined"])
-        >>> groups.sources["joined"], groups.unions
-        ('a', {'a': ('a', 'b', 'joined')})
     """
 
     def __init__(self) -> None:

@@ -124,15 +124,7 @@ def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, in
 
 
 def output_keys(program: torch.export.ExportedProgram) -> list[str]:
-    """Return the key under which the module returns each output, or nothing where one has no key.
-
-    Example:
-        >>> class Heads(torch.nn.Module):
-        ...     def forward(self, x):
-        ...         return {"logits": x + 1, "aux": {"depth": x * 2}}
-        >>> output_keys(torch.export.export(Heads(), (torch.ones(2),)))
-        ['logits', 'aux.depth']
-    """
+    """Return the key under which the module returns each output, or nothing where one has no key."""
     pytree = torch.utils._pytree
     spec = program.call_spec.out_spec
     if spec is None:

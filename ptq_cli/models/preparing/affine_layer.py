@@ -85,19 +85,6 @@ def per_channel(array: Floats, layer: AffineLayer) -> Floats | None:
 
     Shapes:
         array: what broadcasts to the layer's output, (N, channels, …), without changing its shape.
-
-    Example:
-        >>> layer = AffineLayer(
-        ...     node=ir.Node("", "Conv", []),
-        ...     weight=np.ones((3, 2, 1, 1)),
-        ...     bias=np.zeros(3),
-        ...     channels=3,
-        ...     rank=4,
-        ... )
-        >>> per_channel(np.arange(3.0).reshape(3, 1, 1), layer)
-        array([0., 1., 2.])
-        >>> per_channel(np.arange(3.0), layer) is None
-        True
     """
     if array.ndim > layer.rank:
         return None

@@ -226,20 +226,6 @@ def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) ->
 
     Requires: ``trace`` is that of the graph as it is. Ensures: the outputs of the graph are what they were,
     to rounding; no node was added. ``factors`` are positive, by a channel's root; 1 where there is none.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 17]>
-        ...     g (float[n,2] x) => (float[n,2] y) <float[2,2] a = {1,2,3,4}, float[2,2] b = {1,1,1,1}>
-        ...     { [up] h = MatMul(x, a) r = Relu(h) [down] y = MatMul(r, b) }'''
-        >>> from onnx_ir.passes.common import ShapeInferencePass
-        >>> from ptq_cli.models.rescaling.scale_rules import trace_scales
-        >>> model = ShapeInferencePass()(ir.from_proto(onnx.parser.parse_model(text))).model
-        >>> trace = trace_scales(model.graph)
-        >>> rescale(model.graph, trace, {int(trace.layers[0].given[1]): 4.0})
-        2
-        >>> [model.graph.initializers[name].const_value.numpy().tolist() for name in "ab"]
-        [[[1.0, 8.0], [3.0, 16.0]], [[1.0, 1.0], [0.25, 0.25]]]
     """
     if not all(0.0 < factor < np.inf for factor in factors.values()):
         raise ValueError("a factor is a positive number")
