@@ -36,15 +36,10 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
     The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, which may
-    be behind a Clip of its integers, or by MatMulInteger
-    (``is_clamped_sum`` tells the one exception); each
+    be behind a Clip of its integers, or by MatMulInteger (``is_clamped_sum`` tells the one exception); each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
-    are positive and finite. A model may also have integer inputs and outputs.
-
-    Args:
-        model: a quantized graph.
-        takes_integers: returns whether an operator may be between a QuantizeLinear and a DequantizeLinear,
-            as a QLinearConv may if the runtime has one.
+    are positive and finite. A model may also have integer inputs and outputs. An operator that
+    ``takes_integers`` may be between the two, as a QLinearConv may if the runtime has one.
     """
     for node in model.graph.all_nodes():
         if node.op_type == QUANTIZE:

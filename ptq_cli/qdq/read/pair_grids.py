@@ -243,9 +243,6 @@ def require_float_weights(model: ir.Model) -> None:
 
     Preparation folds such products, so that afterwards the weights look like floats and would be quantized
     twice.
-
-    Raises:
-        NothingToQuantizeError: there is such a layer.
     """
     for node in model.graph.all_nodes():
         if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):

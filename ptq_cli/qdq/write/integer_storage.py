@@ -27,10 +27,7 @@ PACKED_OPSET = 21
 
 
 def add_integers(graph: ir.Graph, name: str, array: Array, bits: int) -> ir.Value:
-    """Add a constant of integers of so many bits: two or four in a byte where these are few.
-
-    Requires: no value of the graph has that name; the integers fit.
-    """
+    """Add a constant of integers of so many bits: two or four in a byte where these are few."""
     return add_packed(graph, name, array, bits) if bits <= HALF_BYTE else add_initializer(graph, name, array)
 
 

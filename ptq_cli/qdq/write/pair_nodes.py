@@ -13,19 +13,13 @@ from ptq_cli.models.preparing.rewriting import drop
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    """Add a constant to the graph.
-
-    Requires: no value of the graph has that name.
-    """
+    """Add a constant to the graph, in which no value has that name; so do the others here."""
     # Not ir.tensor, which asks of every array whether it is a tensor of some other library.
     return register_constant(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
 
 
 def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Callable[[], Array]) -> ir.Value:
-    """Add a constant of floats that is computed whenever it is asked for: what it is made of is smaller.
-
-    Requires: no value of the graph has that name.
-    """
+    """Add a constant of floats that is computed whenever it is asked for: what it is made of is smaller."""
 
     def tensor() -> ir.TensorProtocol:
         return ir.tensor(make(), name=name)
@@ -34,10 +28,7 @@ def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Calla
 
 
 def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Value:
-    """Add a constant of integers of 4 bits, or of 2: INT4 where the array is signed, otherwise UINT4.
-
-    Requires: no value of the graph has that name; the integers fit.
-    """
+    """Add a constant of integers of 4 bits, or of 2: INT4 where the array is signed, otherwise UINT4."""
     dtype = packed_type(array, bits)
     return register_constant(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
 
@@ -49,10 +40,7 @@ def packed_type(array: Array, bits: int) -> ir.DataType:
 
 
 def add_outside(graph: ir.Graph, name: str, tensor: ir.ExternalTensor) -> ir.Value:
-    """Add a constant that is in a file already; several may be in the same place of it.
-
-    Requires: no value of the graph has that name.
-    """
+    """Add a constant that is in a file already; several may be in the same place of it."""
     return register_constant(graph, named_alike(tensor, name))
 
 
@@ -64,10 +52,7 @@ def put_in_front(reader: ir.Node, *nodes: ir.Node) -> None:
 
 
 def take_place(old: ir.Node, new: ir.Node) -> None:
-    """Put a node where another is, which is dropped: with its result, the result's name, and its metadata.
-
-    Requires: each has one result.
-    """
+    """Put a node where another is, which is dropped: with its one result, its name, and its metadata."""
     value, result = old.outputs[0], new.outputs[0]
     result.name, result.type, result.shape = value.name, value.type, value.shape
     new.metadata_props.update(old.metadata_props)
