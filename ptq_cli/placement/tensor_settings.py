@@ -85,7 +85,8 @@ def meant_layers(model: ir.Model) -> dict[str, Meant]:
 
 
 Names = tuple[str, ...]
-Key, Item = TypeVar("Key"), TypeVar("Item")
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)

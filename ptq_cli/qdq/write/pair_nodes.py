@@ -13,7 +13,7 @@ from ptq_cli.models.preparing.rewriting import drop
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    """Add a constant to the graph, in which no value has that name; so do the others here."""
+    """Add a constant to the graph, in which no value may have that name, as below."""
     # Not ir.tensor, which asks of every array whether it is a tensor of some other library.
     return register_constant(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
 
