@@ -30,8 +30,7 @@ def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
 def quantized_already(node: ir.Node) -> NothingToQuantizeError:
     """Return the error to raise for a model that leaves nothing to quantize."""
     return NothingToQuantizeError(
-        f"the model is already quantized: it has {node.op_type} '{node.name}'",
-        hint=FLOAT_MODEL,
+        f"the model is already quantized: it has {node.op_type} '{node.name}'", hint=FLOAT_MODEL
     )
 
 

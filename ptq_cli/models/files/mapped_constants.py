@@ -138,13 +138,7 @@ class ConstantsFile:
             raise self._failed(error) from error
         self._offsets.add(offset)
         return ir.ExternalTensor(
-            self.path.name,
-            offset,
-            length,
-            dtype,
-            shape=ir.Shape(shape),
-            name=name,
-            base_dir=self.path.parent,
+            self.path.name, offset, length, dtype, shape=ir.Shape(shape), name=name, base_dir=self.path.parent
         )
 
     def _failed(self, error: OSError) -> OutputFileError:

@@ -214,11 +214,7 @@ def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Said:
 
 def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
     yield from _multiple(where, rule.channel_multiple)
-    for key, names in (
-        ("format", [rule.format]),
-        ("formats", rule.formats),
-        ("simulated", rule.simulated),
-    ):
+    for key, names in (("format", [rule.format]), ("formats", rule.formats), ("simulated", rule.simulated)):
         known = (*ACTIVATIONS, *FLOATS) if key == "formats" else ACTIVATIONS
         for name in names:
             yield from _one_of(f"{where}.{key}", name, known)

@@ -10,12 +10,7 @@ from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.qdq.read.pair_grids import grid_of
 
-STEP_OF_8_BITS = {
-    ir.DataType.UINT8: 1,
-    ir.DataType.INT8: 1,
-    ir.DataType.UINT16: 257,
-    ir.DataType.INT16: 257,
-}
+STEP_OF_8_BITS = {ir.DataType.UINT8: 1, ir.DataType.INT8: 1, ir.DataType.UINT16: 257, ir.DataType.INT16: 257}
 """How many steps of a type's grid are one of an 8-bit grid over the same range."""
 MERGED = ("Clip", "Relu")
 """They become part of the kernel before them."""

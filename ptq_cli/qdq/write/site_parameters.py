@@ -186,11 +186,7 @@ def _by_max(_site: WeightSite) -> WeightQuantizer:
 
 
 def decide_all(
-    model: ir.Model,
-    plan: Plan,
-    decide: Decide,
-    quantizer_of: QuantizerOf = _by_max,
-    keep: Keep = as_it_is,
+    model: ir.Model, plan: Plan, decide: Decide, quantizer_of: QuantizerOf = _by_max, keep: Keep = as_it_is
 ) -> Parameters:
     """Return the parameters of a plan's sites, and its weights, each from where ``keep`` puts it."""
     by_source: dict[str, QuantParameters] = {}
