@@ -205,7 +205,7 @@ def _adds_in_16_bits(target: Target) -> bool:
 
     Files of other runtimes are run with exact sums if their activations are signed (``AS_WRITTEN``).
     """
-    is_exact = not target.runtime and target.activation_format.signed
+    is_exact = not target.runtime and target.activation.integers.signed
     return not is_exact and not is_signed_exact()
 
 

@@ -48,14 +48,7 @@ Wanted = Mapping[str, int | str]
 
 
 def input_axes(wanted: Wanted, names: Sequence[str]) -> dict[str, int | None]:
-    """Return the axis of the samples of each input.
-
-    Example:
-        >>> input_axes({"state": 1, "table": "none"}, ["x", "state", "table"])
-        {'x': 0, 'state': 1, 'table': None}
-        >>> input_axes({"*": "none"}, ["x"])
-        {'x': None}
-    """
+    """Return the axis of the samples of each input."""
     asked = {name: wanted.get(name, wanted.get(ALL, 0)) for name in names}
     return {name: axis if isinstance(axis, int) else None for name, axis in asked.items()}
 
@@ -63,8 +56,7 @@ def input_axes(wanted: Wanted, names: Sequence[str]) -> dict[str, int | None]:
 def noted_axes(model: ir.Model) -> dict[str, int | None]:
     """Return the axes that a model's metadata have, by the names of its inputs and outputs.
 
-    Edge case:
-        Metadata that ptq did not write say nothing.
+    Metadata that ptq did not write say nothing.
     """
     axes = noted_table(model, BATCH_AXES)
     return {name: axis for name, axis in axes.items() if axis is None or (type(axis) is int and axis >= 0)}
@@ -82,16 +74,8 @@ def told_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | str]:
     """Return the axes of the samples that a model tells of inputs that are not in ``wanted``, by name.
 
     Its metadata tell them, or else the names of its sizes: each input has the same name on the axis of its
-    samples, which is not the first of an input with a fixed size there, and on no other axis of that input.
-
-    Edge case:
-        A first axis of 1 may be a batch of one sample, so that there the name has to say that it is a batch.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[N, 8] x, float[2, N, 4] h) => (float[N, 8] y) { y = Neg(x) }'''
-        >>> told_axes(ir.from_onnx_text(text), {})
-        {'h': 1}
+    samples, which is not the first of an input with a fixed size there, and on no other axis of that input. A
+    first axis of 1 may be a batch of one sample, so that there the name has to say that it is a batch.
     """
     inputs = {value.name or "": value for value in _fed(model)}
     if BATCH_AXES in model.metadata_props:
@@ -122,44 +106,16 @@ def _other_axis(value: ir.Value, samples: str) -> int | None:
 
 
 def axis_notes(told: Wanted) -> tuple[str, ...]:
-    """Return what to tell of axes that nobody named.
-
-    Example:
-        >>> axis_notes({"state": 1})
-        ("the samples of 'state' are on axis 1, as the model's file says; --batch-axis names another",)
-    """
-    return tuple(
-        f"{_axis_words(name, axis)}, as the model's file says; --batch-axis names another"
+    """Return what to tell of axes that nobody named."""
+    words = (
+        f"'{name}' has no axis for samples" if axis == NONE else f"the samples of '{name}' are on axis {axis}"
         for name, axis in told.items()
     )
-
-
-def _axis_words(name: str, axis: int | str) -> str:
-    if axis == NONE:
-        return f"'{name}' has no axis for samples"
-    return f"the samples of '{name}' are on axis {axis}"
+    return tuple(f"{item}, as the model's file says; --batch-axis names another" for item in words)
 
 
 def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None = None) -> None:
-    """Note in a model's metadata on which axes its samples are.
-
-    Args:
-        model: is changed in place.
-        wanted: as the recipe has them.
-        what: the model's file, for messages.
-        outputs: axes that were found of outputs; ``wanted`` counts more.
-
-    Raises:
-        BatchAxisError: a name is neither an input nor an output, or has no such axis.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[2, n] x) => (float[2, n] y) { y = Neg(x) }'''
-        >>> model = ir.from_onnx_text(text)
-        >>> note_axes(model, {"x": 1}, "m.onnx", found_axes(model, {"x": 1}))
-        >>> model.metadata_props
-        {'ptq.batch_axis': '{"x": 1, "y": 1}'}
-    """
+    """Note in a model's metadata on which axes its samples are; ``wanted`` counts more than ``outputs``."""
     if not wanted:
         return
     require_axes(model, wanted, what)
@@ -174,22 +130,14 @@ def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None =
 
 
 def note_told_axes(model: ir.Model, wanted: Wanted, what: str) -> tuple[str, ...]:
-    """Note the axes of the samples that are wanted or that names of sizes tell; return what to say of those.
-
-    Raises:
-        BatchAxisError: a name is neither an input nor an output, or has no such axis.
-    """
+    """Note the axes of samples that are wanted or that names of sizes tell; return what to say of those."""
     told = {} if BATCH_AXES in model.metadata_props else told_axes(model, wanted)
     note_axes(model, {**told, **wanted}, what)
     return axis_notes(told)
 
 
 def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
-    """Check that axes are of inputs and outputs of a model.
-
-    Raises:
-        BatchAxisError: a name is neither an input nor an output, or has no such axis.
-    """
+    """Check that axes are of inputs and outputs of a model."""
     values = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
     for name, axis in wanted.items():
         if name == ALL:
@@ -211,8 +159,7 @@ def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
 def found_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | None]:
     """Return the axes of the samples of outputs that symbolic sizes show, by name.
 
-    Edge case:
-        Where no input has samples, no output has any.
+    Where no input has samples, no output has any.
     """
     inputs = _fed(model)
     axes = input_axes(wanted, [value.name or "" for value in inputs])
@@ -277,29 +224,8 @@ LONGEST_SHOWN = 40
 def fixed_value(value: Any, spec: TensorSpec, what: str) -> Array:
     """Return a value as an array of an input's type and shape.
 
-    Args:
-        value: a number, a boolean, or nested lists of them.
-        spec: the input.
-        what: the model's file, for messages.
-
-    Shapes:
-        result: that of the input. A size of 1, or an axis that the value does not have, is repeated.
-
-    Edge case:
-        A size that the model leaves open is that of the value, which must have the axis then.
-
-    Raises:
-        FixedInputError: the value does not fit the input's type or shape.
-
-    Example:
-        >>> fixed_value([1, 2], TensorSpec("x", np.dtype("float32"), (3, 2)), "m.onnx")[2].tolist()
-        [1.0, 2.0]
-        >>> fixed_value(0.5, TensorSpec("sr", np.dtype("int64"), ()), "m.onnx")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.FixedInputError: PTQ-MODEL-009: --input sr=0.5: the input of 'm.onnx' is int64, \
-which cannot hold 0.5
-        hint: give a value of the input's type
+    A size of 1, or an axis that the value does not have, is repeated. A size that the model leaves open is
+    that of the value, which must have the axis then.
     """
     given = f"--input {spec.name}={shown_value(value)}"
     found = _cast(value, spec, given, what)
@@ -344,29 +270,9 @@ def _cast(value: Any, spec: TensorSpec, given: str, what: str) -> Array:
 
 
 def fix_inputs(model: ir.Model, values: Mapping[str, Any], what: str) -> dict[str, Array]:
-    """Make inputs of a graph constants, and note that in its metadata.
+    """Make inputs of a graph constants, note that in its metadata, and return their arrays by name.
 
-    Args:
-        model: is changed in place.
-        values: by the input's name.
-        what: the model's file, for messages.
-
-    Edge case:
-        An input that was fixed earlier, as the metadata say, may be given again with the same value.
-
-    Returns:
-        The arrays by name, of those that were inputs.
-
-    Raises:
-        FixedInputError: there is no such input, or the value does not fit.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n] x, float a) => (float[n] y) { y = Mul(x, a) }'''
-        >>> model = ir.from_onnx_text(text)
-        >>> found = fix_inputs(model, {"a": 2}, "m.onnx")
-        >>> [value.name for value in model.graph.inputs], found["a"].item(), model.metadata_props
-        (['x'], 2.0, {'ptq.inputs': '{"a": 2}'})
+    An input that was fixed earlier, as the metadata say, may be given again with the same value.
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
     earlier = fixed_earlier(model)
@@ -396,8 +302,7 @@ def note_fixed(model: ir.Model, values: Mapping[str, Any]) -> None:
 def fixed_earlier(model: ir.Model) -> dict[str, Any]:
     """Return the values that inputs of a model were fixed to when it was prepared, by name.
 
-    Edge case:
-        Metadata that ptq did not write say nothing.
+    Metadata that ptq did not write say nothing.
     """
     return noted_table(model, FIXED_INPUTS)
 
@@ -411,12 +316,7 @@ def unknown_input(name: str, known: Sequence[str], what: str) -> FixedInputError
 
 
 def shown_value(value: Any) -> str:
-    """Write a value as the option takes it, cut to some length.
-
-    Example:
-        >>> shown_value([1, True])
-        '[1,true]'
-    """
+    """Write a value as the option takes it, cut to some length."""
     text = json.dumps(value, separators=(",", ":"))
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
@@ -445,10 +345,8 @@ def is_cache(name: str) -> bool:
     """Tell from its name whether an input holds a key-value cache.
 
     Example:
-        >>> is_cache("past_key_values.0.key"), is_cache("cache_v_3"), is_cache("input_ids")
+        >>> is_cache("past_key_values.0.key"), is_cache("cache_v_3"), is_cache("use_cache_branch")
         (True, True, False)
-        >>> is_cache("use_cache_branch")
-        False
     """
     return name not in BESIDE_CACHES and _CACHE.match(name) is not None
 

@@ -22,6 +22,21 @@ def rank_of(value: ir.Value | None) -> int | None:
     return len(value.shape) if value is not None and value.shape is not None else None
 
 
+def constant_shape(value: ir.Value | None) -> tuple[int, ...]:
+    """Return the shape of a constant; that of what is computed or left out is empty."""
+    return (
+        tuple(value.const_value.shape.numpy()) if value is not None and value.const_value is not None else ()
+    )
+
+
+def register_constant(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
+    """Add a constant to a graph, in which no value has its name."""
+    shape = ir.Shape(tensor.shape.numpy())
+    value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+    graph.register_initializer(value)
+    return value
+
+
 def value_spec(value: ir.Value) -> TensorSpec:
     """Return name, dtype and shape of a graph value; a symbolic or unknown size is None."""
     dtype = value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)
@@ -34,9 +49,8 @@ def value_spec(value: ir.Value) -> TensorSpec:
 def sole_reader(value: ir.Value) -> ir.Node | None:
     """Return the node that alone reads a value, or None where several do or it is an output of the graph.
 
-    Edge case:
-        A node of a graph nested in the value's is not one to merge anything with: it runs as often as its
-        graph does, and a runtime fuses within one graph only.
+    A node of a graph nested in the value's is not one to merge anything with: it runs as often as its graph
+    does, and a runtime fuses within one graph only.
     """
     uses = list(value.uses())
     is_sole = len(uses) == 1 and not value.is_graph_output() and uses[0].node.graph is value.graph
@@ -119,13 +133,6 @@ class FreshNames:
     """Hands out names that no value of a model has.
 
     A layer may well have a parameter called ``scale``: a constant that took its name would take its place.
-
-    Example:
-        >>> names = FreshNames({"fc.scale"})
-        >>> names.claim("fc.scale"), names.claim("fc.zero_point")
-        ('fc.scale_2', 'fc.zero_point')
-        >>> FreshNames({"x/QuantizeLinear.output"}).claim("x/QuantizeLinear")
-        'x/QuantizeLinear_2'
     """
 
     def __init__(self, taken: set[str]) -> None:
@@ -154,16 +161,6 @@ def tell_apart(graph: ir.Graph) -> None:
     """Give nodes and values of nested graphs names of their own where two branches use the same ones.
 
     Ensures: names of the main graph, and those that are there once, are as they were.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 17]> g (float[n] x, bool c) => (float[n] y) {
-        ...     [gate] y = If(c) <then_branch = t () => (float[n] r) { [act] r = Neg(x) },
-        ...                       else_branch = e () => (float[n] r) { [act] r = Abs(x) }> }'''
-        >>> model = ir.from_proto(onnx.parser.parse_model(text))
-        >>> tell_apart(model.graph)
-        >>> [(node.name, node.outputs[0].name) for node in model.graph.all_nodes()][1:]
-        [('gate/then_branch/act', 'gate/then_branch/r'), ('gate/else_branch/act', 'gate/else_branch/r')]
     """
     nodes = Counter(node.name for node in graph.all_nodes())
     values = Counter(value.name for value in every_value(graph))
@@ -193,9 +190,6 @@ def remove_unused(model: ir.Model) -> None:
 
     onnx_ir removes a node with the graphs inside it, and the nodes of those still count as readers: what only
     they read would stay, and what they read beside one other node would have two readers.
-
-    Args:
-        model: is changed in place.
     """
     passes.RemoveUnusedNodesPass()(model)
     while _forget_removed(model):

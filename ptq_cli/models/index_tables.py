@@ -11,8 +11,7 @@ _SAME_VALUES = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze")
 def rows_of_tables(value: ir.Value) -> int | None:
     """Return the rows of the smallest constant table that a Gather reads at the values of an input.
 
-    Edge case:
-        None if there is no such table, or its size is not known.
+    None if there is no such table, or its size is not known.
     """
     found = list(_rows(value, set()))
     return min(found) if found else None
@@ -39,10 +38,8 @@ def longest_sequence(graph: ir.Graph) -> int | None:
     """Return the rows of the smallest constant table that a Gather reads at places which the model counts.
 
     Such a table holds positions, and a longer sequence does not run. Places are counted if they come from a
-    Range or a CumSum, or from the first numbers of a constant 0, 1, 2, …
-
-    Edge case:
-        None if there is no such table; a table that is read at an input's values is not one.
+    Range or a CumSum, or from the first numbers of a constant 0, 1, 2, … None if there is no such table; a
+    table that is read at an input's values is not one.
     """
     found = []
     for node in graph:
@@ -96,10 +93,5 @@ INDEX_HINT = (
 
 
 def is_index_out_of_range(said: str) -> bool:
-    """Tell whether ONNX Runtime or PyTorch complain of an index beyond a table.
-
-    Example:
-        >>> is_index_out_of_range("IndexError: index out of range in self")
-        True
-    """
+    """Tell whether ONNX Runtime or PyTorch complain of an index beyond a table."""
     return any(words in said for words in SAID)

@@ -13,18 +13,7 @@ from ptq_cli.models.graph_reading import FreshNames, input_at
 
 
 def inline_functions(model: ir.Model) -> ir.Model:
-    """Return the model without functions of its own.
-
-    Args:
-        model: may be changed in place.
-
-    Raises:
-        InvalidOnnxError: a function needs another opset than the model has, or calls itself.
-
-    Example:
-        >>> len(inline_functions(ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)).functions)
-        0
-    """
+    """Return the model without functions of its own; it may be changed in place."""
     try:
         return InlinePass()(model).model
     except (ValueError, PreconditionError) as error:
@@ -50,10 +39,6 @@ def spell_out_older(model: ir.Model, opset: int) -> None:
 
     Requires: the model is of that opset. Ensures: it computes the same in it, and in a newer one after
     conversion.
-
-    Args:
-        model: is changed in place.
-        opset: the model's.
     """
     names = FreshNames.of(model.graph)
     for node in list(model.graph.all_nodes()):
@@ -74,9 +59,6 @@ def set_resize_modes(model: ir.Model) -> None:
     Source:
         ONNX Runtime, ``core/providers/cpu/tensor/upsamplebase.h``: before opset 11 the transformation is
         "asymmetric", and the nearest mode "simple".
-
-    Args:
-        model: is changed in place.
     """
     for node in model.graph.all_nodes():
         if node.op_type != "Resize" or node.domain:

@@ -16,12 +16,7 @@ RECURRENT = ("GRU", "LSTM", "RNN")
 
 
 def is_integer_operator(op_type: str) -> bool:
-    """Return whether an operator computes in integers by its name, whatever stands around it.
-
-    Example:
-        >>> is_integer_operator("QLinearConv"), is_integer_operator("Conv")
-        (True, False)
-    """
+    """Return whether an operator computes in integers by its name, whatever stands around it."""
     return op_type.startswith("QLinear") or op_type in INTEGER_OPERATORS
 
 

@@ -29,12 +29,8 @@ def narrow_floats(model: ir.Model) -> None:
     float16, and an input that it wants in float32, such as the scales of a Resize, has a Cast on each side
     instead; no value or constant of the other operators is float32.
 
-    Edge case:
-        A constant beyond float16, such as that of an attention mask, becomes the largest number there is; one
-        that would become 0, such as an epsilon, becomes the smallest.
-
-    Args:
-        model: is changed in place.
+    A constant beyond float16, such as that of an attention mask, becomes the largest number there is; one
+    that would become 0, such as an epsilon, becomes the smallest.
     """
     narrowing = _Narrowing(model)
     narrowing.inputs()

@@ -1,7 +1,7 @@
 """Older ONNX models are converted upward, to the opset that the quantized form needs.
 
 onnx's own converter does it. It was tried on 76 operators from opset 7 to 12, nested graphs included;
-``older_operators`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
+``inlining`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
 converts compares the two models on a batch (``ptq_cli.pipeline.setup.float_model``).
 """
 
@@ -34,26 +34,12 @@ SCAN_OF_ONE_SEQUENCE = 9
 
 
 def opset_of(model: ir.Model) -> int:
-    """Return the version of ONNX's operators that a model uses.
-
-    Example:
-        >>> opset_of(ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": 17}), ir_version=10))
-        17
-    """
+    """Return the version of ONNX's operators that a model uses."""
     return model.opset_imports.get("", model.opset_imports.get(DEFAULT_DOMAIN, 0))
 
 
 def name_default_domain(model: ir.Model) -> ir.Model:
-    """Return a model whose import of ONNX's operators has the short name of their domain, which is empty.
-
-    Args:
-        model: is changed in place.
-
-    Example:
-        >>> model = ir.Model(ir.Graph([], [], nodes=[], opset_imports={"ai.onnx": 17}), ir_version=10)
-        >>> dict(name_default_domain(model).opset_imports)
-        {'': 17}
-    """
+    """Return the model, changed in place so that its import of ONNX's operators has the empty domain."""
     for imports in [model.opset_imports, *(function.opset_imports for function in model.functions.values())]:
         version = imports.pop(DEFAULT_DOMAIN, None)
         if version is not None:
@@ -66,11 +52,6 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
 
     Requires: opset 7 or later. Ensures: inputs, outputs and large constants are as they were, and nodes keep
     their names and metadata. Large constants do not pass through the converter, which would copy them.
-
-    Args:
-        model: may be changed.
-        version: the opset that is wanted.
-        what: the file's name, for messages.
 
     Raises:
         InvalidOnnxError: an operator cannot be converted.

@@ -17,14 +17,7 @@ def is_pair_node(node: ir.Node | None) -> bool:
 
 
 def clips_integers(node: ir.Node) -> bool:
-    """Tell whether a node is a Clip of integers with constant bounds.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (uint8[n] x) => (uint8[n] y)
-        ...     <uint8 low = {0}, uint8 high = {15}> { y = Clip(x, low, high) }'''
-        >>> clips_integers(ir.from_onnx_text(text).graph[0])
-        True
-    """
+    """Tell whether a node is a Clip of integers with constant bounds."""
     if node.op_type != "Clip":
         return False
     bounds = [input_at(node, index) for index in (1, 2)]

@@ -22,15 +22,7 @@ HALF_TOLERANCE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What is compared with what, for messages.
-
-    Attributes:
-        reference: what it should compute, such as ``PyTorch``.
-        other: where the other outputs are.
-        model: what computed them.
-        size_hint: what to do about another shape.
-        value_hint: what to do about other values.
-    """
+    """What is compared with what, and what to do about another shape or other values, for messages."""
 
     reference: str
     other: str
@@ -65,26 +57,11 @@ def require_parity(
     compared: Compared = WITH_PYTORCH,
     tolerance: float = RELATIVE_TOLERANCE,
 ) -> float:
-    """Compare the outputs of the source and of the ONNX model on the same batch.
+    """Return the largest difference of outputs on one batch, relative to the largest magnitude of its output.
 
-    Args:
-        expected: the source's outputs.
-        found: the ONNX model's.
-        names: of the outputs.
-        what: the source's name, for messages.
-        allow_nan: NaN in both outputs at the same place does not count as a difference.
-        compared: what is compared, for messages.
-        tolerance: the largest difference that is allowed, relative to the output's largest magnitude.
-
-    Returns:
-        The largest difference, relative to the largest magnitude of its output.
-
-    Raises:
-        ParityError: another number of outputs, another shape, a larger difference, or NaN in the source's.
-
-    Example:
-        >>> require_parity([np.ones(2)], [np.ones(2)], ["y"], "model.pt")
-        0.0
+    With ``allow_nan`` NaN in both outputs at the same place does not count; ``tolerance`` is relative as
+    well. Another number of outputs, another shape, NaN in the source's or a larger difference is a
+    ParityError.
     """
     if len(expected) != len(found):
         raise ParityError(
@@ -142,12 +119,7 @@ LOGGERS = ("torch", "torch.onnx", "torch._export", "torch.export", "onnxscript",
 
 @contextlib.contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Silence the exporters inside the block; what goes wrong there still raises.
-
-    Example:
-        >>> with quiet_exporter():
-        ...     print("Applied 3 of general pattern rewrite rules.")
-    """
+    """Silence the exporters inside the block; what goes wrong there still raises."""
     levels = {name: logging.getLogger(name).level for name in LOGGERS}
     sink = io.StringIO()
     with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):

@@ -12,11 +12,6 @@ def one_thread() -> Iterator[None]:
 
     Its threads spin while they wait for one another. Where another process takes a core away from one of
     them, the others keep theirs busy with waiting, for each operator; two samples are not worth sharing.
-
-    Example:
-        >>> with one_thread():
-        ...     torch.get_num_threads()
-        1
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

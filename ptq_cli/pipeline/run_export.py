@@ -41,10 +41,13 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.integer_forms import write_clamps_of_blocks, write_runtime_operators
+from ptq_cli.qdq.write.integer_forms import (
+    turn_gemms_of_blocks,
+    write_clamps_of_blocks,
+    write_runtime_operators,
+)
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.table_rows import write_table_lookups
-from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16

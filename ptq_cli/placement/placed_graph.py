@@ -38,11 +38,9 @@ class Placement:
     """A plan whose weights have the formats of their quantizers.
 
     Attributes:
-        plan: what is quantized.
         target_plan: what the target would quantize, had it the say in everything.
         settings: of each tensor, for the plan that the target alone makes.
-        families: the quantizer of each weight, by the plan's site.
-        quantizers: the same, ready to be asked.
+        families, quantizers: of each weight, by the plan's site.
         opset: the oldest that the target and its integers need.
         never_run: layers of nested graphs that the calibration never ran, with the reason; they stay float.
         float_type: of what is not quantized, and of all scales.
@@ -99,21 +97,12 @@ def place(
 ) -> Placement:
     """Return what is quantized and by which quantizers.
 
-    Args:
-        model: the float model.
-        target_plan: what the target would quantize, had it the say in everything.
-        target: the target whose rules made that plan.
-        recipe: what is asked for.
-        calibration: the statistics, if there are any; with them, joins of unlike ranges stay float, and so
-            does what was never run.
-        faster: layers that are faster in float, with the reason.
-        may_be_empty: return the reasons alone where nothing can be quantized.
+    With a calibration, joins of unlike ranges stay float, and so does what was never run; layers that are
+    ``faster`` in float do with their reason. ``may_be_empty`` returns the reasons alone where nothing can be
+    quantized.
 
     Raises:
         NothingToQuantizeError: what is asked for leaves nothing to quantize.
-        RecipeValueError: an override matches nothing, or a parameter is out of range.
-        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
-        TargetOverrideError: the target cannot do what is asked.
     """
     unseen = never_seen(calibration) if calibration is not None else ()
     # First, because the calibration has no ranges for these layers, whatever the recipe asks.
@@ -164,15 +153,6 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
     """Read the scale of each tensor in fixed point from the graph, and prove that it is a power of two.
 
     A bias has the product of the scales of its weight and of its input: a power of two where both are.
-
-    Args:
-        model: the quantized model.
-        placement: says what is in fixed point.
-        plan: what was inserted.
-
-    Raises:
-        QuantizerValueError: a scale is none; the message names the tensor.
-        RuntimeError: a tensor has no scale in the graph, which is a bug in ptq.
     """
     found = list(_scales(model, placement, plan))
     if not found:
@@ -194,7 +174,11 @@ def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple
     families = placement.settings.activation_families
     nodes = {node.name: node for node in model.graph.all_nodes()}
     weights = {site for site, item in placement.families.items() if isinstance(item, FixedPointWeights)}
-    fixed = {name for name, site in plan.activations.items() if _is_fixed(families[site.source])}
+    fixed = {
+        name
+        for name, site in plan.activations.items()
+        if isinstance(families[site.source], FixedPointActivations)
+    }
     for site in weights:
         yield site.tensor, _scale_of(nodes[site.node], site.input_index)
     for bias in plan.biases:
@@ -204,10 +188,6 @@ def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple
         # The scale that was written, and not the one that was decided: the proof is on the exported
         # graph.
         yield name, next(iter(nodes[f"{name}/QuantizeLinear"].inputs[1:]), None)
-
-
-def _is_fixed(family: object) -> bool:
-    return isinstance(family, FixedPointActivations)
 
 
 def _scale_of(reader: ir.Node, index: int) -> ir.Value | None:

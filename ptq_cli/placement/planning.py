@@ -36,16 +36,10 @@ FOLLOWERS = ("bias of", "part of", "merged into")
 def with_formats(
     model: ir.Model, plan: Plan, families: Mapping[str, ActivationFamily], target: Target
 ) -> Plan:
-    """Return the plan with each activation's integers as its quantizer asks.
+    """Return the plan with each activation's integers as its source's quantizer asks.
 
     A layer whose edges then have integers of several types, or of a type that the target computes in float,
     stays between its pairs, and says that it is computed in float there.
-
-    Args:
-        model: the float model.
-        plan: made for it.
-        families: the quantizer of each source.
-        target: the target whose rules made the plan.
     """
     sites = {name: _asked(site, families[site.source]) for name, site in plan.activations.items()}
     if sites == plan.activations:
@@ -102,12 +96,9 @@ class Planning:
     """Plans a model again and again, with what its quantizers and the target demand each time.
 
     Attributes:
-        model: the float model.
-        target: whose rules hold.
         in_float: layers whose weights have quantizers without integer kernels, with the reason.
         looked_up: layers whose weights are looked up in centers.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-        may_be_empty: a plan need not quantize anything.
     """
 
     model: ir.Model
@@ -188,7 +179,11 @@ def settled_plan(
     plan, excluded = _worth_it(planning, settings, target_plan, excluded, everything=everything)
     settings = settings.of(plan, target_plan)
     if calibration is not None:
-        joins = _joins_in_float(planning, plan, settings, calibration, excluded)
+        model, target, families = planning.model, planning.target, settings.activation_families
+        measured = MeasuredRanges(calibration=calibration, settings=settings.activations, families=families)
+        formatted = with_formats(model, plan, families, target)
+        again = partial(planning.plan, excluded)
+        joins = found_unlike(model, formatted, target, measured, settings.included, again)
         plan = planning.plan(excluded, joins) if joins else plan
     settings = settings.of(plan, target_plan)
     plan = with_formats(planning.model, plan, settings.activation_families, planning.target)
@@ -218,22 +213,6 @@ def _worth_it(
     )
     excluded = {**excluded, **found}
     return planning.plan(excluded) if found else plan, excluded
-
-
-def _joins_in_float(
-    planning: Planning,
-    plan: Plan,
-    settings: TensorSettings,
-    calibration: Calibration,
-    excluded: Mapping[str, str],
-) -> dict[str, str]:
-    """Return the joins of unlike ranges that are better left in float, with the reason."""
-    model, target, families = planning.model, planning.target, settings.activation_families
-    measured = MeasuredRanges(calibration=calibration, settings=settings.activations, families=families)
-    formatted = with_formats(model, plan, families, target)
-    return found_unlike(
-        model, formatted, target, measured, settings.included, partial(planning.plan, excluded)
-    )
 
 
 def _reason_in_float(family: WeightFamily, target: Target) -> str:

@@ -32,17 +32,9 @@ def decide_activations(
     families: Mapping[str, ActivationFamily] | None = None,
     rules: ScaleRules = ANY_SCALE,
 ) -> dict[str, Decision]:
-    """Return the decision for each tensor whose statistics decide, by its name.
-
-    Args:
-        plan: what is quantized.
-        settings: by source.
-        calibration: the statistics.
-        families: the quantizer of each source; None for scaled ones.
-        rules: what the scales may be.
+    """Return the decision for each tensor whose statistics decide; without ``families`` all are scaled.
 
     Raises:
-        StaleCalibrationError: a tensor has no statistics.
         MissingStatisticError: a method needs statistics that were not kept.
     """
     decisions: dict[str, Decision] = {}
@@ -62,20 +54,12 @@ def decide_activations(
 
 
 def statistics_of(plan: Plan, source: str, calibration: Calibration) -> TensorStatistics:
-    """Return what decides a source's parameters: its statistics, or the union of those that are tied to it.
-
-    Raises:
-        StaleCalibrationError: a tensor has no statistics.
-    """
+    """Return what decides a source's parameters: its statistics, or the union of those tied to it."""
     return union_of(plan.members(source), calibration)
 
 
 def union_of(names: Iterable[str], calibration: Calibration) -> TensorStatistics:
-    """Return the statistics of the values of all these tensors.
-
-    Raises:
-        StaleCalibrationError: a tensor has no statistics.
-    """
+    """Return the statistics of the values of all these tensors."""
     members = tuple(names)
     missing = next((name for name in members if name not in calibration.statistics), None)
     if missing is not None:
@@ -91,12 +75,7 @@ def union_of(names: Iterable[str], calibration: Calibration) -> TensorStatistics
 
 
 def require_ranges(plan: Plan, calibration: Calibration) -> None:
-    """Raise if nothing says what the range of a tensor is that is quantized.
-
-    Raises:
-        NonFiniteActivationError: one never had a finite value.
-        StaleCalibrationError: some have no statistics, since the calibration was made for another target.
-    """
+    """Raise if nothing says what the range of a tensor is that is quantized."""
     missing = [name for name in plan.measured if name not in calibration.statistics]
     if missing:
         shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
@@ -121,8 +100,7 @@ def never_seen(calibration: Calibration) -> tuple[str, ...]:
 def unsearched(decisions: Mapping[str, Decision]) -> dict[str, str]:
     """Return the tensors whose method had only one candidate, with the method.
 
-    Edge case:
-        A tensor that was always 0 has no range to choose; ``ptq calibrate`` has said so.
+    A tensor that was always 0 has no range to choose; ``ptq calibrate`` has said so.
     """
     return {
         source: decision.method
@@ -141,11 +119,9 @@ VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Un
 def with_moved_statistics(calibration: Calibration, graph: ir.Graph) -> Calibration:
     """Return a calibration that also has the statistics of tensors with the same values as a measured one.
 
-    What is excluded moves the place where a tensor is quantized behind a Reshape or before it,
-    and the calibration measured the other side.
-
-    Edge case:
-        Statistics of channels are not carried over: the axis may be another one.
+    What is excluded moves the place where a tensor is quantized behind a Reshape or before it, and the
+    calibration measured the other side. Statistics of channels are not carried over: the axis may be another
+    one.
     """
     statistics = dict(calibration.statistics)
     pairs = [
@@ -180,14 +156,7 @@ POINTS = 1024
 def without_noisy_forms(
     model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], calibration: Calibration
 ) -> Plan:
-    """Return the plan with those operators in float, between their pairs, whose integer form adds noise.
-
-    Args:
-        model: the float model.
-        plan: made for it.
-        grids: the parameters of each source.
-        calibration: the statistics.
-    """
+    """Return the plan with those operators in float, between their pairs, whose integer form adds noise."""
     nodes = {node.name or "": node for node in model.graph.all_nodes()}
     return replace(
         plan,
@@ -217,11 +186,6 @@ def _noise(
 
 def added_noise(statistics: TensorStatistics, before: QuantParameters, after: QuantParameters) -> float:
     """Return how much more noise the result of a HardSwish has in integers than in float between its pairs.
-
-    Args:
-        statistics: of its input.
-        before: the grid of its input.
-        after: that of its result.
 
     Units:
         decibels.

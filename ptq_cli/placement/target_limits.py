@@ -44,11 +44,7 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
 
 
 def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_type: str) -> None:
-    """Raise if a target has no kernel for the integers that are asked of a weight.
-
-    Raises:
-        TargetOverrideError: it has none.
-    """
+    """Raise if a target has no kernel for the integers that are asked of a weight."""
     rule = target.weight_rule(op_type)
     if isinstance(family, CenterWeights):
         return
@@ -113,11 +109,7 @@ def require_alike(
     activations: Mapping[str, ActivationFamily],
     model: ir.Model,
 ) -> None:
-    """Raise if a layer would multiply a float format by another one: no kernel has factors of two types.
-
-    Raises:
-        TargetOverrideError: it would.
-    """
+    """Raise if a layer would multiply a float format by another one: no kernel has factors of two types."""
     nodes = {node.name: node for node in model.graph.all_nodes()}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     for site in plan.weights:
@@ -141,17 +133,7 @@ def _dtype(family: WeightFamily | ActivationFamily) -> str:
 
 
 def require_activation(family: ActivationFamily, site: ActivationSite, target: Target) -> None:
-    """Raise if a target does not have the integers or the zero point that are asked of an activation.
-
-    Raises:
-        TargetOverrideError: it does not.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> tensorrt = load_target("tensorrt")
-        >>> site = ActivationSite("x", "x", tensorrt.activation_format, symmetric=True)
-        >>> require_activation(ScaledActivations(dtype="int8"), site, tensorrt)
-    """
+    """Raise if a target does not have the integers or the zero point that are asked of an activation."""
     if not isinstance(family, ScaledActivations):
         return
     rule = target.activation
@@ -183,20 +165,7 @@ MATRIX = 2
 
 
 def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) -> BlockRule | None:
-    """Return the rule of the kernel that reads a weight; None if it has no blocks, or none reads them.
-
-    Args:
-        family: of the weight.
-        target: whose rules hold.
-        op_type: of the layer.
-        mode: what is done with the layer's activations.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> rule = block_rule(ScaledWeights(bits=4, block_size=32), load_target("ort-cpu"), "MatMul", "float")
-        >>> rule.kernel if rule else ""
-        'MatMulNBits'
-    """
+    """Return the rule of the kernel that reads a weight in blocks beside such activations, or None."""
     if mode != FLOAT or not isinstance(family, ScaledWeights) or family.block_size is None:
         return None
     rule = target.op.get(op_type)
@@ -206,15 +175,7 @@ def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) ->
 def unread_blocks(
     family: WeightFamily, target: Target, op_type: str, mode: str, weight: ir.Value | None
 ) -> str:
-    """Return why no kernel reads a weight in blocks, where a target has one for others; or an empty string.
-
-    Args:
-        family: of the weight.
-        target: whose rules hold.
-        op_type: of the layer.
-        mode: what is done with the layer's activations.
-        weight: the constant.
-    """
+    """Return why no kernel reads a weight in blocks, where a target has one for others; or ""."""
     is_in_blocks = isinstance(family, ScaledWeights) and family.block_size is not None
     if mode != FLOAT or not is_in_blocks or not has_block_kernels(target):
         return ""
@@ -235,16 +196,7 @@ def unread_blocks(
 def shorter_block(
     family: WeightFamily, site: WeightSite, target: Target, op_type: str, mode: str, shape: tuple[int, ...]
 ) -> str:
-    """Return why a runtime cannot read blocks that do not divide the inputs, which ONNX Runtime can.
-
-    Args:
-        family: of the weight.
-        site: of the weight, as the target plans it.
-        target: whose rules hold.
-        op_type: of the layer.
-        mode: what is done with the layer's activations.
-        shape: of the weight.
-    """
+    """Return why a runtime cannot read blocks that do not divide the inputs (ONNX Runtime can), or ""."""
     rule = block_rule(family, target, op_type, mode)
     size = family.block_size if isinstance(family, ScaledWeights) else None
     if rule is None or size is None or target.runtime == ONNXRUNTIME or site.axis is None:
@@ -259,17 +211,7 @@ def has_block_kernels(target: Target) -> bool:
 
 
 def require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule: BlockRule) -> None:
-    """Raise if a runtime's kernel for blocks does not read those that are asked of a weight.
-
-    Args:
-        family: what is asked.
-        site: of the weight, as the target plans it.
-        target: whose rule it is.
-        rule: of the operator's blocks.
-
-    Raises:
-        TargetOverrideError: it does not.
-    """
+    """Raise if a runtime's kernel for blocks does not read those that are asked of a weight."""
     where = f"{rule.kernel} of target '{target.name}'"
     if family.block_size not in rule.sizes:
         sizes = ", ".join(map(str, rule.sizes))

@@ -2,12 +2,13 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import onnx_ir as ir
 
 from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.overrides import Meant, means, require_matches, settings_for
-from ptq_cli.models.graph_reading import names_around
+from ptq_cli.models.graph_reading import constant_shape, names_around
 from ptq_cli.placement.target_limits import (
     block_rule,
     decided_layers,
@@ -84,19 +85,13 @@ def meant_layers(model: ir.Model) -> dict[str, Meant]:
 
 
 Names = tuple[str, ...]
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRecipe:
-    """What a recipe says of how tensors are quantized.
-
-    Attributes:
-        amax: how ranges are decided.
-        weights, activations: their quantizers.
-        override: other settings for some tensors; where several match, the later wins.
-        all_layers: quantize also layers that save neither bytes nor time.
-        float_type: of what is not quantized.
-    """
+    """What a recipe says of how tensors are quantized; of several overrides that match, the later wins."""
 
     amax: AmaxSettings
     weights: WeightSettings
@@ -107,12 +102,7 @@ class TensorRecipe:
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
-    """Return the sections that say how tensors are quantized.
-
-    Example:
-        >>> tensor_recipe(Recipe()).amax.method
-        'auto'
-    """
+    """Return the sections that say how tensors are quantized."""
     return TensorRecipe(
         amax=recipe.amax,
         weights=recipe.weights,
@@ -128,11 +118,8 @@ class TensorSettings:
     """The settings of each tensor of a plan: the recipe's, with its overrides.
 
     Attributes:
-        activations: amax settings by source, the tensor whose statistics decide.
-        weights: amax settings by site.
+        activations, activation_families: by source, the tensor whose statistics decide.
         overridden: the tensors that an override changed the settings of, in the plan's order.
-        activation_families: the quantizer of each source.
-        weight_families: the quantizer of each weight.
         excluded: the layers that are kept in float, with the reason.
         included: the layers that are asked for, whatever speaks against them.
         modes: what is done with the activations that each layer reads, where that is not ``"static"``.
@@ -168,17 +155,15 @@ class TensorSettings:
         dynamic = {site: replace(site, dynamic="") for site in plan.weights if site.dynamic}
         return replace(
             self,
-            weights={**self.weights, **{new: self.weights[old] for new, old in dynamic.items()}},
-            weight_families={
-                **self.weight_families,
-                **{new: self.weight_families[old] for new, old in dynamic.items()},
-            },
-            activations={**self.activations, **{new: self.activations[old] for new, old in before.items()}},
-            activation_families={
-                **self.activation_families,
-                **{new: self.activation_families[old] for new, old in before.items()},
-            },
+            weights=_also_under(dynamic, self.weights),
+            weight_families=_also_under(dynamic, self.weight_families),
+            activations=_also_under(before, self.activations),
+            activation_families=_also_under(before, self.activation_families),
         )
+
+
+def _also_under(old_keys: Mapping[Key, Key], settings: Mapping[Key, Item]) -> dict[Key, Item]:
+    return {**settings, **{new: settings[old] for new, old in old_keys.items()}}
 
 
 def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorRecipe) -> TensorSettings:
@@ -187,17 +172,6 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
     An override means an activation by its own name, by those of the tensors that share its parameters, and
     by the names and operator types of the layers that compute them, a Relu and the Conv that it is part of; a
     weight by its own name and its layer's. The name of an If, Loop or Scan means the layers inside it, too.
-
-    Args:
-        model: the float model.
-        plan: what the target alone would quantize.
-        target: the target whose rules made the plan.
-        recipe: what is asked for.
-
-    Raises:
-        RecipeValueError: an override matches nothing, or gives a quantizer a value out of its range.
-        RecipeKeyError: an override gives a quantizer a parameter that it does not have.
-        TargetOverrideError: the target cannot do what is asked.
     """
     activations, layers = meant_activations(model, plan, Rules(target)), meant_layers(model)
     of_layers = layer_activations(layers, recipe.activations, recipe.override)
@@ -283,10 +257,8 @@ def _unread(
             for item in recipe.override
         )
         mode, weight = modes.get(site.node, STATIC), model.graph.initializers.get(site.tensor)
-        stored = weight.const_value if weight is not None else None
-        shape = tuple(stored.shape.numpy()) if stored is not None else ()
         reason = unread_blocks(family, target, op_type, mode, weight)
-        reason = reason or shorter_block(family, site, target, op_type, mode, shape)
+        reason = reason or shorter_block(family, site, target, op_type, mode, constant_shape(weight))
         if reason and not by_name and site.node not in included:
             found[site.node] = reason
     return found

@@ -33,14 +33,7 @@ SIDE_BY_SIDE = ("Concat",)
 
 @dataclass(frozen=True)
 class UnlikeJoin:
-    """A join whose scale fits one of its parts badly.
-
-    Attributes:
-        layer: the name of the join.
-        part: the tensor that would lose most.
-        steps: how many steps of the join's scale the range of that part would have.
-        own_steps: how many it has with a scale of its own.
-    """
+    """A join that leaves the range of a part fewer steps of its scale than it has with its own."""
 
     layer: str
     part: str
@@ -56,13 +49,7 @@ class UnlikeJoin:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRanges:
-    """What is known of a model's tensors.
-
-    Attributes:
-        calibration: the statistics.
-        settings: how each source's range is decided.
-        families: the quantizer of each source.
-    """
+    """The statistics of a model's tensors, and how the range of each source is decided."""
 
     calibration: Calibration
     settings: Mapping[str, AmaxSettings]
@@ -74,17 +61,9 @@ def unlike_joins(
 ) -> Iterator[UnlikeJoin]:
     """Yield the integer joins that leave a part fewer than ``FEWEST_STEPS`` steps, the last one first.
 
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        target: the target whose rules made the plan.
-        measured: its tensors. A grid that the recipe sets is not questioned.
-
-    Edge case:
-        A part that was always 0 loses nothing.
+    A grid that the recipe sets is not questioned, and a part that was always 0 loses nothing.
 
     Raises:
-        StaleCalibrationError: a tensor has no statistics.
         MissingStatisticError: a method needs statistics that were not kept.
     """
     rules = Rules(target)
@@ -115,20 +94,9 @@ def found_unlike(
     asked: Container[str],
     planned: Callable[[Mapping[str, str]], Plan],
 ) -> dict[str, str]:
-    """Return the joins of unlike ranges that are better left in float, with the reason.
+    """Return the joins of unlike ranges that are better in float, with the reason; none that was asked for.
 
     Where a join is float, so is what reads it: a join amid the network stays, since its readers are the work.
-
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        target: the target whose rules made the plan.
-        measured: its tensors.
-        asked: joins that the user wants quantized.
-        planned: plans the model again with these layers in float as well.
-
-    Raises:
-        PtqError: as ``unlike_joins`` does.
     """
     found: dict[str, str] = {}
     for join in unlike_joins(model, plan, target, measured):
@@ -143,8 +111,7 @@ def found_unlike(
 def _share_lost(model: ir.Model, plan: Plan, without: Plan) -> float:
     """Return the share of the integer multiply-accumulates of a plan that another computes in float.
 
-    Edge case:
-        If it is not known how much one of those layers computes, all are lost.
+    If it is not known how much one of those layers computes, all are lost.
     """
     work = multiply_accumulates(model).counts
     integer, kept = ({layer.name for layer in item.layers if layer.quantized} for item in (plan, without))

@@ -44,14 +44,7 @@ from ptq_cli.recipe.sections import AmaxSettings
 def weight_quantizer(
     family: WeightFamily, settings: AmaxSettings, *, packed: bool, half: bool = False
 ) -> WeightQuantizer:
-    """Return a family's quantizer.
-
-    Args:
-        family: with its parameters.
-        settings: whose ``weight_method`` decides amax where the family has one.
-        packed: the target unpacks 4-bit integers.
-        half: scales are float16.
-    """
+    """Return a family's quantizer; ``packed`` targets unpack 4-bit integers, ``half`` scales are float16."""
     match family:
         case ScaledWeights() if family.dtype == FLOAT4_E2M1.name:
             return TwoLevelQuantizer(settings)

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, FloatFormat, IntegerFormat
+from ptq_cli.models.graph_reading import constant_shape
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.placement.target_limits import block_rule
@@ -46,7 +47,7 @@ def formatted_sites(
     for site in plan.weights:
         family = settings.weight_families[site]
         rule = block_rule(family, target, ops[site.node], settings.modes.get(site.node, STATIC))
-        shape = _shape(constants[site.tensor])
+        shape = constant_shape(constants[site.tensor])
         if rule is None or not isinstance(family, ScaledWeights):
             found[site] = weight_site(site, family, shape)
         else:
@@ -65,11 +66,7 @@ def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], targe
 
 
 def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
-    """Return a weight's site with a family's integers, and the axis along which its scales differ.
-
-    Raises:
-        RecipeValueError: blocks do not divide the axis.
-    """
+    """Return a weight's site with a family's integers, and the axis along which its scales differ."""
     match family:
         case ScaledWeights():
             return _scaled_site(site, family, shape)
@@ -104,17 +101,7 @@ def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
 
 
 def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int], kernel: str) -> WeightSite:
-    """Return the site of a matrix whose blocks a kernel reads; all integers of the format are used.
-
-    Args:
-        site: as the target plans it.
-        family: of the weight.
-        shape: of the weight; the last block may be shorter than the others.
-        kernel: the runtime's.
-
-    Raises:
-        RecipeValueError: the blocks are along another axis than that of the inputs.
-    """
+    """Return the site of a matrix whose blocks a kernel reads, the last perhaps shorter than the others."""
     axis = site.block_axis if site.block_axis is not None else 1 - (site.axis or 0)
     if family.axis is not None and family.axis % len(shape) != axis:
         raise RecipeValueError(
@@ -182,10 +169,6 @@ def oldest_opset(
     return max(target.opset, newer, QUARTER_BYTE_OPSET if quarters else 0, *known)
 
 
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
-
-
 # Tables of embeddings that are stored in blocks, and looked up there.
 
 
@@ -196,12 +179,6 @@ def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: T
     """Return the plan with the tables of embeddings that are stored in blocks.
 
     A table that a layer has as its weight shares that layer's integers, if a Gather can read them.
-
-    Args:
-        model: the float model.
-        plan: made for it.
-        settings: of each tensor.
-        target: whose rules made the plan.
     """
     tables = [site for site in table_sites(model, target) if _is_stored(model, site, settings, target)]
     if not tables:

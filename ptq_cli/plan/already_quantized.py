@@ -30,8 +30,7 @@ def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
 def quantized_already(node: ir.Node) -> NothingToQuantizeError:
     """Return the error to raise for a model that leaves nothing to quantize."""
     return NothingToQuantizeError(
-        f"the model is already quantized: it has {node.op_type} '{node.name}'",
-        hint=FLOAT_MODEL,
+        f"the model is already quantized: it has {node.op_type} '{node.name}'", hint=FLOAT_MODEL
     )
 
 
@@ -57,13 +56,6 @@ def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
     """Tell whether a DequantizeLinear has a QuantizeLinear's scale and zero point; a missing one is 0.
 
     Constants are compared by their values: other tools store one constant under two names.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n] x) => (float[n] y) <float s = {0.5}, float t = {0.5}, uint8 z = {0}> {
-        ...         q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, t) }'''
-        >>> has_parameters_of(*ir.from_onnx_text(text).graph)
-        True
     """
     scales = input_at(quantize, 1), input_at(dequantize, 1)
     zeros = input_at(quantize, 2), input_at(dequantize, 2)
@@ -125,10 +117,9 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataT
 def adds_mask(node: ir.Node) -> bool:
     """Tell whether a node adds an attention mask to scores, or chooses between scores and a mask value.
 
-    Edge case:
-        A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators
-        that pass it on, and so are ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)``.
-        A constant that is huge everywhere only shifts the scores and is not a mask; an infinite one is.
+    A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators that
+    pass it on, and so are ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)``. A constant
+    that is huge everywhere only shifts the scores and is not a mask; an infinite one is.
     """
     if node.op_type in _PUTS:
         return _PUTS[node.op_type](node)
@@ -137,13 +128,10 @@ def adds_mask(node: ir.Node) -> bool:
     return any(_is_mask(value) for item in node.inputs for value in _carried(item))
 
 
-def carries_mask(value: ir.Value, depth: int = SEARCH_DEPTH) -> bool:
+def carries_mask(value: ir.Value) -> bool:
     """Tell whether a value holds masked scores: the result of adding the mask, also when moved or scaled."""
-    for item in _reached(value, _holds_scores_of, depth):
-        producer = item.producer()
-        if producer is not None and adds_mask(producer):
-            return True
-    return False
+    producers = (item.producer() for item in _reached(value, _holds_scores_of))
+    return any(producer is not None and adds_mask(producer) for producer in producers)
 
 
 def _holds_scores_of(node: ir.Node) -> bool:
@@ -158,13 +146,13 @@ def _holds_scores_of(node: ir.Node) -> bool:
 def _carried(value: ir.Value | None) -> Iterator[ir.Value]:
     """Yield the values that a mask in this value may come from, the value itself first."""
     if value is not None:
-        yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS, SEARCH_DEPTH)
+        yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS)
 
 
-def _reached(value: ir.Value, through: Callable[[ir.Node], bool], depth: int) -> Iterator[ir.Value]:
+def _reached(value: ir.Value, through: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
     """Yield a value and the values that such nodes compute it from, the nearest first, each once."""
     seen, level = {value}, [value]
-    for _ in range(depth + 1):
+    for _ in range(SEARCH_DEPTH + 1):
         yield from level
         nodes = [item.producer() for item in level]
         found = [item for node in nodes if node is not None and through(node) for item in node.inputs]
@@ -181,50 +169,9 @@ def _is_mask(value: ir.Value) -> bool:
     return producer is not None and test is not None and test(producer)
 
 
-def _where(node: ir.Node) -> bool:
-    return any(_is_sentinel(value) for value in node.inputs[1:] if value is not None)
-
-
-def _padded_or_scattered(node: ir.Node) -> bool:
-    return len(node.inputs) > 2 and node.inputs[2] is not None and _is_sentinel(node.inputs[2])
-
-
-def _multiplied(node: ir.Node) -> bool:
-    return any(_is_sentinel(value) for value in node.inputs if value is not None)
-
-
-def _divided(node: ir.Node) -> bool:
-    return node.inputs[1] is not None and _is_tiny(node.inputs[1])
-
-
-def _triangle(node: ir.Node) -> bool:
-    return node.inputs[0] is not None and _is_sentinel(node.inputs[0])
-
-
-def _logarithm(node: ir.Node) -> bool:
-    return node.inputs[0] is not None and _is_of_truth(node.inputs[0])
-
-
-_PUTS: dict[str, Callable[[ir.Node], bool]] = {
-    "Where": _where,
-    "Pad": _padded_or_scattered,
-    "ScatterElements": _padded_or_scattered,
-    "ScatterND": _padded_or_scattered,
-}
-"""Operators that put a mask value at some positions of the scores, each with the test for it."""
-_MAKES = _PUTS | {
-    "Mul": _multiplied,
-    "Gather": _multiplied,
-    "Div": _divided,
-    "Trilu": _triangle,
-    "Log": _logarithm,
-}
-"""Operators that make a mask from values that are not one."""
-
-
 def _is_sentinel(value: ir.Value) -> bool:
     """Tell whether a value is a huge constant, including one that gets its shape at run time."""
-    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}, SEARCH_DEPTH):
+    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}):
         if _holds_sentinel(item):
             return True
         producer = item.producer()
@@ -267,3 +214,21 @@ def _varies(value: ir.Value) -> bool:
         return False
     array = np.asarray(value.const_value.numpy())
     return bool(array.min() != array.max()) or bool(np.isinf(array).any())
+
+
+def _any_is(holds: Callable[[ir.Value], bool], *indices: int) -> Callable[[ir.Node], bool]:
+    return lambda node: any(holds(value) for index in indices if (value := input_at(node, index)) is not None)
+
+
+_PUTS: dict[str, Callable[[ir.Node], bool]] = {
+    "Where": _any_is(_is_sentinel, 1, 2),
+    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _any_is(_is_sentinel, 2)),
+}
+"""Operators that put a mask value at some positions of the scores, each with the test for it."""
+_MAKES = _PUTS | {
+    **dict.fromkeys(("Mul", "Gather"), _any_is(_is_sentinel, 0, 1)),
+    "Div": _any_is(_is_tiny, 1),
+    "Trilu": _any_is(_is_sentinel, 0),
+    "Log": _any_is(_is_of_truth, 0),
+}
+"""Operators that make a mask from values that are not one."""

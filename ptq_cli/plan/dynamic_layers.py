@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.models.graph_reading import constant_shape, input_at, rank_of
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -38,35 +38,18 @@ MATRIX = 2
 
 
 def dynamic_operators(target: Target) -> frozenset[str]:
-    """Return the operators that a target computes with ranges that are found at each run.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> sorted(dynamic_operators(load_target("ort-cpu")))
-        ['Conv', 'Gemm', 'MatMul']
-    """
+    """Return the operators that a target computes with ranges that are found at each run."""
     return frozenset(name for name, rule in target.op.items() if rule.dynamic)
 
 
 def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
-    """Return the layers that are slower with ranges found at each run than in float, with the reason.
-
-    Args:
-        model: the float model.
-        target: whose notes say which operators these are.
-    """
+    """Return the layers that are slower with ranges found at each run than in float, with the reason."""
     notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
     return {node.name or "": notes[node.op_type] for node in model.graph.all_nodes() if node.op_type in notes}
 
 
 def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
-    """Return why the activations of a layer cannot become integers at each run, or an empty string.
-
-    Args:
-        node: a layer whose rule is of kind ``"compute"``.
-        rule: its rule.
-        target: the target's name.
-    """
+    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
     return next(filter(None, _refusals(node, rule, target)), "")
 
 
@@ -103,14 +86,7 @@ DYNAMIC = "computes in integers, with ranges found at each run"
 
 
 def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:
-    """Yield the weights of an operator to store as integers, and note how it is computed.
-
-    Args:
-        node: an operator whose rule is of kind ``"stored"``.
-        rule: its rule.
-        requests: takes the reason.
-        in_float: layers whose weights no integer kernel reads, with the reason.
-    """
+    """Yield the weights of an operator to store as integers, and note how it is computed."""
     name = node.name or ""
     values = [value for index in rule.constants if (value := input_at(node, index)) is not None]
     if refusal := next(filter(None, _storing_refusals(node, rule, values)), ""):
@@ -142,7 +118,7 @@ def _storing_refusals(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -
     yield attribute_refusal(node, rule)
     for value in values:
         yield weight_refusal(value, may_be_computed=False)
-    shapes = [_shape(value) for value in values]
+    shapes = [constant_shape(value) for value in values]
     saved = sum(SAVED * prod(shape) - ADDED * shape[rule.weight_axis] for shape in shapes)
     if saved < LEAST_SAVED:
         yield "its weights are too small for integers to make the file smaller"
@@ -152,11 +128,7 @@ def _fits_kernel(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> boo
     """Return whether the target's operator on integers can compute a node, and is faster."""
     if not rule.kernel or node.attributes.get_int("layout", 0) != 0:
         return False
-    return sum(prod(_shape(value)[1:]) for value in values) >= rule.kernel_from
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()
+    return sum(prod(constant_shape(value)[1:]) for value in values) >= rule.kernel_from
 
 
 # The operators that are faster in integers: their weights and biases, and the inputs they need quantized.
@@ -164,13 +136,11 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 
 @dataclass(kw_only=True)
 class Computing:
-    """Plans compute operators one by one.
+    """Plans compute operators one by one, and collects the sites of their weights and biases.
 
     Attributes:
-        requests: collects the tensors that they need quantized.
         in_float: layers without an integer kernel for their weight, with the reason.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-        weights, biases: the sites that were found.
     """
 
     requests: Requests

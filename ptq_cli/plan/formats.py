@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import FLOAT4_E2M1
-from ptq_cli.models.graph_reading import every_value, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_value, input_at
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.plan.graph_questions import Rules, clamp_refusal, clip_bound
 from ptq_cli.plan.sites import Plan, WeightSite
@@ -21,12 +21,7 @@ LEAST_ROWS = 8
 
 
 def table_sites(model: ir.Model, target: Target) -> Iterator[WeightSite]:
-    """Yield a site for each Gather of rows from a constant matrix of floats, if the target reads such blocks.
-
-    Args:
-        model: the float model.
-        target: whose rule for Gather says which blocks.
-    """
+    """Yield a site for each Gather of rows from a constant float matrix, if the target reads such blocks."""
     rule = target.op.get(GATHER)
     if rule is None or rule.blocks is None:
         return
@@ -56,11 +51,6 @@ def table_bits(bits: int, target: Target) -> int:
     """Return how many bits an element of a table takes where a layer's weight would have so many.
 
     GatherBlockQuantized reads 4 bits; operators of ONNX alone look up rows of bytes.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> table_bits(4, load_target("ort-cpu"))
-        8
     """
     return 4 if bits <= 4 and target.runtime_operators else 8
 
@@ -74,14 +64,7 @@ CHANNELS_FIRST = ("Conv", "ConvTranspose")
 def without_kernels(
     model: ir.Model, plan: Plan, target: Target, formats: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the layers that a target has no kernel for in the format that is asked for, with the reason.
-
-    Args:
-        model: the float model.
-        plan: what the target alone would quantize.
-        target: the target whose rules made the plan.
-        formats: by source, the name of the format that is asked for, where it is not the target's own.
-    """
+    """Return the layers that a target has no kernel for in the format that is asked for, with the reason."""
     if not formats:
         return {}
     rules, found = Rules(target), {}
@@ -92,9 +75,7 @@ def without_kernels(
         edges = [value.name for value in (*node.inputs, *node.outputs) if value is not None and value.name]
         sources = [plan.activations[name].source for name in edges if name in plan.activations]
         asked = next((formats[source] for source in sources if source in formats), "")
-        weight = input_at(node, rule.weight)
-        stored = weight.const_value if weight is not None else None
-        shape = tuple(stored.shape.numpy()) if stored is not None else ()
+        shape = constant_shape(input_at(node, rule.weight))
         if asked and (
             reason := kernel_refusal(node.op_type, rule, target, asked, shape)
             or _blocks_refusal(node, asked, shape)
@@ -114,15 +95,7 @@ def _blocks_refusal(node: ir.Node, format: str, shape: tuple[int, ...]) -> str:
 
 
 def kernel_refusal(op_type: str, rule: OpRule, target: Target, format: str, shape: tuple[int, ...]) -> str:
-    """Return why an operator has no kernel for a number format, or an empty string.
-
-    Args:
-        op_type: the operator's type.
-        rule: the target's for it.
-        target: the target.
-        format: name of the number format.
-        shape: of its weight; empty if that is not a constant.
-    """
+    """Return why an operator has no kernel for a format, or ""; a computed weight has the shape ()."""
     if rule.formats and format not in rule.formats:
         return f"target {target.name} has no {format} {op_type}"
     fewest, largest = rule.fewest_channels.get(format, 0), rule.largest_filter.get(format, 0)
@@ -152,11 +125,6 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
     given step may reach beyond them, and so does a symmetric one after a Relu. Then the Clip stays, and the
     operator before it, which is integer only with a quantized output, gets its own site with the same grid:
     the results of the Clip lie on that grid again.
-
-    Args:
-        model: the float model.
-        plan: the plan for it.
-        grids: the parameters of each source whose grid is not cut to a range.
     """
     producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
     layers = {layer.name: layer for layer in plan.layers}
@@ -189,11 +157,6 @@ def fit_clamps(
     Because the zero point is rounded, the grid may begin half a step below the bound. Then ONNX Runtime 1.31
     does not treat the Clip as redundant, and computes the operator before it in float. (For a Clip with an
     upper bound it requires less: that the bounds, rounded to the grid, are its ends.)
-
-    Args:
-        model: the float model.
-        plan: the plan for it.
-        parameters: the parameters of each source. A zero point that must be in the middle stays there.
     """
     producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
     fitted = dict(parameters)

@@ -26,9 +26,8 @@ def parameter_size(value: ir.Value) -> int:
 def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
     """Return the axis of a weight's output channels, or None if it has none.
 
-    Edge case:
-        A batch of matrices has no axis that is the output channel of all of them, and axis 1 of a grouped
-        ConvTranspose counts the channels of only one group. Both get one scale for the whole weight.
+    A batch of matrices has no axis that is the output channel of all of them, and axis 1 of a grouped
+    ConvTranspose counts the channels of only one group. Both get one scale for the whole weight.
     """
     if node.op_type == "MatMul" and rank_of(value) != 2:
         return None
@@ -98,14 +97,6 @@ def silu_input(node: ir.Node | None) -> ir.Value | None:
     """Return the x of a SiLU that ends with a node, or None if the node ends none.
 
     It is a Swish, which opset 24 has; or the Mul of x and Sigmoid(x), whose Sigmoid nothing else reads.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) {
-        ...     s = Sigmoid(x) y = Mul(s, x) }'''
-        >>> graph = ir.from_proto(onnx.parser.parse_model(text)).graph
-        >>> [silu_input(node) is graph.inputs[0] for node in graph]
-        [False, True]
     """
     if node is None or node.domain not in OWN_DOMAINS or node.outputs[0].dtype != ir.DataType.FLOAT:
         return None
@@ -195,8 +186,7 @@ def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
 def output_refusal(node: ir.Node, moved: int = 1) -> str:
     """Return why a node that moves values to its first outputs cannot move integers, or an empty string.
 
-    Edge case:
-        ONNX Runtime drops the pair around a MaxPool only if nothing reads the indices of its maxima.
+    ONNX Runtime drops the pair around a MaxPool only if nothing reads the indices of its maxima.
     """
     read = [bool(value.uses()) or value.is_graph_output() for value in node.outputs]
     if any(read[moved:]):
@@ -260,12 +250,7 @@ Reasons = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Rules:
-    """A target's rules for the nodes of a graph.
-
-    Attributes:
-        target: the target.
-        excluded: layers that the user keeps in float, with the reason.
-    """
+    """A target's rules for the nodes of a graph, of which the user keeps some in float, with the reason."""
 
     target: Target
     excluded: Reasons = field(default_factory=dict)
@@ -273,11 +258,10 @@ class Rules:
     def of(self, node: ir.Node | None) -> OpRule | None:
         """Return the rule for a node, or None if there is none; other domains have no rules.
 
-        Edge case:
-            A layer that is kept in float must stay between float tensors if the runtime would compute it in
-            integers between quantized ones; see also ``WeightRule.quantizes_floats``. A Relu or Clip is
-            treated like the operator before it. What becomes an operator of the runtime's own has no rule:
-            it is computed in float.
+        A layer that is kept in float must stay between float tensors if the runtime would compute it in
+        integers between quantized ones; see also ``WeightRule.quantizes_floats``. A Relu or Clip is treated
+        like the operator before it. What becomes an operator of the runtime's own has no rule: it is computed
+        in float.
         """
         if node is None or node.domain not in ("", "ai.onnx"):
             return None
@@ -320,9 +304,8 @@ def is_merged(node: ir.Node, rule: OpRule) -> bool:
 def merges_bias_add(node: ir.Node, rule: OpRule, target: Target) -> bool:
     """Tell whether a target computes a MatMul and the Add of its bias in one kernel, in integers.
 
-    Edge case:
-        ONNX Runtime does if it can reshape the input to a matrix beforehand. Of other runtimes the table says
-        so with ``output = "always"``; one that keeps biases in float adds them to a float result otherwise.
+    ONNX Runtime does if it can reshape the input to a matrix beforehand. Of other runtimes the table says so
+    with ``output = "always"``; one that keeps biases in float adds them to a float result otherwise.
     """
     if rule.output == "always" and target.runtime != ONNXRUNTIME:
         return True
@@ -345,8 +328,7 @@ def is_clamped(node: ir.Node, rules: Rules) -> bool:
 def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
     """Return the input of a join that stays float because the join is merged into the operator that makes it.
 
-    Edge case:
-        If there are several, the first: an operator takes one join, and a join goes into one operator.
+    If there are several, the first: an operator takes one join, and a join goes into one operator.
     """
     for value in dict.fromkeys(join.inputs):
         producer = value.producer() if value is not None else None
@@ -419,8 +401,7 @@ SCALERS = {"Add", "Div", "Mul", "Sub"}
 def angle_refusal(node: ir.Node) -> str:
     """Return why an operator whose result is an angle stays float, or an empty string.
 
-    Edge case:
-        A Sin alone is the activation function of some networks, and not a reason.
+    A Sin alone is the activation function of some networks, and not a reason.
     """
     found: set[str] = set()
     level = [node.outputs[0]]

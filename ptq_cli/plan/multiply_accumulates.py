@@ -33,12 +33,9 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class BoundShapes:
-    """Shapes, with as few unknown sizes as inference allows.
+    """Shapes of values of known rank by name, None for a size that is not known before the model runs.
 
-    Attributes:
-        shapes: by the value's name; None for a size that is not known before the model runs. Values of
-            unknown rank are left out.
-        assumed: sizes that were not given, by ``input[axis]``.
+    Sizes that were not given are ``assumed``, by ``input[axis]``.
     """
 
     shapes: Mapping[str, Shape]
@@ -46,28 +43,12 @@ class BoundShapes:
 
 
 def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> BoundShapes:
-    """Return the shape of each value for inputs of these sizes.
+    """Return the shape of each value of a copy of a model, for inputs of these sizes.
 
     Sizes that are not given are assumed and listed: 1 for the first axis, 0 for the length of a key-value
     cache that starts empty, 224 for the last two axes of a float input with four axes, 128 for any other, or
     the rows of a shorter table of positions. A symbol has the same size in every input, and ``past + new`` is
     the sum of two.
-
-    Args:
-        model: is not changed.
-        sizes: shapes of inputs by name, such as those of a batch of data.
-
-    Raises:
-        DataShapeError: a given shape does not fit its input.
-        ModelInputError: a shape is given for a name that is not an input.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }'''
-        >>> import onnx
-        >>> bound = bind_shapes(ir.from_proto(onnx.parser.parse_model(text)))
-        >>> bound.shapes["y"], dict(bound.assumed)
-        ((1, 3), {'x[0]': 1})
     """
     bound = model.clone()
     given = _given(bound, sizes or {})
@@ -198,14 +179,12 @@ class _UnknownError(Exception):
 
 @dataclass(frozen=True)
 class MultiplyAccumulates:
-    """Multiply-accumulates of the nodes of a graph and of those nested in it.
+    """Multiply-accumulates of the nodes of a graph and of those nested in it, by the node's name.
 
     Attributes:
-        counts: by the node's name; 0 for an operator without sums of products, None where it is not known.
-        unknown: why a count is not known, by the node's name.
+        counts: 0 for an operator without sums of products, None where it is not known (``unknown`` says why).
         assumed: sizes that were not given, by ``input[axis]``.
-        once: by the node's name, the Loop or Scan that it is counted for one step of, because the number of
-            steps is known only when the model runs.
+        once: the Loop or Scan that a node is counted for one step of: only a run tells the number of steps.
     """
 
     counts: Mapping[str, int | None]
@@ -219,12 +198,7 @@ class MultiplyAccumulates:
         return sum(count or 0 for count in self.counts.values())
 
     def of_one(self, samples: int) -> "MultiplyAccumulates":
-        """Return the work for one sample, given counts for a batch.
-
-        Example:
-            >>> MultiplyAccumulates({"dense": 240, "loop": None}, {}, {}).of_one(10).counts
-            {'dense': 24, 'loop': None}
-        """
+        """Return the work for one sample, given counts for a batch."""
         counts = {name: None if count is None else count // samples for name, count in self.counts.items()}
         return replace(self, counts=counts)
 
@@ -248,17 +222,6 @@ def multiply_accumulates(
     Edge case:
         If a size is known only when the model runs, the count is None, with the reason. Layers of a Loop or
         Scan count once for each step; both branches of an If count, although one of them is taken.
-
-    Raises:
-        DataShapeError: a given shape does not fit its input.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 3] x, float[3, 8] w) => (float[n, 8] y) { [dense] y = MatMul(x, w) }'''
-        >>> import onnx
-        >>> work = multiply_accumulates(ir.from_proto(onnx.parser.parse_model(text)), {"x": (10, 3)})
-        >>> dict(work.counts), work.total
-        ({'dense': 240}, 240)
     """
     bound = bind_shapes(model, sizes)
     shapes = {**bound.shapes, **(measured or {})}
@@ -364,14 +327,11 @@ def _transposed_convolution(_: ir.Node, sizes: _Sizes) -> int:
     return prod(sizes.input(0)) * prod(sizes.input(1)[1:])
 
 
-def _matrix_product(left: int = 0) -> Counter:
-    def count(node: ir.Node, sizes: _Sizes) -> int:
-        shape = sizes.input(left)
-        # Contrib operators that take a transposed matrix say so in an attribute.
-        inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
-        return prod(sizes.output()) * inner
-
-    return count
+def _matrix_product(node: ir.Node, sizes: _Sizes) -> int:
+    shape = sizes.input(0)
+    # Contrib operators that take a transposed matrix say so in an attribute.
+    inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
+    return prod(sizes.output()) * inner
 
 
 def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
@@ -423,34 +383,22 @@ def _refuse(node: ir.Node, sizes: _Sizes) -> int:  # noqa: ARG001 - a counter li
     raise _UnknownError(f"what {node.op_type} computes is not counted")
 
 
+MATRIX_PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "TransposeMatMul", "MatMulNBits")
+INTEGER_PRODUCTS = (
+    "QGemm",
+    "QLinearMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "DynamicQuantizeMatMul",
+)
 COUNTERS: Mapping[str, Counter] = {
-    "Conv": _convolution(1),
-    "FusedConv": _convolution(1),
-    "NhwcFusedConv": _convolution(1),
-    "ConvInteger": _convolution(1),
-    "DeformConv": _convolution(1),
+    **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv", "ConvInteger", "DeformConv"), _convolution(1)),
     "QLinearConv": _convolution(3),
     "ConvTranspose": _transposed_convolution,
-    "Gemm": _matrix_product(),
-    "FusedGemm": _matrix_product(),
-    "QGemm": _matrix_product(),
-    "MatMul": _matrix_product(),
-    "FusedMatMul": _matrix_product(),
-    "TransposeMatMul": _matrix_product(),
-    "MatMulInteger": _matrix_product(),
-    "MatMulIntegerToFloat": _matrix_product(),
-    "DynamicQuantizeMatMul": _matrix_product(),
-    "MatMulNBits": _matrix_product(),
-    "QLinearMatMul": _matrix_product(),
+    **dict.fromkeys((*MATRIX_PRODUCTS, *INTEGER_PRODUCTS), _matrix_product),
     "Einsum": _einsum,
-    "RNN": _recurrent,
-    "GRU": _recurrent,
-    "LSTM": _recurrent,
-    "DynamicQuantizeLSTM": _recurrent,
+    **dict.fromkeys(("RNN", "GRU", "LSTM", "DynamicQuantizeLSTM"), _recurrent),
     "Attention": _attention,
-    "PackedAttention": _refuse,
-    "MultiHeadAttention": _refuse,
-    "QAttention": _refuse,
-    "GroupQueryAttention": _refuse,
+    **dict.fromkeys(("PackedAttention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"), _refuse),
 }
 """By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0."""

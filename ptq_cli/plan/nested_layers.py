@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import Order, PairRule, conv_orders, conv_transpose_orders
-from ptq_cli.models.graph_reading import input_at, labeled_graphs, nested_graphs
+from ptq_cli.models.graph_reading import constant_shape, input_at, labeled_graphs, nested_graphs
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
@@ -21,14 +21,6 @@ def nested_refusals(graph: ir.Graph, target: Target) -> dict[str, str]:
 
     Tensors of an If, Loop or Scan are handed out of it while the model is calibrated. An operator of another
     domain has graphs whose inputs and outputs only it knows.
-
-    Example:
-        >>> import onnx
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> text = '''<ir_version: 10, opset_import: ["": 17, "my": 1]> g (float[n] x) => (float[n] y) {
-        ...     [twice] y = my.Twice<body = b () => (float[n] r) { [neg] r = Neg(x) }>() }'''
-        >>> nested_refusals(ir.from_proto(onnx.parser.parse_model(text)).graph, load_target("ort-cpu"))
-        {'neg': "is inside my.Twice 'twice', whose tensors cannot be measured"}
     """
     found: dict[str, str] = {}
     for node in graph:
@@ -42,12 +34,7 @@ def nested_refusals(graph: ir.Graph, target: Target) -> dict[str, str]:
 
 
 def layers_never_run(graph: ir.Graph, never_seen: Collection[str]) -> dict[str, str]:
-    """Return the layers of nested graphs that were never run, with the reason.
-
-    Args:
-        graph: of a float model.
-        never_seen: names of tensors of which not a single value was seen.
-    """
+    """Return the layers of nested graphs that were never run, with the reason."""
     found: dict[str, str] = {}
     for node in graph:
         for label, inner in labeled_graphs(node).items():
@@ -102,12 +89,6 @@ def in_pairs(
 
     Nothing is asked of weights that no kernel adds up in 16 bits: those read as floats or in blocks, those
     of 7 bits or fewer, those of a depthwise Conv, and those that meet activations of 7 bits or fewer.
-
-    Args:
-        graph: the float graph.
-        plan: of it, with the formats of its activations.
-        target: whose table says how large a sum may be.
-        sites: of the plan's weights, with their formats.
     """
     nodes = {node.name or "": node for node in graph.all_nodes()}
     between_pairs = {layer.name for layer in plan.layers if layer.between_pairs}
@@ -146,8 +127,7 @@ def _is_summed(node: ir.Node, plan: Plan, site: WeightSite, target: Target) -> b
 
 
 def _orders(node: ir.Node, site: WeightSite, kinds: Collection[str]) -> tuple[Order, ...]:
-    weight = input_at(node, site.input_index)
-    shape = [] if weight is None or weight.const_value is None else list(weight.const_value.shape.numpy())
+    shape = constant_shape(input_at(node, site.input_index))
     groups = node.attributes.get_int("group", 1)
     if site.kernel == DYNAMIC_LSTM:
         return ((CHANNELS_LAST,),)
@@ -170,11 +150,7 @@ LEAST_BEHIND = 2
 
 
 def axis_of(node: ir.Node) -> int:
-    """Return the axis of an operator whose input has a known rank, counted from 0.
-
-    Raises:
-        ValueError: the rank is not known.
-    """
+    """Return the axis of an operator whose input has a known rank, counted from 0."""
     x = node.inputs[0]
     if x is None or x.shape is None:
         raise ValueError(f"the rank of what '{node.name}' reads is not known")
@@ -182,16 +158,7 @@ def axis_of(node: ir.Node) -> int:
 
 
 def has_axes_to_join(node: ir.Node) -> bool:
-    """Tell whether there are two or more axes behind that of an operator.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n,16,4,c] x) => (float[n,16,4,c] z) {
-        ...     y = Softmax <axis = 1> (x) z = Softmax <axis = 2> (y) }'''
-        >>> graph = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))).graph
-        >>> [has_axes_to_join(node) for node in graph]
-        [True, False]
-    """
+    """Tell whether there are two or more axes behind that of an operator."""
     x = node.inputs[0]
     if x is None or x.shape is None or not len(x.shape):
         return False

@@ -28,10 +28,9 @@ from ptq_cli.plan.graph_questions import (
     silu_input,
 )
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, has_axes_to_join, nested_refusals, with_pairs
-from ptq_cli.plan.requests import Requests, tell_ties
+from ptq_cli.plan.requests import Groups, Requests, tell_ties
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import JOINED_AXES, QUICK_GELU, ActivationRule, Target
-from ptq_cli.plan.ties import Groups
 
 # What a user reads about each layer: that it is computed in integers, or why not.
 
@@ -50,21 +49,17 @@ def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     if not quantized:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
     target = requests.rules.target
-    written_as = _integer_form(node, target) if quantized else _float_form(node, requests)
+    rule = target.op.get(node.op_type)
+    integer_form = rule.integer_form if rule is not None else ""
     return LayerPlan(
         name=name,
         op=node.op_type,
         quantized=quantized,
         reason=reason,
         parameters=sum(sizes),
-        written_as=written_as,
+        written_as=integer_form if quantized else _float_form(node, requests),
         dynamic=dynamic,
     )
-
-
-def _integer_form(node: ir.Node, target: Target) -> str:
-    rule = target.op.get(node.op_type)
-    return rule.integer_form if rule is not None else ""
 
 
 def _float_form(node: ir.Node, requests: Requests) -> str:

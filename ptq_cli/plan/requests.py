@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import is_turned
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import constant_shape, input_at
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -26,7 +26,6 @@ from ptq_cli.plan.graph_questions import (
 )
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import OpRule
-from ptq_cli.plan.ties import Ties
 
 MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
 
@@ -153,7 +152,8 @@ class Requests:
         if reason := next(filter(None, reasons), ""):
             self.reasons[node.name or ""] = reason
             return
-        self.mark(node, f"merged into {_producer_name(fused)}" if fused is not None else "")
+        before = fused.producer() if fused is not None else None
+        self.mark(node, f"merged into {before.name or ''}" if before is not None else "")
         if rule.ties:
             clamp = clamp_behind(node, self.rules)  # if there is one, its result is the join's
             outputs = [item.outputs[0] for item in (node, clamp) if item is not None]
@@ -176,10 +176,7 @@ class Requests:
     def trapped(self, graph: ir.Graph, stored: Container[str]) -> dict[str, str]:
         """Return the sites to remove, with the reason: those after an operator that must stay float.
 
-        Args:
-            graph: the graph to search.
-            stored: names of layers whose weight is stored as integers already, so that the runtime does not
-                quantize it.
+        The weights of ``stored`` layers are integers already, so that the runtime does not quantize them.
         """
         found = {}
         for node in graph.all_nodes():
@@ -233,11 +230,6 @@ _FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
 }
 
 
-def _producer_name(value: ir.Value) -> str:
-    producer = value.producer()
-    return (producer.name or "") if producer is not None else ""
-
-
 # A table of embeddings that is also the weight of the last layer: one set of integers serves both.
 
 
@@ -245,11 +237,7 @@ def _producer_name(value: ir.Value) -> str:
 class TiedTable:
     """A constant that Gathers look rows up in, and that is also the weight of a layer.
 
-    Attributes:
-        table: the name of the constant that the Gathers read.
-        site: the site of the weight.
-        turned: the weight, as it is stored, is the transposed table.
-        gathers: the names of the Gathers.
+    It is ``turned`` where the weight, as it is stored, is the transposed table.
     """
 
     table: str
@@ -261,9 +249,8 @@ class TiedTable:
 def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[TiedTable]:
     """Yield each table that only Gathers of rows and, as it is or transposed, a layer to quantize read.
 
-    Edge case:
-        A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
-        needs its own scale.
+    A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
+    needs its own scale.
     """
     nodes: dict[str | None, WeightSite] = {site.node: site for site in weights}
     for table in list(graph.initializers.values()):
@@ -315,15 +302,77 @@ def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, Weigh
 
 def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> WeightSite | None:
     """Return the weight that is the transpose of a table."""
-    if table.const_value is None or len(table.const_value.shape) != 2:
+    shape = constant_shape(table)[::-1]
+    if len(shape) != 2:
         return None
-    shape = tuple(reversed(table.const_value.shape.numpy()))
     for site in weights:
         weight = graph.initializers[site.tensor]
-        if weight.const_value is None or tuple(weight.const_value.shape.numpy()) != shape:
+        if constant_shape(weight) != shape:
             continue
         own = all(use.node.name in {item.node for item in weights} for use in weight.uses())
         along = 0 if site.block_kernel else 1
         if own and not site.as_pair and site.axis in (None, along) and is_turned(table, weight):
             return site
     return None
+
+
+# Which tensors share a scale and zero point, and whose statistics decide them.
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Tensors that share parameters.
+
+    Attributes:
+        sources: by tensor, the tensor that its group is named after: the group's first measured tensor.
+        unions: by source, the tensors whose statistics decide together, if there are several.
+    """
+
+    sources: Mapping[str, str]
+    unions: Mapping[str, tuple[str, ...]]
+
+
+class Ties:
+    """Collects which tensors must have equal parameters, in any order.
+
+    Values that are only moved do not need their own statistics, because their source has them. Where an
+    operator ties its inputs and outputs, each is measured, and the union of the values decides.
+    """
+
+    def __init__(self) -> None:
+        self._moved: dict[str, str] = {}
+        self._tied: list[tuple[str, ...]] = []
+
+    def move(self, output: str, source: str) -> None:
+        """Note that ``output`` holds only values of ``source``."""
+        self._moved[output] = source
+
+    def tie(self, names: Iterable[str]) -> None:
+        """Note that the quantized ones among them share one scale and zero point; one of them is."""
+        self._tied.append(tuple(names))
+
+    def groups(self, order: Iterable[str]) -> Groups:
+        """Return the groups of the tensors in ``order``; a tensor comes after those that it is made from."""
+        roots: dict[str, str] = {}
+        for name in order:
+            moved_from = self._moved.get(name)
+            roots[name] = roots[moved_from] if moved_from is not None else name
+        place = {name: index for index, name in enumerate(roots)}
+        parents = {name: name for name in roots}
+        for names in self._tied:
+            tops = {_top(parents, roots[name]) for name in names if name in roots}
+            first, *others = sorted(tops, key=place.__getitem__)
+            parents.update(dict.fromkeys(others, first))
+        members: dict[str, list[str]] = {}
+        for name, root in roots.items():
+            if name == root:
+                members.setdefault(_top(parents, name), []).append(name)
+        unions = {source: tuple(found) for source, found in members.items() if len(found) > 1}
+        return Groups({name: _top(parents, root) for name, root in roots.items()}, unions)
+
+
+def _top(parents: dict[str, str], name: str) -> str:
+    while parents[name] != name:
+        parents[name] = parents[parents[name]]  # halves the path, so that long chains are cheap
+        name = parents[name]
+    return name

@@ -12,10 +12,8 @@ class ActivationSite:
     """A tensor that gets a QuantizeLinear and a DequantizeLinear.
 
     Attributes:
-        tensor: the value's name.
         source: the tensor whose statistics decide the parameters: itself, or the one it shares them with.
             For tensors that a target ties it is the first one; then the union of their statistics decides.
-        format: the number format.
         symmetric: the zero point is in the middle of the format.
     """
 
@@ -30,10 +28,7 @@ class WeightSite:
     """A constant that is stored as integers.
 
     Attributes:
-        tensor: the initializer's name.
-        node: the node that reads it.
-        input_index: the index of the input.
-        format: the number format.
+        tensor, node, input_index: the initializer, and who reads it as which input.
         axis: axis of the output channels, or None for one scale.
         as_pair: it stays a float constant with values on the grid, behind a QuantizeLinear and a
             DequantizeLinear.
@@ -72,12 +67,7 @@ class WeightSite:
 class BiasSite:
     """A bias that is stored as int32 with scale ``s_input * s_weight``.
 
-    Attributes:
-        tensor: the initializer's name.
-        node: the node that reads it: the operator itself, or the Add after a MatMul.
-        input_index: the index of the input.
-        activation: the tensor whose scale it uses.
-        weight: the weight's site.
+    The node that reads it is the operator itself, or the Add after a MatMul; ``activation`` is the input.
     """
 
     tensor: str
@@ -92,17 +82,13 @@ class LayerPlan:
     """One node of the graph or of a nested one, as the user sees it.
 
     Attributes:
-        name: the node's name.
-        op: its operator type.
-        quantized: it is computed in integers.
-        reason: why not, or what happens to it instead; empty for a quantized compute operator.
+        reason: why it is float, or what happens to it instead; empty for a quantized compute operator.
         parameters: number of elements of the float constants that it reads.
         weight: how its weight is stored; empty for the target's default integers, or if it has no weight.
         written_as: an equivalent operator that replaces it in the quantized model if it stays float, which
             may be one of the runtime's own, or the integer form that it gets if it is quantized.
         between_pairs: its inputs and outputs are quantized, but it computes in float.
-        dynamic: it computes in integers, with ranges found at each run, and reads
-            and returns floats.
+        dynamic: it computes in integers, with ranges found at each run, and reads and returns floats.
     """
 
     name: str
@@ -118,13 +104,10 @@ class LayerPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that is quantized, and the reasons for everything that is not.
+    """Everything that is quantized, in graph order, and the reasons for everything that is not.
 
     Attributes:
-        target: the target's name.
-        activations: sites by tensor name, in graph order.
-        weights: weight sites.
-        biases: bias sites.
+        activations: sites by tensor name.
         layers: every node, those of nested graphs behind the node that they are nested in.
         unions: by source, the tensors whose statistics decide together, if there are several.
     """
@@ -137,12 +120,7 @@ class Plan:
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def with_weights(self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]) -> "Plan":
-        """Return the plan with changed sites of its weights.
-
-        Args:
-            sites: the new site of each weight, with another format or axis.
-            described: how the weight of a layer is stored, by the layer's name.
-        """
+        """Return the plan with changed sites of its weights."""
         return replace(
             self,
             weights=tuple(sites[site] for site in self.weights),

@@ -12,7 +12,7 @@ from math import prod
 import onnx_ir as ir
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.graph_reading import every_value, short_name
+from ptq_cli.models.graph_reading import constant_shape, every_value, short_name
 from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
@@ -40,14 +40,11 @@ PER_NODE = 16_000
 
 @dataclass(frozen=True)
 class Savings:
-    """What a plan saves, compared with the float model.
-
-    Attributes:
-        bytes: how much smaller the file is; negative if it is larger.
-        work: multiply-accumulates in integers, less those that the conversions are worth.
+    """What a plan saves, compared with the float model; negative where it costs.
 
     Units:
-        bytes; multiply-accumulates for one sample, with the sizes that ``bind_shapes`` assumes.
+        bytes; multiply-accumulates in integers for one sample, with the sizes that ``bind_shapes`` assumes,
+        less those that the conversions are worth.
     """
 
     bytes: int
@@ -59,12 +56,7 @@ class Savings:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known of a graph.
-
-    Attributes:
-        shapes: by the value's name.
-        work: multiply-accumulates by the node's name; None if they are not known.
-    """
+    """Shapes by the value's name, and multiply-accumulates by the node's; None if these are unknown."""
 
     shapes: Mapping[str, Shape]
     work: Mapping[str, int | None]
@@ -84,13 +76,7 @@ class Sizes:
 def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
     """Return what a plan saves.
 
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        sizes: of the same model.
-
-    Edge case:
-        A tensor of unknown size is converted for the cost of its nodes alone.
+    A tensor of unknown size is converted for the cost of its nodes alone.
 
     Source:
         docs/decisions/0009-layers-that-stay-float.md, which has the command that measured the constants.
@@ -104,12 +90,7 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
 
 
 def pair_bytes(tensor: str) -> int:
-    """Return how many bytes a pair behind a tensor adds to the file.
-
-    Example:
-        >>> pair_bytes("x"), pair_bytes("a" * 1000) < 1200
-        (404, True)
-    """
+    """Return how many bytes a pair behind a tensor adds to the file."""
     return PAIR_BYTES + NAMES_OF_PAIR * len(short_name(tensor))
 
 
@@ -125,8 +106,7 @@ def dynamic_bytes(layer: str) -> int:
 
 def weight_bytes(model: ir.Model, tensor: str, bits: int, axis: int | None) -> int:
     """Return how many bytes it saves to store a weight as integers."""
-    value = model.graph.initializers[tensor]
-    shape = value.const_value.shape.numpy() if value.const_value is not None else ()
+    shape = constant_shape(model.graph.initializers[tensor])
     channels = shape[axis] if axis is not None and shape else 1
     stored = prod(shape) * (32 - (bits if bits > 4 else 4)) // 8
     return int(stored - 5 * channels - CONSTANT_BYTES - NAMES_OF_CONSTANT * len(short_name(tensor)))
@@ -174,18 +154,10 @@ Planned = Callable[[Mapping[str, str]], Plan]
 def worthless_layers(
     model: ir.Model, plan: Plan, target: Target, asked: Container[str], planned: Planned
 ) -> dict[str, str]:
-    """Return the layers that are better left in float, with the reason.
+    """Return the layers that are better left in float, with the reason, but none that the user ``asked`` for.
 
-    Args:
-        model: the float model.
-        plan: what would be quantized of it.
-        target: the target whose rules made the plan.
-        asked: layers that the user wants quantized.
-        planned: plans the model again with these layers in float.
-
-    Edge case:
-        Nothing, if no layer pays: whoever quantizes such a model gets what the target can do. A layer whose
-        work or size is not known is taken to pay.
+    ``planned`` plans the model again with more layers in float. Nothing, if no layer pays: whoever quantizes
+    such a model gets what the target can do. A layer whose work or size is not known is taken to pay.
     """
     small = [name for name in _byte_wasters(model, plan, target) if name not in asked]
     if not small:
@@ -294,11 +266,6 @@ def _neighbors(node: ir.Node) -> Iterator[ir.Node]:
 
 def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:
     """Return how many multiply-accumulates of work each layer costs if it alone stays in float.
-
-    Args:
-        model: the float model.
-        plan: what is quantized of it.
-        names: of the layers.
 
     Units:
         multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.

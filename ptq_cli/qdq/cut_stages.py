@@ -23,13 +23,7 @@ CLAMPS = ("Clip", "Relu")
 
 @dataclass(frozen=True)
 class Port:
-    """A tensor that passes from stage to stage.
-
-    Attributes:
-        tensor: its name in the float model.
-        integers: whether it passes as integers.
-        name: of the graph's value.
-    """
+    """A tensor of the float model that passes from stage to stage as a graph's value of some name."""
 
     tensor: str
     integers: bool
@@ -47,14 +41,10 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What makes a tensor, or several, from others.
+    """What makes a tensor, or several, from others: their names are those of the float model.
 
     Attributes:
-        nodes: names of its nodes, in order.
         layer: the node whose quantization it is; empty if it has none of its own.
-        inputs: the tensors that it reads, by their name in the float model.
-        outputs: those that it makes.
-        floating: as it is in the float model.
         quantized: as it is in the quantized model; None if that is no different.
     """
 
@@ -74,13 +64,8 @@ def cut_stages(
 ) -> tuple[Stage, ...]:
     """Return the stages of a model, in order; run one after the other they are the model.
 
-    Args:
-        twins: the model before quantization and after it.
-        integer: names of the layers that compute on integers.
-        further: tensors of the float model that both are cut at, too.
-
-    Raises:
-        InvalidOnnxError: the two have not the same operators.
+    Both forms are cut at the ``further`` tensors of the float model, too; ``integer`` layers compute on
+    integers.
     """
     float_graph, graph = twins.float_model.graph, twins.quantized_model.graph
     kept = {node.name or "": node for node in graph if node not in twins.inserted}
@@ -106,19 +91,16 @@ def cut_stages(
             or any(port.integers for port in (*other.inputs, *other.outputs))
             or any(node.op_type != twin.op_type for node, twin in zip(nodes, twin_nodes, strict=True))
         )
-        stages.append(_stage(names, next(iter(layers), ""), floating, other if differs else None))
+        stage = Stage(
+            nodes=tuple(names),
+            layer=next(iter(layers), ""),
+            inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
+            outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
+            floating=floating,
+            quantized=other if differs else None,
+        )
+        stages.append(stage)
     return tuple(stages)
-
-
-def _stage(names: Sequence[str], layer: str, floating: Form, quantized: Form | None) -> Stage:
-    return Stage(
-        nodes=tuple(names),
-        layer=layer,
-        inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
-        outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
-        floating=floating,
-        quantized=quantized,
-    )
 
 
 class _Grouping:
@@ -148,18 +130,14 @@ class _Grouping:
 
     def _tail(self, node: ir.Node) -> ir.Node:
         """Return the node that ends an operator: its bias's Add or its clamp, where it is fused with them."""
-        for fits in (self._is_bias_add, _is_clamp):
+        for op_types in (("Add",), CLAMPS):
             readers = self._readers.get(node.outputs[0], ())
-            if len(readers) == 1 and node.outputs[0].name not in self._cut and fits(readers[0]):
-                node = readers[0]
+            if len(readers) != 1 or node.outputs[0].name in self._cut:
+                continue
+            (reader,) = readers
+            if reader.op_type in op_types and (reader.op_type in CLAMPS or reader.name in self._weighted):
+                node = reader
         return node
-
-    def _is_bias_add(self, node: ir.Node) -> bool:
-        return node.op_type == "Add" and node.name in self._weighted
-
-
-def _is_clamp(node: ir.Node) -> bool:
-    return node.op_type in CLAMPS
 
 
 class _FormMaker:

@@ -51,12 +51,7 @@ def integers_of(held: Held, pair: ActivationPair) -> Array:
 
 
 class StagedModel:
-    """Sessions for both forms of every stage, each opened once.
-
-    Attributes:
-        stages: in order.
-        layers: the stage of each layer that has a quantization of its own, by the layer's name.
-    """
+    """Sessions for both forms of each stage, opened once; by layer, the stage of its own quantization."""
 
     def __init__(
         self,
@@ -65,13 +60,7 @@ class StagedModel:
         output: str,
         others: Collection[str] = (),
     ) -> None:
-        """Open the sessions.
-
-        Args:
-            stages: of the model.
-            pairs: by tensor.
-            output: the tensor that a model with one layer changed is judged by.
-            others: further ones, for ``changed_outputs``.
+        """Open the sessions; a variant is judged by ``output``, and ``changed_outputs`` has the others, too.
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load a stage.
@@ -104,18 +93,9 @@ class StagedModel:
         return self._behind({self.layers[layer]})
 
     def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
-        """Return the output of a model with one layer in the other form.
+        """Return the output with one layer in this form, and all others as in ``base``, the other form.
 
-        Args:
-            layer: its name.
-            base: what ``run`` returned, for the other form of all layers.
-            quantized: the layer's form; all others have the other one.
-
-        Edge case:
-            A layer that the output does not depend on changes nothing.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
+        A layer that the output does not depend on changes nothing.
         """
         tensors = self._changed_tensors({layer}, base, quantized=quantized)
         return self.floats(self._output, tensors[self._output])
@@ -126,15 +106,7 @@ class StagedModel:
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
     def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
-        """Return the outputs of the float model with some tensors on grids.
-
-        Args:
-            grids: parameters by tensor.
-            base: what ``run`` returned for the float model.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
-        """
+        """Return the outputs of the float model, whose tensors are ``base``, with some of them on grids."""
         tensors, touched = _Overlay(base), set(grids)
         for name, parameters in grids.items():
             tensors.made[name] = Held(fake_quantize(self.floats(name, base[name]), parameters))

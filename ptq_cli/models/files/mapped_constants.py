@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, constant_shape
 
 Move = Callable[[Array], Array]
 LAZY = (ir.ExternalTensor, ir.LazyTensor)
@@ -47,11 +47,7 @@ def release_tensor(tensor: ir.TensorProtocol | None) -> None:
 
 @contextlib.contextmanager
 def mapped(value: ir.Value) -> Iterator[Array]:
-    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then.
-
-    Raises:
-        ValueError: the value is not a constant.
-    """
+    """Yield the array of a constant, and let go of it at the end: views of it must be gone by then."""
     if value.const_value is None:
         raise ValueError(f"'{value.name}' is not a constant")
     try:
@@ -91,15 +87,7 @@ class ConstantsFile:
     """
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Make the file.
-
-        Args:
-            folder: where the model will lie.
-            name: of the graph's file there, which this one is named for.
-
-        Raises:
-            OutputFileError: it cannot be made in that folder.
-        """
+        """Make the file, for a model whose graph will be the file ``name`` in that folder."""
         self.keeper = PartialFolder(folder, name)
         self.path = data_path(self.keeper.path / name)
         self._place = data_path(folder / name)
@@ -113,41 +101,13 @@ class ConstantsFile:
     def write(
         self, blocks: Iterable[bytes | memoryview], dtype: ir.DataType, shape: tuple[int, ...], name: str
     ) -> ir.ExternalTensor:
-        """Add a constant as it is computed, and return where it is.
-
-        Args:
-            blocks: its bytes, as the file has them, in order.
-            dtype: of the constant.
-            shape: of the constant.
-            name: of the constant.
-
-        Raises:
-            OutputFileError: the disk is full.
-        """
-        try:
-            with self.path.open("r+b") as stream:
-                offset = _aligned(stream)
-                for block in blocks:
-                    stream.write(block)
-                length = stream.tell() - offset
-        except OSError as error:
-            raise self._failed(error) from error
-        return self._at(offset, length, dtype, shape, name)
+        """Add a constant as it is computed, in blocks of its bytes, and return where it is."""
+        return self._append(lambda stream: stream.writelines(blocks), dtype, shape, name)
 
     def add(self, tensor: ir.TensorProtocol, name: str) -> ir.ExternalTensor:
-        """Add a constant that another file or the memory holds, and return where it is now.
-
-        Raises:
-            OutputFileError: the disk is full.
-        """
-        try:
-            with self.path.open("r+b") as stream:
-                offset = _aligned(stream)
-                write_tensor(tensor, stream)
-                length = stream.tell() - offset
-        except OSError as error:
-            raise self._failed(error) from error
-        return self._at(offset, length, tensor.dtype, tuple(tensor.shape.numpy()), name)
+        """Add a constant that another file or the memory holds, and return where it is now."""
+        shape = tuple(tensor.shape.numpy())
+        return self._append(lambda stream: write_tensor(tensor, stream), tensor.dtype, shape, name)
 
     def holds(self, tensor: ir.TensorProtocol) -> bool:
         """Return whether a constant is in the file."""
@@ -162,18 +122,23 @@ class ConstantsFile:
         """Remove the file and its folder: nobody will move it to its place."""
         self.keeper.remove()
 
-    def _at(
-        self, offset: int, length: int, dtype: ir.DataType, shape: tuple[int, ...], name: str
+    def _append(
+        self, write: Callable[[BinaryIO], None], dtype: ir.DataType, shape: tuple[int, ...], name: str
     ) -> ir.ExternalTensor:
+        try:
+            with self.path.open("r+b") as stream:
+                stream.seek(
+                    0, os.SEEK_END
+                )  # Not a file for appending, into which the system copies no other one.
+                stream.write(bytes(-stream.tell() % ALIGNMENT))
+                offset = stream.tell()
+                write(stream)
+                length = stream.tell() - offset
+        except OSError as error:
+            raise self._failed(error) from error
         self._offsets.add(offset)
         return ir.ExternalTensor(
-            self.path.name,
-            offset,
-            length,
-            dtype,
-            shape=ir.Shape(shape),
-            name=name,
-            base_dir=self.path.parent,
+            self.path.name, offset, length, dtype, shape=ir.Shape(shape), name=name, base_dir=self.path.parent
         )
 
     def _failed(self, error: OSError) -> OutputFileError:
@@ -209,20 +174,8 @@ def cannot_write(path: Path, error: OSError) -> OutputFileError:
 
 
 def data_path(path: Path) -> Path:
-    """Return the file of a large model's constants, given that of its graph.
-
-    Example:
-        >>> data_path(Path("run/model.onnx")).name
-        'model.onnx.data'
-    """
+    """Return the file of a large model's constants, given that of its graph."""
     return path.with_name(f"{path.name}{DATA_SUFFIX}")
-
-
-def _aligned(stream: BinaryIO) -> int:
-    """Fill up to a page, and return where the next constant begins."""
-    stream.seek(0, os.SEEK_END)  # Not a file for appending, into which the system copies no other one.
-    stream.write(bytes(-stream.tell() % ALIGNMENT))
-    return stream.tell()
 
 
 # An embedding table that a last layer reads transposed: files hold it once, behind a Transpose.
@@ -255,7 +208,9 @@ def turned_tables(graph: ir.Graph) -> dict[str, str]:
         weight.name or "": table.name or ""
         for table in tables
         for weight in weights
-        if _shape(table) == _shape(weight)[::-1] and table.dtype == weight.dtype and is_turned(table, weight)
+        if constant_shape(table) == constant_shape(weight)[::-1]
+        and table.dtype == weight.dtype
+        and is_turned(table, weight)
     }
 
 
@@ -302,7 +257,3 @@ def _is_matrix(value: ir.Value) -> bool:
     if tensor is None or value.is_graph_input() or value.is_graph_output():
         return False
     return len(tensor.shape) == 2 and tensor.dtype.is_floating_point() and tensor.nbytes >= SMALLEST
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    return tuple(value.const_value.shape.numpy()) if value.const_value is not None else ()

@@ -7,10 +7,14 @@ So sizes are inferred node by node before anything infers a whole graph, and suc
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from onnx import helper
 
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError
@@ -24,15 +28,7 @@ CANNOT_RUN = "no input fits it: check the sizes of its inputs, or export it agai
 def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
     """Check that no size which follows from inputs and constants is negative.
 
-    Edge case:
-        What depends on a size that is not known is not inferred, and neither is a function of the model.
-
-    Args:
-        proto: sizes of inputs that are negative stand for any size.
-        what: the file's name, for messages.
-
-    Raises:
-        InvalidOnnxError: one is; the message names the node that computes it.
+    What depends on a size that is not known is not inferred, and neither is a function of the model.
     """
     versions = {item.domain: item.version for item in proto.opset_import}
     opset = versions.get("", versions.get("ai.onnx", 1))
@@ -40,11 +36,7 @@ def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
 
 
 def require_possible_values(values: Iterable[ir.Value], what: str) -> None:
-    """Check the same of values that were inferred.
-
-    Raises:
-        InvalidOnnxError: one has a negative size.
-    """
+    """Check the same of values that were inferred."""
     for value in values:
         for axis, size in enumerate(value.shape or ()):
             node = value.producer()
@@ -153,19 +145,13 @@ def external_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def require_external_data(proto: onnx.ModelProto, path: Path) -> None:
-    """Check that every tensor's data are in a file beside the model, and that this is as long as promised.
-
-    Raises:
-        ModelFormatError: a file is missing, too short, outside the model's folder, or has several names.
-    """
+    """Check that every tensor's data are in a file beside the model, and that this is as long as promised."""
     folder = path.parent.resolve()
     for tensor in external_tensors(proto):
         target = _data_file(tensor, folder, path)
         if target.stat().st_nlink > 1:  # As onnx does: one of the names may be that of a secret elsewhere.
-            raise ModelFormatError(
-                f"model '{path.name}': its data file '{target.name}' has several names (hard links)",
-                hint="put a copy of the file next to the model",
-            )
+            found = f"its data file '{target.name}' has several names (hard links)"
+            raise _bad_data(path, found, "put a copy of the file next to the model")
         _require_length(tensor, target, path)
 
 
@@ -175,27 +161,18 @@ def _data_file(tensor: onnx.TensorProto, folder: Path, path: Path) -> Path:
         target = (folder / location).resolve()
         exists, is_file = target.exists(), target.is_file()
     except (OSError, ValueError) as error:  # a NUL in the name, a name that is too long, links in a circle
-        raise ModelFormatError(
-            f"model '{path.name}': the data file of '{tensor.name}' has a name that is not valid "
-            f"({location!r})",
-            hint="export it again",
-        ) from error
+        found = f"the data file of '{tensor.name}' has a name that is not valid ({location!r})"
+        raise _bad_data(path, found, "export it again") from error
     if not target.is_relative_to(folder) or not location:
-        raise ModelFormatError(
-            f"model '{path.name}': the data of '{tensor.name}' lie outside its folder ({location!r})",
-            hint="ptq reads external data only from the model's folder",
-        )
+        found = f"the data of '{tensor.name}' lie outside its folder ({location!r})"
+        raise _bad_data(path, found, "ptq reads external data only from the model's folder")
     if not exists:
-        raise ModelFormatError(
-            f"model '{path.name}': the data file '{location}' of '{tensor.name}' is missing",
-            hint="put it next to the model",
-        )
+        found = f"the data file '{location}' of '{tensor.name}' is missing"
+        raise _bad_data(path, found, "put it next to the model")
     if not is_file:
         kind = "a folder" if target.is_dir() else "not a regular file"
-        raise ModelFormatError(
-            f"model '{path.name}': the data file '{location}' of '{tensor.name}' is {kind}",
-            hint="copy or export it again",
-        )
+        found = f"the data file '{location}' of '{tensor.name}' is {kind}"
+        raise _bad_data(path, found, "copy or export it again")
     return target
 
 
@@ -204,17 +181,17 @@ def _require_length(tensor: onnx.TensorProto, target: Path, path: Path) -> None:
     offset = _count(details.get("offset") or "0")
     length = _count(details["length"]) if details.get("length") else needed
     if needed < 0 or offset < 0 or length != needed:
-        raise ModelFormatError(
-            f"model '{path.name}': the place of '{tensor.name}' in its data file is not valid",
-            hint="export it again",
+        raise _bad_data(
+            path, f"the place of '{tensor.name}' in its data file is not valid", "export it again"
         )
     missing = offset + length - target.stat().st_size
     if missing > 0:
-        raise ModelFormatError(
-            f"model '{path.name}': its data file '{target.name}' is too short: {missing} bytes of "
-            f"'{tensor.name}' are missing",
-            hint="copy or export it again",
-        )
+        found = f"its data file '{target.name}' is too short: {missing} bytes of '{tensor.name}' are missing"
+        raise _bad_data(path, found, "copy or export it again")
+
+
+def _bad_data(path: Path, found: str, hint: str) -> ModelFormatError:
+    return ModelFormatError(f"model '{path.name}': {found}", hint=hint)
 
 
 def _bytes_of(tensor: onnx.TensorProto) -> int:
@@ -237,3 +214,42 @@ def _count(text: str) -> int:
 
 def _details(tensor: onnx.TensorProto) -> dict[str, str]:
     return {item.key: item.value for item in tensor.external_data}
+
+
+# Text in a protobuf message: a string that is not UTF-8 reaches Python as bytes.
+
+
+def require_text(message: Message, name: str) -> None:
+    """Check that every string of a model is text: whoever meets bytes later does not expect them."""
+    if not _is_text(message):
+        raise ModelFormatError(
+            f"model '{name}' is damaged: a name in it is not text", hint="copy or export it again"
+        )
+
+
+def _is_text(message: Message) -> bool:
+    # By name and not with ListFields, which would copy every constant of the model.
+    for name, is_message, is_repeated in _fields(message.DESCRIPTOR):
+        if is_message and not is_repeated and not message.HasField(name):
+            continue
+        value = getattr(message, name)
+        for item in value if is_repeated else (value,):
+            if not _is_text(item) if is_message else isinstance(item, bytes):
+                return False
+    return True
+
+
+@cache
+def _fields(kind: Descriptor) -> tuple[tuple[str, bool, bool], ...]:
+    """Return each field that may hold text: its name, whether it is a message, and whether it is repeated."""
+    empty, kinds = GetMessageClass(kind)(), (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+    return tuple(
+        (
+            field.name,
+            field.type == FieldDescriptor.TYPE_MESSAGE,
+            # What a descriptor says of this has another name from version to version of protobuf.
+            not isinstance(getattr(empty, field.name), str | bytes | Message),
+        )
+        for field in kind.fields
+        if field.type in kinds
+    )

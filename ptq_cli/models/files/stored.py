@@ -32,8 +32,12 @@ from ptq_cli.models.files.mapped_constants import (
     with_transposes,
     write_tensor,
 )
-from ptq_cli.models.files.message_text import require_text
-from ptq_cli.models.files.possible_sizes import external_files, require_external_data, require_possible_sizes
+from ptq_cli.models.files.possible_sizes import (
+    external_files,
+    require_external_data,
+    require_possible_sizes,
+    require_text,
+)
 from ptq_cli.models.opset import name_default_domain
 
 LARGEST_BYTES = 2**31 - 2**24
@@ -78,11 +82,8 @@ class StoredModel:
     def load(self, message: onnx.ModelProto | None = None) -> ir.Model:
         """Return the graph; constants outside it are mapped when they are asked for.
 
-        Args:
-            message: the parsed ``content``, where the caller has it; it belongs to the graph from then on.
-
-        Raises:
-            DecodeError: it is no ONNX.
+        A ``message`` is the parsed ``content``, which belongs to the graph from then on. What is no ONNX
+        raises DecodeError.
         """
         if message is None:
             message = onnx.load_model_from_string(self.content)
@@ -92,11 +93,7 @@ class StoredModel:
         return restore_turned(model)
 
     def files(self, target: Path) -> dict[Path, Content]:
-        """Return what is written where, for ``write_together``: what is not finished moves to its place.
-
-        Raises:
-            OutputFileError: the place of its data is a symbolic link, through which no one may read them.
-        """
+        """Return what is written where, for ``write_together``: what is not finished moves to its place."""
         places = {target.with_name(path.name): path for path in self.data}
         for place in places:
             if place.is_symlink():
@@ -113,11 +110,7 @@ class StoredModel:
             self.keeper.remove()
 
     def copied(self, folder: Path, name: str) -> "StoredModel":
-        """Return the model with its data in a file of its own inside ``folder``, ready to be moved.
-
-        Raises:
-            OutputFileError: the file cannot be written.
-        """
+        """Return the model with its data in a file of its own inside ``folder``, ready to be moved."""
         if not self.data:
             return self
         keeper = PartialFolder(folder, name)
@@ -129,25 +122,15 @@ class StoredModel:
 
 
 def read_model(path: Path) -> StoredModel:
-    """Return a model as its files hold it.
+    """Return a model as its files hold it, after checks of its text, its external data and its sizes.
 
-    Edge case:
-        What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
-
-    Raises:
-        ModelFormatError: data outside the graph are missing, too short, or outside its folder; or a name is
-            not text.
-        InvalidOnnxError: a size would be negative.
+    What is no ONNX is returned all the same: its hash is that of no model, and ``load`` raises.
     """
     return read_parsed(path)[0]
 
 
 def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
-    """Return what ``read_model`` returns, and the message that was parsed for it; None where it is no ONNX.
-
-    Raises:
-        ModelFormatError: as ``read_model`` does.
-    """
+    """Return what ``read_model`` returns, and the message parsed for it; None where it is no ONNX."""
     content = path.read_bytes()
     try:
         message = onnx.load_model_from_string(content)
@@ -163,8 +146,7 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
 def holds_same_graph(one: StoredModel, other: StoredModel) -> bool:
     """Tell whether two models compute the same with the same constants, whatever else their files say.
 
-    Edge case:
-        Of models with large constants outside their graphs, whether the files are equal.
+    Of models with large constants outside their graphs, whether the files are equal.
     """
     if one.sha256 == other.sha256:
         return True
@@ -193,9 +175,6 @@ def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile |
         name: of the graph's file there, which the other one is named for.
         begun: the file, where some of the constants are in it already: the others are kept apart too, even
             if one file would hold them. It is written again if it holds what is no constant any more.
-
-    Raises:
-        OutputFileError: the file cannot be written.
     """
     if begun is None and constant_bytes(model) <= LARGEST_BYTES:
         ir.external_data.load_to_model(model)
@@ -238,12 +217,7 @@ def serialize(model: ir.Model) -> StoredModel:
 
 
 def lies_apart(size: int) -> bool:
-    """Return whether a constant of so many bytes is kept outside the graph of a large model.
-
-    Example:
-        >>> lies_apart(64), lies_apart(1 << 20)
-        (False, True)
-    """
+    """Return whether a constant of so many bytes is kept outside the graph of a large model."""
     return size >= SMALLEST_EXTERNAL
 
 
@@ -285,17 +259,7 @@ CHECKED_WHOLE = 2**28
 
 
 def check_stored(stored: StoredModel, model: ir.Model, what: str) -> None:
-    """Run the ONNX checker with full checks on what ``store_model`` returned.
-
-    Args:
-        stored: of a model with constants in a file, the checker looks whether they are where the graph says.
-        model: that it was made of.
-        what: the model's name in messages.
-
-    Raises:
-        InvalidOnnxError: the checker does not accept it.
-        OutputFileError: the graph cannot be written beside its constants, where the checker looks for them.
-    """
+    """Run the ONNX checker with full checks on what ``store_model`` made of ``model``."""
     try:
         if stored.folder is not None and stored.data:
             _check_beside_data(stored, stored.folder)
@@ -330,13 +294,7 @@ LINE = 64
 
 @dataclass(frozen=True, kw_only=True)
 class SharedConstants:
-    """Models whose large constants lie in one file.
-
-    Attributes:
-        models: graphs that read it, in the order in which they were given.
-        shared: number of constants that more than one model reads.
-        saved: bytes that copies of these would take.
-    """
+    """Models whose large constants lie in one file, how many are shared, and the bytes that this saved."""
 
     models: tuple[StoredModel, ...]
     shared: int
@@ -344,16 +302,7 @@ class SharedConstants:
 
 
 def share_constants(models: Sequence[StoredModel], folder: Path, name: str) -> SharedConstants:
-    """Return models with their large constants in one file, each content once.
-
-    Args:
-        models: as their files would hold them.
-        folder: where the graphs and the file will lie; until then it is in a folder of its own there.
-        name: of the file.
-
-    Raises:
-        OutputFileError: the file cannot be written.
-    """
+    """Return models with their large constants, each content once, in one file that is moved there later."""
     keeper = PartialFolder(folder, name)
     path = keeper.path / name
     pool = _Pool(path)

@@ -27,24 +27,8 @@ class ModelKind(enum.Enum):
 def detect_kind(path: Path) -> ModelKind:
     """Return what kind of model ``path`` holds.
 
-    Edge case:
-        A file that is none of the known kinds by its first bytes may still be ONNX, whose protobuf has no
-        magic number; it is read as ONNX if its first field is one that a ModelProto begins with.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        ModelFolderError: it is a folder.
-        ModelFormatError: it is empty, text, a damaged archive, or of an unknown format.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "model.pt"
-        >>> _ = path.write_text("import torch")
-        >>> detect_kind(path)
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.ModelFormatError: PTQ-MODEL-001: model 'model.pt' is a text file
-        hint: expected: state dict, .pt2, TorchScript, pickled module, safetensors or ONNX
+    A file that is none of the known kinds by its first bytes may still be ONNX, whose protobuf has no magic
+    number; it is read as ONNX if its first field is one that a ModelProto begins with.
     """
     if is_folder(path):
         raise ModelFolderError(

@@ -1,19 +1,19 @@
 """A source that is a module of PyTorch, with the classes that it was written in."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 import torch
 
-from ptq_cli.core.errors import ModelInputError, first_line
+from ptq_cli.core.errors import ExportError, ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.batch_axes import fix_inputs, note_fixed, unknown_input
 from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
-from ptq_cli.models.loading.export_failure import export_error, failing_layer
 from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.parity import quiet_exporter
 from ptq_cli.models.threads import one_thread
@@ -22,11 +22,7 @@ from ptq_cli.models.threads import one_thread
 
 
 def to_tensors(example: Example) -> dict[str, torch.Tensor]:
-    """Return the arrays as tensors, which own their memory.
-
-    Raises:
-        ModelInputError: PyTorch has no such dtype.
-    """
+    """Return the arrays as tensors, which own their memory."""
     try:
         return {name: torch.from_numpy(np.array(array)) for name, array in example.items()}
     except TypeError as error:
@@ -38,12 +34,7 @@ def to_tensors(example: Example) -> dict[str, torch.Tensor]:
 def to_arrays(value: object) -> list[Array]:
     """Return the tensors of a module's result, however nested, in the exporter's order.
 
-    Edge case:
-        numpy has no bfloat16; such a tensor becomes the float32 of the same values.
-
-    Example:
-        >>> [array.shape for array in to_arrays((torch.zeros(2), {"a": torch.zeros(3)}))]
-        [(2,), (3,)]
+    numpy has no bfloat16; such a tensor becomes the float32 of the same values.
     """
     leaves: Sequence[object] = torch.utils._pytree.tree_leaves(value)
     tensors = (leaf.detach().cpu() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -51,22 +42,12 @@ def to_arrays(value: object) -> list[Array]:
 
 
 def batch_axes(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, int | None]:
-    """Return the axis of the samples of each tensor; a scalar has none.
-
-    Example:
-        >>> batch_axes({"x": torch.ones(2, 3), "sr": torch.tensor(8)}, {"x": 1})
-        {'x': 1, 'sr': None}
-    """
+    """Return the axis of the samples of each tensor; a scalar has none."""
     return {name: axes.get(name, 0) if tensor.ndim else None for name, tensor in tensors.items()}
 
 
 def one_sample(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, torch.Tensor]:
-    """Return the first sample of each tensor, with its axis.
-
-    Example:
-        >>> one_sample({"x": torch.ones(2, 3)}, {"x": 1})["x"].shape
-        torch.Size([2, 1])
-    """
+    """Return the first sample of each tensor, with its axis."""
     found = batch_axes(tensors, axes)
     return {
         name: tensor if (axis := found[name]) is None else tensor.narrow(axis, 0, 1)
@@ -75,11 +56,7 @@ def one_sample(tensors: Mapping[str, torch.Tensor], axes: Axes) -> dict[str, tor
 
 
 def as_argument(value: Any, *, tensor: bool) -> Any:
-    """Return a fixed input as the argument of a module: a list as a tensor, a number as it is.
-
-    Args:
-        value: a number, a boolean or nested lists.
-        tensor: the module declares a tensor, so that a number becomes one, too.
+    """Return a fixed input as a module's argument: a list as a tensor, a number too where one is declared.
 
     Example:
         >>> as_argument([1, 2], tensor=False), as_argument(2, tensor=False), as_argument(0.5, tensor=True)
@@ -89,22 +66,14 @@ def as_argument(value: Any, *, tensor: bool) -> Any:
 
 
 def require_parameters(values: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-    """Check that the inputs that are fixed are parameters of ``forward``.
-
-    Raises:
-        FixedInputError: one is not.
-    """
+    """Check that the inputs that are fixed are parameters of ``forward``."""
     for name in values:
         if name not in known:
             raise unknown_input(name, known, what)
 
 
 def fix_exported(model: ir.Model, values: Mapping[str, Any], what: str) -> ir.Model:
-    """Make inputs of an exported graph constants; numbers are constants of it already.
-
-    Raises:
-        FixedInputError: a value does not fit.
-    """
+    """Make inputs of an exported graph constants; numbers are constants of it already."""
     inputs = {value.name for value in model.graph.inputs}
     fix_inputs(model, {name: value for name, value in values.items() if name in inputs}, what)
     note_fixed(model, values)
@@ -138,13 +107,7 @@ OUTPUT_SUFFIX = "_output"
 def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, inputs: Sequence[str]) -> None:
     """Rename the graph's inputs to ``inputs``, and its outputs to the keys that the module returns.
 
-    Edge case:
-        An output that is named as an input gets a suffix; outputs without keys keep the exporter's names.
-
-    Args:
-        model: is changed in place.
-        program: what it was exported from.
-        inputs: the names that data come with.
+    An output that is named as an input gets a suffix; outputs without keys keep the exporter's names.
     """
     _restore_inputs(model.graph, inputs)
     keys = output_keys(program)
@@ -161,15 +124,7 @@ def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, in
 
 
 def output_keys(program: torch.export.ExportedProgram) -> list[str]:
-    """Return the key under which the module returns each output, or nothing where one has no key.
-
-    Example:
-        >>> class Heads(torch.nn.Module):
-        ...     def forward(self, x):
-        ...         return {"logits": x + 1, "aux": {"depth": x * 2}}
-        >>> output_keys(torch.export.export(Heads(), (torch.ones(2),)))
-        ['logits', 'aux.depth']
-    """
+    """Return the key under which the module returns each output, or nothing where one has no key."""
     pytree = torch.utils._pytree
     spec = program.call_spec.out_spec
     if spec is None:
@@ -208,12 +163,7 @@ EXPORT_OPSET = 20
 
 
 def program_to_onnx(program: torch.export.ExportedProgram, inputs: Sequence[str]) -> ir.Model:
-    """Return a program as ONNX, whose inputs have these names.
-
-    Raises:
-        RuntimeError: the exporter returned nothing.
-        Exception: whatever else the exporter raises.
-    """
+    """Return a program as ONNX, whose inputs have these names."""
     exported = torch.onnx.export(program, dynamo=True, opset_version=EXPORT_OPSET, verbose=False)
     if exported is None:
         raise RuntimeError("torch.onnx.export returned nothing")
@@ -237,12 +187,7 @@ class ModuleSource:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one.
-
-        Raises:
-            ModelInputError: it has none.
-            FixedInputError: it has none of a name that is fixed.
-        """
+        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one."""
         parameters = self._parameters()
         if not parameters:
             raise ModelInputError(
@@ -271,11 +216,7 @@ class ModuleSource:
         }
 
     def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
-        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it.
-
-        Raises:
-            ExportError: neither works; it names the layer.
-        """
+        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it."""
         arguments = to_tensors(example)
         # torch.export takes a size of 1 for a constant.
         several = {
@@ -298,11 +239,7 @@ class ModuleSource:
             raise export_error(error, self.module, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the module's outputs, flattened in order.
-
-        Raises:
-            ModelInputError: the module raised on these inputs; the message names the layer.
-        """
+        """Return the module's outputs, flattened in order."""
         try:
             with one_thread(), torch.no_grad():
                 return to_arrays(self.module(**to_tensors(example), **self._constants()))
@@ -326,3 +263,53 @@ class ModuleSource:
         tensors = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
         model = program_to_onnx(program, [*arguments, *tensors])
         return fix_exported(model, self.values, self.file.path.name)
+
+
+# At which layer an export failed.
+
+
+def export_error(error: BaseException, module: torch.nn.Module | None, what: str) -> ExportError:
+    """Return the error to raise when PyTorch could not export a model; the traceback tells its layer."""
+    layer = failing_layer(error, module)
+    where = f" at layer '{layer}'" if layer else ""
+    *_, cause = _chain(error)
+    return ExportError(
+        f"'{what}' cannot be exported to ONNX{where}: {type(cause).__name__}: {first_line(cause)}",
+        hint="use operations that torch.export supports there (no control flow on tensor values, no operator "
+        "without an ONNX form), or export the model to ONNX yourself and pass that file",
+    )
+
+
+def failing_layer(error: BaseException, module: torch.nn.Module | None) -> str:
+    """Return the path of the innermost submodule in the traceback, or an empty string.
+
+    The exporters call the module's own ``forward``, so that each frame's ``self`` is a submodule; where a
+    translation fails later, the exporter's frame holds the graph node with its module stack.
+    """
+    names = {id(child): name for name, child in module.named_modules()} if module is not None else {}
+    found = ""
+    for frame_locals in _frames(error):
+        name = names.get(id(frame_locals.get("self")), "")
+        node = frame_locals.get("node")
+        if isinstance(node, torch.fx.Node):
+            stack = node.meta.get("nn_module_stack") or {}
+            name = next((path for path, _ in reversed(stack.values())), name)
+        found = name or found
+    return found
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _frames(error: BaseException) -> Iterator[dict[str, object]]:
+    for link in _chain(error):
+        traceback: TracebackType | None = link.__traceback__
+        while traceback is not None:
+            yield traceback.tb_frame.f_locals
+            traceback = traceback.tb_next

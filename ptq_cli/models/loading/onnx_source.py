@@ -19,8 +19,12 @@ from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
 from ptq_cli.models.batch_axes import is_cache, noted_axes, with_axes
 from ptq_cli.models.files import stored
 from ptq_cli.models.files.mapped_constants import mapped, restore_turned
-from ptq_cli.models.files.message_text import require_text
-from ptq_cli.models.files.possible_sizes import external_files, require_external_data, require_possible_sizes
+from ptq_cli.models.files.possible_sizes import (
+    external_files,
+    require_external_data,
+    require_possible_sizes,
+    require_text,
+)
 from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.inlining import large_constants_aside
@@ -38,9 +42,6 @@ def clear_declared_shapes(proto: onnx.ModelProto) -> None:
     """Leave out the declared shapes of all computed values.
 
     Inputs keep theirs: ONNX Runtime takes no others. Types stay too, because a wrong one is an error.
-
-    Args:
-        proto: is changed in place.
     """
     infos = [info for function in proto.functions for info in function.value_info]
     for graph in graphs_of(proto.graph):
@@ -54,11 +55,7 @@ def clear_declared_shapes(proto: onnx.ModelProto) -> None:
 def give_outputs_types(proto: onnx.ModelProto) -> bool:
     """Give each output of the main graph without a type the one that is inferred; tell if there was any.
 
-    Edge case:
-        Where nothing can be inferred, the output stays without a type, which the checker refuses.
-
-    Args:
-        proto: is changed in place.
+    Where nothing can be inferred, the output stays without a type, which the checker refuses.
     """
     untyped = [output for output in proto.graph.output if _is_untyped(output)]
     if not untyped:
@@ -84,11 +81,7 @@ def _is_untyped(output: onnx.ValueInfoProto) -> bool:
 
 
 def shorten_default_domain(proto: onnx.ModelProto) -> bool:
-    """Write ``ai.onnx`` as the empty domain in each node, which the checker wants; tell if there was any.
-
-    Args:
-        proto: is changed in place.
-    """
+    """Write ``ai.onnx`` as the empty domain in each node, which the checker wants; tell if there was any."""
     nodes = [node for graph in graphs_of(proto.graph) for node in graph.node]
     nodes += [node for function in proto.functions for node in function.node]
     found = [node for node in nodes if node.domain == DEFAULT_DOMAIN]
@@ -103,11 +96,7 @@ def shorten_default_domain(proto: onnx.ModelProto) -> bool:
 
 
 def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
-    """Leave out each negative size that a model says of its tensors, and tell whether there was any.
-
-    Args:
-        proto: is changed in place.
-    """
+    """Leave out each negative size that a model says of its tensors, and tell whether there was any."""
     found = False
     for dimension in _dimensions(proto):
         if dimension.dim_value < 0:
@@ -117,11 +106,7 @@ def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
 
 
 def forget_sizes_of_values(model: ir.Model) -> None:
-    """Do the same to a model that is loaded already, beside its external data.
-
-    Args:
-        model: is changed in place.
-    """
+    """Do the same to a model that is loaded already, beside its external data."""
     values = [value for graph in model.graphs() for value in graph.inputs]
     values += [value for node in model.graph.all_nodes() for value in node.outputs]
     for value in values:
@@ -166,12 +151,7 @@ class OnnxSource:
 
 
 def load_onnx(path: Path) -> ir.Model:
-    """Load and check an ONNX file.
-
-    Raises:
-        ModelFormatError: it is no ONNX, or damaged, or its external data is missing or outside its folder.
-        InvalidOnnxError: it fails the checker, or its opset is older than 7.
-    """
+    """Load and check an ONNX file."""
     proto = _read_proto(path)
     require_text(proto, path.name)
     require_external_data(proto, path)
@@ -298,11 +278,7 @@ def _indexed(value: ir.Value, longest: int | None) -> TensorSpec:
 
 
 def require_tensor_inputs(model: ir.Model, what: str) -> None:
-    """Check that data can be given to each input.
-
-    Raises:
-        ModelInputError: one is a sequence of tensors or an optional tensor.
-    """
+    """Check that data can be given to each input."""
     for value in model.graph.inputs:
         if isinstance(value.type, ir.SequenceType | ir.OptionalType):
             kind = "a sequence of tensors" if isinstance(value.type, ir.SequenceType) else "optional"
@@ -313,12 +289,7 @@ def require_tensor_inputs(model: ir.Model, what: str) -> None:
 
 
 def _require_ranks(proto: onnx.ModelProto, path: Path) -> None:
-    """Refuse an input whose rank the file does not say, which the checker does not name.
-
-    Raises:
-        CacheInputError: it holds a key-value cache.
-        InvalidOnnxError: it is another one.
-    """
+    """Refuse an input whose rank the file does not say, which the checker does not name."""
     constants = {item.name for item in proto.graph.initializer}
     for value in proto.graph.input:
         is_tensor = value.type.WhichOneof("value") == "tensor_type"

@@ -10,8 +10,8 @@ import torch
 
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.batch_axes import fixed_value
-from ptq_cli.models.loading.export_failure import export_error
 from ptq_cli.models.loading.module_source import (
+    export_error,
     fix_exported,
     program_to_onnx,
     refused_input,
@@ -39,22 +39,14 @@ class ProgramSource:
 
     @property
     def example_specs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input that is not fixed; a symbolic size is None.
-
-        Raises:
-            FixedInputError: there is no input of a name that is fixed.
-        """
+        """Name, dtype and shape of each input that is not fixed; a symbolic size is None."""
         specs = self._specs()
         require_parameters(self.values, [spec.name for spec in specs], self.file.path.name)
         return tuple(spec for spec in specs if spec.name not in self.values)
 
     @property
     def fixed(self) -> dict[str, Array]:
-        """Arrays of the inputs that are fixed.
-
-        Raises:
-            FixedInputError: a value does not fit the input.
-        """
+        """Arrays of the inputs that are fixed."""
         specs = {spec.name: spec for spec in self._specs()}
         return {
             name: fixed_value(value, specs[name], self.file.path.name) for name, value in self.values.items()
@@ -70,11 +62,7 @@ class ProgramSource:
         example: Example,  # noqa: ARG002 - the archive knows its own shapes
         axes: Axes = NO_AXES,  # noqa: ARG002
     ) -> ir.Model:
-        """Export; the archive says itself which axes are dynamic.
-
-        Raises:
-            ExportError: an operator has no ONNX form; it names the layer.
-        """
+        """Export; the archive says itself which axes are dynamic."""
         try:
             with quiet_exporter(), one_thread(), torch.no_grad():
                 model = program_to_onnx(self.program, [spec.name for spec in self._specs()])
@@ -83,11 +71,7 @@ class ProgramSource:
             raise export_error(error, None, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the program's outputs, flattened in order.
-
-        Raises:
-            ModelInputError: the program raised on these inputs.
-        """
+        """Return the program's outputs, flattened in order."""
         tensors = to_tensors({**example, **self.fixed})
         try:
             with one_thread(), torch.no_grad():

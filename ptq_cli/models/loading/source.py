@@ -36,14 +36,7 @@ class SourceFile:
 
 
 class ModelSource(Protocol):
-    """A model that can become ONNX.
-
-    Attributes:
-        file: where it came from.
-        input_names: names of its inputs, in order.
-        example_specs: what the inputs look like, where the source itself knows; otherwise empty.
-        fixed: arrays of the inputs that are fixed to a constant, by name; they are not among the inputs.
-    """
+    """A model that can become ONNX."""
 
     @property
     def file(self) -> SourceFile:
@@ -62,12 +55,7 @@ class ModelSource(Protocol):
         """Arrays of the inputs that are fixed to a constant, by name; they are not among the inputs."""
 
     def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
-        """Return the model as ONNX, with a dynamic batch axis where the model allows it.
-
-        Args:
-            example: samples.
-            axes: where the inputs have them, by name; on the first axis if one is not named.
-        """
+        """Return the model as ONNX, with a dynamic batch axis, the first or that of ``axes``, if it can."""
 
     def run(self, example: Example) -> list[Array] | None:
         """Return what the source's own framework computes, or None where ONNX is the source."""
@@ -77,21 +65,7 @@ class ModelSource(Protocol):
 
 
 def open_model(path: Path, settings: ModelSettings) -> ModelSource:
-    """Load a model file.
-
-    Args:
-        path: the file; its content tells what it is.
-        settings: architecture of a state dict, whether pickles are trusted, and the inputs that are fixed.
-
-    Raises:
-        InputFileError: the file is missing, a folder, or unreadable.
-        ModelFormatError: it is damaged or of no known kind.
-        PickleError: it needs unpickling, and is not trusted.
-        ArchitectureError: a state dict and its architecture do not fit.
-        EntryPointError: the architecture cannot be imported or called.
-        FixedInputError: an input that is fixed does not exist, or its value does not fit.
-        InvalidOnnxError: an ONNX model fails the checker.
-    """
+    """Load a model file, whose content tells what it is."""
     file = SourceFile(path, detect_kind(path), sha256_file(path))
     if file.kind is ModelKind.ONNX:
         from ptq_cli.models.batch_axes import fix_inputs

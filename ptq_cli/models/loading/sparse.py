@@ -18,15 +18,7 @@ LARGEST_DENSE = 2**28
 
 
 def make_dense(proto: onnx.ModelProto, what: str) -> bool:
-    """Write each sparse constant as a dense one, and tell whether there was any.
-
-    Args:
-        proto: is changed in place.
-        what: the file's name, for messages.
-
-    Raises:
-        InvalidOnnxError: one is too large when it is dense, or its values and places do not fit.
-    """
+    """Write each sparse constant as a dense one, and tell whether there was any."""
     found = False
     for graph in graphs_of(proto.graph):
         for tensor in graph.sparse_initializer:

@@ -34,10 +34,6 @@ def build_module(arch: str, state: Mapping[str, object], file_name: str) -> torc
         state: the checkpoint; the usual wrappers (``{"state_dict": …}``, a ``module.`` prefix of
             DataParallel, ``_orig_mod.`` of torch.compile) are taken off.
         file_name: of the checkpoint, for messages.
-
-    Raises:
-        EntryPointError: the callable is missing, not callable, or raised.
-        ArchitectureError: it returned no module, or its parameters do not fit; the message names keys.
     """
     factory = load_entry_point(arch, Path.cwd(), "--arch")
     try:
@@ -59,12 +55,7 @@ def build_module(arch: str, state: Mapping[str, object], file_name: str) -> torc
 
 
 def unwrap_state(state: Mapping[str, object]) -> dict[str, torch.Tensor]:
-    """Return the bare state dict of a checkpoint.
-
-    Example:
-        >>> list(unwrap_state({"state_dict": {"module.weight": torch.zeros(1)}, "epoch": 3}))
-        ['weight']
-    """
+    """Return the bare state dict of a checkpoint."""
     for key in WRAPPER_KEYS:
         inner = state.get(key)
         if isinstance(inner, Mapping) and any(isinstance(value, torch.Tensor) for value in inner.values()):
@@ -112,13 +103,7 @@ MISSING_CLASS = re.compile(r"Can't get attribute '([^']+)'")
 
 
 def load_checkpoint(path: Path, kind: ModelKind, settings: ModelSettings) -> torch.nn.Module:
-    """Return the module of a state dict and ``--arch``, or a pickled module if that is trusted.
-
-    Raises:
-        ModelFormatError: the file is damaged.
-        PickleError: it needs unpickling and ``trust_pickle`` is not set.
-        ArchitectureError: it is a state dict and ``--arch`` is missing or does not fit.
-    """
+    """Return the module of a state dict and ``--arch``, or a pickled module if that is trusted."""
     content = _load_safetensors(path) if kind is ModelKind.SAFETENSORS else _load_torch(path, settings)
     if isinstance(content, torch.nn.Module):
         return content.eval()
@@ -203,22 +188,9 @@ ALLOWED_NODES = (
     ast.unaryop,
     ast.cmpop,
 )
-SYMPY = {
-    "Abs",
-    "Add",
-    "And",
-    "Eq",
-    "Equality",
-    "Float",
-    "Ge",
-    "GreaterThan",
-    "Gt",
-    "Integer",
-    "Le",
-    "LessThan",
-}
-SYMPY |= {"Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow", "Rational", "StrictGreaterThan"}
-SYMPY |= {"StrictLessThan", "Symbol", "Unequality", "ceiling", "floor", "sqrt"}
+SYMPY = {"Abs", "Add", "And", "Eq", "Equality", "Float", "Ge", "GreaterThan", "Gt", "Integer", "Le"}
+SYMPY |= {"LessThan", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow", "Rational", "Symbol"}
+SYMPY |= {"StrictGreaterThan", "StrictLessThan", "Unequality", "ceiling", "floor", "sqrt"}
 TORCH = {"CeilDiv", "CeilToInt", "CleanDiv", "FloatPow", "FloatTrueDiv", "FloorDiv", "FloorToInt", "Identity"}
 TORCH |= {"IntTrueDiv", "IsNonOverlappingAndDenseIndicator", "LShift", "ModularIndexing", "PowByNatural"}
 TORCH |= {
@@ -279,12 +251,7 @@ PICKLE_MEMBER = re.compile(r"^data/(weights/[^/]*\.pt|constants/[^/]*\.pt|sample
 
 
 def require_safe_archive(path: Path) -> None:
-    """Raise unless loading the .pt2 archive can run no code of the archive's own.
-
-    Raises:
-        ModelFormatError: the archive is damaged, or of a form older than PyTorch 2.8.
-        PickleError: it holds compiled code, pickled objects, or an expression that is not arithmetic.
-    """
+    """Raise unless loading the .pt2 archive can run no code of the archive's own."""
     try:
         with zipfile.ZipFile(path) as archive:
             reason = next(_dangers(archive), None)

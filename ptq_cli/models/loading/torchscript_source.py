@@ -12,11 +12,11 @@ import onnx_ir as ir
 import torch
 
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.loading.export_failure import export_error
 from ptq_cli.models.loading.module_source import (
     EXPORT_OPSET,
     as_argument,
     batch_axes,
+    export_error,
     fix_exported,
     one_sample,
     refused_input,
@@ -45,11 +45,7 @@ class TorchScriptSource:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of the arguments of ``forward`` that are not fixed.
-
-        Raises:
-            FixedInputError: there is no argument of a name that is fixed.
-        """
+        """Names of the arguments of ``forward`` that are not fixed."""
         names = [argument.name for argument in self._arguments()]
         require_parameters(self.values, names, self.file.path.name)
         return tuple(name for name in names if name not in self.values)
@@ -66,11 +62,7 @@ class TorchScriptSource:
         ]
 
     def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
-        """Export with the TorchScript exporter, which alone reads TorchScript.
-
-        Raises:
-            ExportError: it cannot; it names the operator.
-        """
+        """Export with the TorchScript exporter, which alone reads TorchScript."""
         tensors = to_tensors(example)
         try:
             found = batch_axes(tensors, axes)
@@ -85,11 +77,7 @@ class TorchScriptSource:
             raise export_error(error, None, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
-        """Return the module's outputs, flattened in order.
-
-        Raises:
-            ModelInputError: the module raised on these inputs.
-        """
+        """Return the module's outputs, flattened in order."""
         tensors = to_tensors(example)
         try:
             with one_thread(), torch.no_grad():

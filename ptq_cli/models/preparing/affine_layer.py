@@ -16,8 +16,6 @@ class AffineLayer:
     """A Conv, ConvTranspose or Gemm with a constant weight.
 
     Attributes:
-        node: the operator.
-        weight: its weight.
         bias: what it adds, one number a channel, with Gemm's ``beta`` applied; zeros where it has none.
         channels: how many output channels it has.
         rank: how many axes its output has; the channels' is axis 1.
@@ -87,19 +85,6 @@ def per_channel(array: Floats, layer: AffineLayer) -> Floats | None:
 
     Shapes:
         array: what broadcasts to the layer's output, (N, channels, …), without changing its shape.
-
-    Example:
-        >>> layer = AffineLayer(
-        ...     node=ir.Node("", "Conv", []),
-        ...     weight=np.ones((3, 2, 1, 1)),
-        ...     bias=np.zeros(3),
-        ...     channels=3,
-        ...     rank=4,
-        ... )
-        >>> per_channel(np.arange(3.0).reshape(3, 1, 1), layer)
-        array([0., 1., 2.])
-        >>> per_channel(np.arange(3.0), layer) is None
-        True
     """
     if array.ndim > layer.rank:
         return None

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import LAZY, Move, moved_tensor
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import input_at, register_constant
 from ptq_cli.models.preparing.rewriting import array_of, drop, made_by
 
 Pick = Callable[[Sequence[object]], object]
@@ -21,9 +21,6 @@ def fold_known(model: ir.Model) -> int:
     """Fold each Split of a constant, and each Slice or Gather of known sizes; return how many.
 
     Ensures: what was folded is an initializer of the main graph; of a constant on disk nothing was read.
-
-    Args:
-        model: is changed in place; shapes are inferred as far as they can be.
     """
     folded = 0
     for node in [item for item in model.graph.all_nodes() if item.domain == "" and item.op_type in _FOLDS]:
@@ -35,15 +32,8 @@ def fold_known(model: ir.Model) -> int:
         for output, tensor in zip(node.outputs, tensors, strict=True):
             if not output.uses():
                 continue
-            value = ir.Value(
-                name=output.name,
-                shape=ir.Shape(tensor.shape.numpy()),
-                type=ir.TensorType(tensor.dtype),
-                const_value=tensor,
-            )
-            output.replace_all_uses_with(value)
             output.name = None
-            model.graph.register_initializer(value)
+            output.replace_all_uses_with(register_constant(model.graph, tensor))
         drop(node)
         folded += 1
     return folded
@@ -123,9 +113,6 @@ def fold_lazily(model: ir.Model) -> int:
     """Fold what moves or casts a constant that lies on disk, and return how many nodes went.
 
     Ensures: what was folded is an initializer of the main graph, and nothing of it was read.
-
-    Args:
-        model: is changed in place.
     """
     folded = 0
     for node in list(model.graph.all_nodes()):
@@ -139,15 +126,8 @@ def fold_lazily(model: ir.Model) -> int:
         if move is None:
             continue
         lazy = moved_tensor(tensor, move, output.name or "")
-        value = ir.Value(
-            name=lazy.name,
-            shape=ir.Shape(lazy.shape.numpy()),
-            type=ir.TensorType(lazy.dtype),
-            const_value=lazy,
-        )
-        output.replace_all_uses_with(value)
+        output.replace_all_uses_with(register_constant(model.graph, lazy))
         drop(node)
-        model.graph.register_initializer(value)
         folded += 1
     return folded
 
@@ -155,10 +135,6 @@ def fold_lazily(model: ir.Model) -> int:
 def _transpose(node: ir.Node) -> Move:
     axes = list(node.attributes.get_ints("perm", ())) or None
     return lambda array: array.transpose(axes)
-
-
-def _identity(_node: ir.Node) -> Move:
-    return lambda array: array
 
 
 def _reshape(node: ir.Node) -> Move | None:
@@ -180,7 +156,7 @@ def _cast(node: ir.Node) -> Move | None:
 
 _MOVES: dict[str, Callable[[ir.Node], Move | None]] = {
     "Transpose": _transpose,
-    "Identity": _identity,
+    "Identity": lambda _node: lambda array: array,
     "Reshape": _reshape,
     "Cast": _cast,
 }

@@ -23,9 +23,6 @@ def widen_half(model: ir.Model) -> str:
 
     Requires: types are inferred, functions inlined. Ensures: such types are left in inputs and outputs of the
     main graph only. A model that only stores or passes them, and computes in float32, is left as it is.
-
-    Args:
-        model: is changed in place.
     """
     computing = (node for node in model.graph.all_nodes() if node.op_type != "Cast")
     found = {value.dtype for node in computing for value in node.outputs}

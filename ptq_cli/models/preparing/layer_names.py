@@ -81,8 +81,7 @@ def _own_name(node: ir.Node) -> str:
 def module_path(node: ir.Node) -> str | None:
     """Return the path of the module that a node came from, or None if the node does not tell.
 
-    Edge case:
-        The root module's own operations have the path ``""``.
+    The root module's own operations have the path ``""``.
     """
     scopes = node.metadata_props.get(SCOPES)
     if scopes is not None and len(scopes) < SCOPE_TEXT_LIMIT:
@@ -162,9 +161,6 @@ def own_nested_outputs(model: ir.Model) -> int:
     """Put an Identity before outputs that a nested graph does not compute, or has twice; return how many.
 
     Ensures: each output of a nested graph is computed by a node of its own there. Names outside stay.
-
-    Args:
-        model: is changed in place.
     """
     names: FreshNames | None = None
     added = 0
@@ -198,9 +194,6 @@ def drop_identities(model: ir.Model) -> int:
 
     Requires: functions are inlined. Ensures: outputs keep their names. One stays if it makes an output
     of a value that its graph does not compute, or that is an output already.
-
-    Args:
-        model: is changed in place.
     """
     count = 0
     for node in list(model.graph.all_nodes()):

@@ -41,9 +41,6 @@ def infer_undeclared(model: ir.Model) -> ir.Model:
 
     Ensures: what a node computes has no other shape than the inferred one. Only what operators of other
     domains compute keeps the declared one, because nothing else tells it.
-
-    Args:
-        model: may be changed in place.
     """
     opset = model.opset_imports.get("", 1)
     nodes = [*model.graph.all_nodes()]
@@ -58,13 +55,9 @@ def infer_undeclared(model: ir.Model) -> ir.Model:
 
 
 def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> bool:
-    """Forget what declared shapes say, where the model took or gave others; return whether there was any.
+    """Forget what declared shapes say, where a run took or gave others; return whether there was any.
 
     ONNX Runtime shares memory between values whose sizes have one name, so that such a name must not lie.
-
-    Args:
-        model: is changed in place.
-        seen: shapes of inputs and outputs in one run, by their names.
     """
     inputs, is_wrong = set(model.graph.inputs), False
     numbers: dict[str, set[int]] = {}
@@ -74,8 +67,9 @@ def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> b
             continue
         if value not in inputs and not _agrees(value.shape, found):
             known = list(value.shape) if len(value.shape) == len(found) else [None] * len(found)
+            both = zip(known, found, strict=True)
             value.shape = ir.Shape(
-                [_believed(size, number) for size, number in zip(known, found, strict=True)]
+                [None if isinstance(size, int) and size != n else size for size, n in both]
             )
             is_wrong = True
         for size, number in zip(value.shape, found, strict=False):
@@ -87,10 +81,6 @@ def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> b
     return is_wrong or bool(wrong)
 
 
-def _believed(size: Size | None, found: int) -> Size | None:
-    return None if isinstance(size, int) and size != found else size
-
-
 def _agrees(shape: ir.Shape, found: Sequence[int]) -> bool:
     return len(shape) == len(found) and all(
         size == number for size, number in zip(shape, found, strict=True) if isinstance(size, int)
@@ -98,12 +88,7 @@ def _agrees(shape: ir.Shape, found: Sequence[int]) -> bool:
 
 
 def rename_sizes(model: ir.Model, name_of: Callable[[str], str | None]) -> None:
-    """Give symbolic sizes other names wherever they are.
-
-    Args:
-        model: is changed in place.
-        name_of: the new name for an old one; None leaves the size without a name.
-    """
+    """Give symbolic sizes other names wherever they are; None leaves a size without a name."""
     values = [value for graph in model.graphs() for value in graph.inputs]
     values += [value for node in model.graph.all_nodes() for value in node.outputs]
     for value in values:
@@ -137,13 +122,9 @@ def _is_inferred(node: ir.Node, opset: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """What a caller sees.
+    """Names and shapes that a caller sees: outputs, and inputs that no constant feeds.
 
-    Attributes:
-        inputs: names of the inputs that are not initializers, in order.
-        outputs: names of the outputs, in order; one may be there twice.
-        input_shapes: what the model says of the inputs' shapes.
-        shapes: what it says of the outputs' shapes, which inference does not always find again.
+    What a model says of the outputs' shapes, inference does not always find again.
     """
 
     inputs: tuple[str, ...]
@@ -178,13 +159,9 @@ class Interface:
     def restore(self, model: ir.Model) -> bool:
         """Give inputs and outputs their names again, and the shapes that inference does not contradict.
 
-        Requires: as many inputs and outputs as there were, none of the inputs an initializer.
-
-        Edge case:
-            An output of the name of an input is that input, and one that was there before is the same value.
-
-        Returns:
-            Whether outputs have sizes that only the file tells: they may be wrong.
+        Requires: as many inputs and outputs as there were, none of the inputs an initializer. An output of
+        the name of an input is that input, and one that was there before is the same value. Returns whether
+        outputs have sizes that only the file tells: they may be wrong.
         """
         graph = model.graph
         for value, name in zip(graph.inputs, self.inputs, strict=True):
@@ -267,8 +244,6 @@ class Prepared:
     """A prepared model, and what was done to it.
 
     Attributes:
-        model: the prepared graph.
-        opset_before, opset: what it was written in, and what it is written in now.
         nodes_before, nodes: how many nodes the main graph had before, and has now.
         simplified: by how many nodes constant folding and onnxscript's rules made it smaller.
         applied: how often each pass was applied, by the pass's name, in order; those that were not too.
@@ -310,11 +285,7 @@ class Prepared:
 
 
 def prepare(model: ir.Model, what: str, *, is_traced: bool = False) -> ir.Model:
-    """Return the model prepared; see ``prepare_model``.
-
-    Raises:
-        InvalidOnnxError: as there.
-    """
+    """Return the model prepared; see ``prepare_model``."""
     return prepare_model(model, what, is_traced=is_traced).model
 
 
@@ -322,18 +293,13 @@ def prepare(model: ir.Model, what: str, *, is_traced: bool = False) -> ir.Model:
 def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Prepared:
     """Return the model with constants folded, the passes applied, layers named and shapes inferred.
 
-    Requires: a model that the checker accepts, of opset 7 or later. Ensures: every constant is an
-    initializer, no initializer is an input, the other inputs and the outputs keep their names, every node and
-    value has a name of its own, nothing tells of the machine that exported it, and the opset is 13 or later.
-    The checker is asked when the result is stored.
+    Requires: a model that the checker accepts, of opset 7 or later, which is changed in place where the
+    passes can. With ``is_traced`` PyTorch's exporter has just proven the shapes that it declares; a file's
+    are inferred.
 
-    Args:
-        model: is changed in place where the passes can.
-        what: the file's name, for messages.
-        is_traced: PyTorch's exporter has just proven the shapes that it declares. A file's are inferred.
-
-    Raises:
-        InvalidOnnxError: an old opset cannot be converted, or a size would be negative.
+    Ensures: every constant is an initializer, no initializer is an input, the other inputs and the outputs
+    keep their names, every node and value has a name of its own, nothing tells of the machine that exported
+    it, and the opset is 13 or later. The checker is asked when the result is stored.
     """
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     interface = Interface.of(model.graph)
@@ -388,9 +354,8 @@ def _simplified(model: ir.Model, what: str) -> ir.Model:
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
     """Raise the opset where a form that is written out has an operator in a newer one, and only there.
 
-    Edge case:
-        SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
-        converted keeps its forms.
+    SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
+    converted keeps its forms.
     """
     opset = opset_of(model)
     newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, rank_of, remove_unused
+from ptq_cli.models.graph_reading import FreshNames, rank_of, register_constant, remove_unused
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -57,17 +57,9 @@ def operand_beside(node: ir.Node, value: ir.Value) -> ir.Value | None:
 
 
 def set_constant(node: ir.Node, index: int, array: Array, wanted: str, names: FreshNames) -> None:
-    """Give a node an input that is a constant.
+    """Give a node an input that is a constant, under the name ``wanted`` if it is a new one.
 
-    Edge case:
-        A constant that others read too stays as it is for them; the node gets its own.
-
-    Args:
-        node: is changed in place.
-        index: which input.
-        array: the constant's value.
-        wanted: the name of a new constant; one that is replaced for this node alone keeps its name.
-        names: that are free.
+    A constant that others read too stays as it is for them; the node gets its own.
     """
     old = node.inputs[index] if index < len(node.inputs) else None
     if old is not None and old.is_initializer() and len(old.uses()) == 1 and not old.is_graph_output():
@@ -83,15 +75,9 @@ def add_constant(
     owner: ir.Graph | ir.Function | None, array: Array, wanted: str, names: FreshNames
 ) -> ir.Value:
     """Return a new initializer of a graph."""
-    name = names.claim(wanted)
-    tensor = ir.tensor(array, name=name)
-    value = ir.Value(
-        name=name, const_value=tensor, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape)
-    )
     if not isinstance(owner, ir.Graph):
         raise TypeError("only a graph has initializers")
-    owner.register_initializer(value)
-    return value
+    return register_constant(owner, ir.tensor(array, name=names.claim(wanted)))
 
 
 def take_place(value: ir.Value, old: ir.Value, names: FreshNames) -> None:
@@ -151,6 +137,9 @@ MOST_ROUNDS = 10
 """One fold makes room for the next: Conv, Add, BatchNormalization, Mul. No real chain is longer."""
 
 
+Apply = Callable[[ir.Graph, FreshNames], int]
+
+
 @dataclass(frozen=True)
 class RewritePass:
     """A rewrite of one graph: the main graph, or one that is nested in it.
@@ -164,8 +153,18 @@ class RewritePass:
 
     name: str
     effect: str
-    apply: Callable[[ir.Graph, FreshNames], int]
+    apply: Apply
     opset: int = 0
+
+
+def each_node(rewrite: Callable[[ir.Node, FreshNames], bool], *op_types: str) -> Apply:
+    """Return what rewrites the nodes of these types in a graph, and counts those of which it tells so."""
+
+    def apply(graph: ir.Graph, names: FreshNames) -> int:
+        nodes = [node for node in graph if node.op_type in op_types and node.domain == ""]
+        return sum(rewrite(node, names) for node in nodes)
+
+    return apply
 
 
 def run_passes(
@@ -174,12 +173,8 @@ def run_passes(
     """Run passes until none finds anything, and return how often each was applied, by name.
 
     Requires: constants are initializers of the main graph. Ensures: they still are, and nothing is left that
-    no output needs.
-
-    Args:
-        model: is changed in place.
-        passes: in order. Those whose operators the model's opset lacks are left out.
-        at_any_opset: run them too, to see what a newer opset would be good for.
+    no output needs. Passes whose operators the model's opset lacks run with ``at_any_opset`` alone, to see
+    what a newer one would be good for.
     """
     times = {item.name: 0 for item in passes}
     opset = model.opset_imports.get("", 0)
@@ -218,14 +213,7 @@ ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "Neg")
 def terms_of(
     value: ir.Value | None, x: ir.Value, term: ir.Value | None = None, depth: int = DEPTH
 ) -> Terms | None:
-    """Return a value as a polynomial in ``x`` and ``term``, or None where it is none.
-
-    Args:
-        value: what is read.
-        x: the variable.
-        term: the result of a nonlinear operator, another variable.
-        depth: how many operators deep it looks.
-    """
+    """Return a value as a polynomial in ``x`` and ``term``, or None where it is none."""
     if value is x:
         return {(1, 0): 1.0}
     if value is term and value is not None:
@@ -286,10 +274,6 @@ def _add(first: Terms, second: Terms, sign: float = 1.0) -> Terms:
     return {power: first.get(power, 0.0) + sign * second.get(power, 0.0) for power in powers}
 
 
-def _subtract(first: Terms, second: Terms) -> Terms:
-    return _add(first, second, -1.0)
-
-
 def _multiply(first: Terms, second: Terms) -> Terms | None:
     product: dict[tuple[int, int], float] = {}
     for (a, b), left in first.items():
@@ -317,55 +301,42 @@ def _power(base: Terms, exponent: Terms) -> Terms | None:
     return result
 
 
-def _negate(terms: Terms) -> Terms:
-    return {power: -number for power, number in terms.items()}
-
-
 _COMBINE: Mapping[str, Callable[..., Terms | None]] = {
     "Add": _add,
-    "Sub": _subtract,
+    "Sub": lambda first, second: _add(first, second, -1.0),
     "Mul": _multiply,
     "Div": _divide,
     "Pow": _power,
-    "Neg": _negate,
+    "Neg": lambda terms: {power: -number for power, number in terms.items()},
 }
 
 
 # How a written-out activation function is found, and becomes the one operator it is.
 
 
-def fuse_activation(
-    graph: ir.Graph,
-    names: FreshNames,
-    term: str,
-    matches: Callable[[ir.Node, ir.Value], Terms | None],
-    operator: str,
-    attributes: Mapping[str, str] | None = None,
-) -> int:
-    """Replace each written-out form of an activation by its operator, and return how many.
+def fuse_activation(matches: Callable[[ir.Node, ir.Value], Terms | None], operator: str, term: str) -> Apply:
+    """Return what replaces each written-out form of an activation by its operator.
 
     Requires: nothing outside the form reads its nonlinear term. Ensures: one operator that reads x; what else
     reads a part of the form still has it.
 
     Args:
-        graph: is changed in place.
-        names: that are free.
+        matches: given a node of the type ``term`` and x, the polynomial that the whole form must be, or None
+            where the term's own argument does not fit.
+        operator: what the form is; Gelu by a Tanh is the approximate one.
         term: operator type of the nonlinear term, such as ``Erf``.
-        matches: given a node of that type and x, the polynomial that the whole form must be, or None where
-            the term's own argument does not fit.
-        operator: what the form is.
-        attributes: of that operator.
     """
-    count = 0
-    for node in [item for item in graph if item.op_type == term and item.domain == ""]:
+
+    def fuse(node: ir.Node, names: FreshNames) -> bool:
         found = _find(node, matches)
         if found is None:
-            continue
+            return False
         root, x = found
-        texts = [ir.AttrString(name, value) for name, value in (attributes or {}).items()]
-        put_instead(ir.Node("", operator, [x], texts), root, names)
-        count += 1
-    return count
+        attributes = [ir.AttrString("approximate", "tanh")] if (operator, term) == ("Gelu", "Tanh") else []
+        put_instead(ir.Node("", operator, [x], attributes), root, names)
+        return True
+
+    return each_node(fuse, term)
 
 
 def _find(

@@ -42,9 +42,6 @@ def simplify(model: ir.Model) -> ir.Model:
     Requires: a model that the checker accepts. Ensures: every constant is an initializer of the main graph,
     and none is an input; equal ones are one. A weight that is transposed, reshaped or cast is folded however
     large. QuantizeLinear and DequantizeLinear stay, also of a constant.
-
-    Args:
-        model: may be changed in place.
     """
     from onnxscript.optimizer import fold_constants_ir
     from onnxscript.rewriter import RewriteRuleSet

@@ -1,12 +1,11 @@
 """Which rule each operator has, and how a graph is read with them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of
+from ptq_cli.models.graph_reading import constant_shape, input_at, nested_graphs, rank_of
 from ptq_cli.models.preparing.rewriting import Floats, floats_of
 from ptq_cli.models.rescaling import moved_scales
 from ptq_cli.models.rescaling.channel_ids import Ids
@@ -94,7 +93,11 @@ def normalization(trace: ScaleTrace, node: ir.Node) -> Ids | None:
     axis = node.attributes.get_int("axis", -1) % rank if is_last else 1
     shift = input_at(node, 2)
     size = source.shape[axis] if source.shape is not None else None
-    if (is_last and axis != rank - 1) or scale.shape != (size,) or _is_computed(shift):
+    if (
+        (is_last and axis != rank - 1)
+        or scale.shape != (size,)
+        or (shift is not None and floats_of(shift) is None)
+    ):
         return None
     trace.channels.fix(trace.of(source))
     given = trace.channels.fresh(len(scale))
@@ -106,13 +109,7 @@ def normalization(trace: ScaleTrace, node: ir.Node) -> Ids | None:
 
 
 def product_with_vector(trace: ScaleTrace, node: ir.Node, index: int) -> Ids | None:
-    """Mul of a value and a constant; one with a number for each channel takes any factors.
-
-    Args:
-        trace: what is known.
-        node: the Mul.
-        index: which input the constant is.
-    """
+    """Mul by a constant, its input ``index``; one with a number for each channel takes any factors."""
     vector, source = own_weight(trace, node, index), node.inputs[1 - index]
     rank = rank_of(node.outputs[0])
     if source is None or rank is None:
@@ -174,10 +171,6 @@ def _scale_weight(trace: ScaleTrace, node: ir.Node, layer: ScaledLayer, times: I
     trace.layers.append(layer)
 
 
-def _is_computed(value: ir.Value | None) -> bool:
-    return value is not None and floats_of(value) is None
-
-
 # Nodes that join two values: sums, whose summands share factors, and products, of which one factor stays.
 #
 # Each function returns the channels of a node's output, or None if what the node reads must stay as it is.
@@ -195,7 +188,9 @@ def total(trace: ScaleTrace, node: ir.Node) -> Ids | None:
         value.const_value is not None and index not in numbers for index, value in enumerate(values)
     ):
         return None
-    if node.op_type in ("Max", "Min") and any(_is_one_bound(array) for array in numbers.values()):
+    # One bound other than 0 would become one for each channel.
+    bounds = [array for array in numbers.values() if array.size == 1 and array.reshape(-1)[0] != 0.0]
+    if node.op_type in ("Max", "Min") and bounds:
         return None
     shape = np.broadcast_shapes(*(ids.shape for ids in computed))
     for ids in computed[1:]:
@@ -204,7 +199,7 @@ def total(trace: ScaleTrace, node: ir.Node) -> Ids | None:
         if np.any(array):
             times = np.broadcast_to(computed[0], shape)
             trace.constants.append(ScaledConstant(node=node, index=index, times=times))
-    return np.broadcast_to(reduce(_more, computed), shape)
+    return np.broadcast_to(max(computed, key=np.size), shape)
 
 
 def product(trace: ScaleTrace, node: ir.Node) -> Ids | None:
@@ -237,17 +232,8 @@ def _size(value: ir.Value) -> int:
     return sum(size != 1 for size in value.shape) if value.shape is not None else 0
 
 
-def _is_one_bound(array: Floats) -> bool:
-    """Tell whether a bound is one number other than 0: it would become one for each channel."""
-    return bool(array.size == 1 and array.reshape(-1)[0] != 0.0)
-
-
 def _widened(ids: Ids, rank: int) -> Ids:
     return ids.reshape(*(1,) * (rank - ids.ndim), *ids.shape)
-
-
-def _more(one: Ids, other: Ids) -> Ids:
-    return one if one.size >= other.size else other
 
 
 Rule = Callable[[ScaleTrace, ir.Node], Ids | Sequence[Ids] | None]
@@ -317,12 +303,7 @@ def trace_scales(graph: ir.Graph) -> ScaleTrace:
 def _tables(graph: ir.Graph) -> list[ir.Value]:
     """Return the matrices that Gathers look rows up in."""
     looked_up = (node.inputs[0] for node in graph if node.op_type == "Gather" and node.domain == "")
-    return [value for value in looked_up if value is not None and _is_matrix(value)]
-
-
-def _is_matrix(value: ir.Value) -> bool:
-    """Tell whether a value is a constant with two axes."""
-    return value.const_value is not None and len(value.const_value.shape) == 2
+    return [value for value in looked_up if value is not None and len(constant_shape(value)) == 2]
 
 
 def _is_float(node: ir.Node) -> bool:

@@ -16,16 +16,7 @@ from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Factors, Ids
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledConstant:
-    """A constant that is multiplied or divided by the factors of channels.
-
-    Attributes:
-        node, index: where it is read.
-        times: channels whose factors it is multiplied by.
-        over: channels whose factors it is divided by.
-
-    Shapes:
-        times, over: broadcast to the constant, or it to them.
-    """
+    """An input of a node that is multiplied by the factors of channels, and divided by those of others."""
 
     node: ir.Node
     index: int
@@ -51,14 +42,7 @@ class ScaledLayer:
 
 
 class ScaleTrace:
-    """The channels of each value that was reached, and the constants that would take their factors.
-
-    Attributes:
-        channels: which of them share a factor.
-        constants: what takes the factors.
-        layers: what makes channels, in graph order.
-        tables: the matrices that Gathers look rows up in.
-    """
+    """The channels of each value that was reached, and the constants that would take their factors."""
 
     def __init__(self, tables: Sequence[ir.Value] = ()) -> None:
         """Begin before the first node."""
@@ -95,12 +79,7 @@ class ScaleTrace:
 
 
 def compact(ids: Ids) -> Ids:
-    """Return channels with axes of 1 where they do not vary.
-
-    Example:
-        >>> compact(np.array([[1, 1], [2, 2]])).tolist()
-        [[1], [2]]
-    """
+    """Return channels with axes of 1 where they do not vary."""
     for axis, size in enumerate(ids.shape):
         first = ids.take([0], axis=axis) if size > 1 else ids
         if size > 1 and np.array_equal(np.broadcast_to(first, ids.shape), ids):
@@ -113,10 +92,6 @@ def along(ids: Ids, axis: int, size: int) -> Ids | None:
 
     Shapes:
         the result (size,).
-
-    Example:
-        >>> along(np.array([[[4]], [[5]]]), 0, 2).tolist(), along(np.array([[4, 5]]), 0, 3) is None
-        ([4, 5], True)
     """
     axis %= max(ids.ndim, 1)
     if not ids.ndim or ids.shape[axis] not in (1, size) or ids.size != ids.shape[axis]:
@@ -135,13 +110,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class HeldChannels:
-    """A value or a layer's input with channels of a space.
-
-    Attributes:
-        name: of the value, or of the layer's node.
-        axis: along which the value has them.
-        channels: of each index, which channel of the space it is; ``NO_CHANNEL`` where it is of another.
-    """
+    """A value or a layer with channels along an axis: by index, the place in a space, or ``NO_CHANNEL``."""
 
     name: str
     axis: int
@@ -150,13 +119,9 @@ class HeldChannels:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleSpace:
-    """Channels of a graph that may get factors.
+    """Channels of a graph that may get factors, by their number in the trace: who makes and reads them.
 
     Attributes:
-        roots: the number of each channel in the trace.
-        makers: names of the nodes that make them.
-        readers: the layers that are divided by the factors.
-        held: the values that hold them along one axis, in graph order.
         through: operators that make them which are not layers, in which a reader of messages sees what kind
             of space it is; and ``MatMul`` if they pass through a product of two computed values.
     """
@@ -260,29 +225,7 @@ def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) ->
     """Multiply channels where they are made and divide them where they are read; return how many constants.
 
     Requires: ``trace`` is that of the graph as it is. Ensures: the outputs of the graph are what they were,
-    to rounding; no node was added.
-
-    Args:
-        graph: is changed in place.
-        trace: its channels.
-        factors: by a channel's root, what it is multiplied by; 1 where there is none.
-
-    Raises:
-        ValueError: a factor is not a positive number.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 17]>
-        ...     g (float[n,2] x) => (float[n,2] y) <float[2,2] a = {1,2,3,4}, float[2,2] b = {1,1,1,1}>
-        ...     { [up] h = MatMul(x, a) r = Relu(h) [down] y = MatMul(r, b) }'''
-        >>> from onnx_ir.passes.common import ShapeInferencePass
-        >>> from ptq_cli.models.rescaling.scale_rules import trace_scales
-        >>> model = ShapeInferencePass()(ir.from_proto(onnx.parser.parse_model(text))).model
-        >>> trace = trace_scales(model.graph)
-        >>> rescale(model.graph, trace, {int(trace.layers[0].given[1]): 4.0})
-        2
-        >>> [model.graph.initializers[name].const_value.numpy().tolist() for name in "ab"]
-        [[[1.0, 8.0], [3.0, 16.0]], [[1.0, 1.0], [0.25, 0.25]]]
+    to rounding; no node was added. ``factors`` are positive, by a channel's root; 1 where there is none.
     """
     if not all(0.0 < factor < np.inf for factor in factors.values()):
         raise ValueError("a factor is a positive number")

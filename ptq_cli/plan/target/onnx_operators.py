@@ -13,22 +13,7 @@ OUTPUT_CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
 
 def operator_mistakes(target: Target) -> Iterator[tuple[str, str]]:
-    """Yield each part of a table that fits no ONNX operator, with a hint.
-
-    Example:
-        >>> from ptq_cli.plan.target.rules import ActivationRule, WeightRule
-        >>> rules = {"Cnov": OpRule(kind="join")}
-        >>> target = Target(
-        ...     name="npu",
-        ...     description="an example",
-        ...     opset=13,
-        ...     activation=ActivationRule(),
-        ...     weight=WeightRule(),
-        ...     op=rules,
-        ... )
-        >>> [message for message, _ in operator_mistakes(target)]
-        ["'op.Cnov' is not an ONNX operator (did you mean 'Conv'?)"]
-    """
+    """Yield each part of a table that fits no ONNX operator, with a hint."""
     newest = onnx.defs.onnx_opset_version()
     if target.opset > newest:
         mistake = f"'opset' is {target.opset}, but the newest opset of ONNX {onnx.__version__} is {newest}"

@@ -220,6 +220,12 @@ class OpRule:
     join_axes: bool = False
     integer_form: str = ""
 
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """The inputs that an integer kernel multiplies: activations, and the weight if there is one."""
+        weight = () if self.weight is None else (self.weight,)
+        return tuple(dict.fromkeys((*self.activations, *weight)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
@@ -246,7 +252,7 @@ class Target:
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
         >>> target = load_target("ort-cpu")
-        >>> target.op["Conv"].output, target.activation_format.name
+        >>> target.op["Conv"].output, target.activation.integers.name
         ('always', 'uint8')
     """
 
@@ -262,16 +268,6 @@ class Target:
     float_types: list[str] = field(default_factory=lambda: [FLOAT32])
     runtime_operators: bool = False
     extends: str = ""
-
-    @property
-    def activation_format(self) -> IntegerFormat:
-        """The integer format of activations."""
-        return self.activation.integers
-
-    @property
-    def weight_format(self) -> IntegerFormat:
-        """The integer format of weights."""
-        return self.weight.integers
 
     def weight_rule(self, op_type: str) -> WeightRule:
         """Return the rule for the weight of an operator type."""

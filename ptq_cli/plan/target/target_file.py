@@ -47,39 +47,17 @@ Said = Iterator[tuple[bool, str, str]]
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the names of the targets that come with ptq.
-
-    Example:
-        >>> target_names()
-        ('generic', 'openvino', 'ort-cpu', 'tensorrt')
-    """
+    """Return the names of the targets that come with ptq."""
     return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
 
 
 def known_targets() -> tuple[str, ...]:
-    """Return the names of all targets: those that come with ptq, and those of plug-ins.
-
-    Example:
-        >>> "ort-cpu" in known_targets()
-        True
-    """
+    """Return the names of all targets: those that come with ptq, and those of plug-ins."""
     return (*target_names(), *plugin_names(PLUGINS))
 
 
 def load_target(name: str) -> Target:
-    """Return the target with this name, or the one that a TOML file describes.
-
-    Args:
-        name: one of ``known_targets()``; or a path that ends with ``.toml`` or names a folder.
-
-    Raises:
-        UnknownNameError: there is no such target; the hint lists all of them.
-        InputFileError: there is no such file.
-        RecipeSyntaxError: it is not TOML.
-        RecipeKeyError: its table has an unknown key.
-        RecipeValueError: a value in it is not valid.
-        PluginError: a package has a target with this name, which cannot be used.
-    """
+    """Return the target of this name, or of a TOML file: a path that ends with ``.toml`` or has a folder."""
     if is_target_file(name):
         return _checked_by_onnx(_read_target(Path(name), os.path.relpath(name)), os.path.relpath(name))
     plugin = find_plugin(PLUGINS, name, target_names())
@@ -236,11 +214,7 @@ def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Said:
 
 def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
     yield from _multiple(where, rule.channel_multiple)
-    for key, names in (
-        ("format", [rule.format]),
-        ("formats", rule.formats),
-        ("simulated", rule.simulated),
-    ):
+    for key, names in (("format", [rule.format]), ("formats", rule.formats), ("simulated", rule.simulated)):
         known = (*ACTIVATIONS, *FLOATS) if key == "formats" else ACTIVATIONS
         for name in names:
             yield from _one_of(f"{where}.{key}", name, known)

@@ -188,12 +188,7 @@ def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
 
 
 def type_name(dtype: ir.DataType) -> str:
-    """Return the name of a type as messages have it.
-
-    Example:
-        >>> type_name(ir.DataType.INT8)
-        'int8'
-    """
+    """Return the name of a type as messages have it."""
     return dtype.name.lower()
 
 
@@ -205,10 +200,6 @@ def float_reason(node: ir.Node, target: Target) -> str:
 
     The planner's reasons are about a float graph; these are about a graph that has its Q/DQ already, whoever
     placed them. For a target that ONNX Runtime executes, they include what ONNX Runtime was measured to do.
-
-    Args:
-        node: a node of a graph whose constants are initializers.
-        target: the target whose rules apply.
     """
     if nested_graphs(node):
         return CONTAINS_LAYERS
@@ -236,13 +227,12 @@ def _float_form(node: ir.Node, target: Target) -> str:
 
 
 def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
-    indices = list(dict.fromkeys([*rule.activations, *([rule.weight] if rule.weight is not None else [])]))
-    for index in indices:
+    for index in rule.factors:
         value = input_at(node, index)
         if value is not None:
             what = "weight" if index == rule.weight and index not in rule.activations else "input"
             yield input_reason(value, what, target)
-    yield types_reason(node, indices, target)
+    yield types_reason(node, rule.factors, target)
     output = output_reason(behind_bias(node, rule, target), target)
     if target.bias.format == "int32":
         yield _bias_reason(node, rule, target, result_is_float=bool(output))

@@ -10,12 +10,7 @@ from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.qdq.read.pair_grids import grid_of
 
-STEP_OF_8_BITS = {
-    ir.DataType.UINT8: 1,
-    ir.DataType.INT8: 1,
-    ir.DataType.UINT16: 257,
-    ir.DataType.INT16: 257,
-}
+STEP_OF_8_BITS = {ir.DataType.UINT8: 1, ir.DataType.INT8: 1, ir.DataType.UINT16: 257, ir.DataType.INT16: 257}
 """How many steps of a type's grid are one of an 8-bit grid over the same range."""
 MERGED = ("Clip", "Relu")
 """They become part of the kernel before them."""
@@ -28,7 +23,6 @@ class KernelUnit:
     Attributes:
         tensor: the integers that it makes, or an output of the model.
         node: name of the operator that computes them; empty for the quantized input of the model.
-        op: its type.
         step: difference between integers that counts as one step of 8 bits; 0 for floats.
     """
 
@@ -40,13 +34,9 @@ class KernelUnit:
 
 @dataclass(frozen=True)
 class KernelsApart:
-    """A quantized graph and the same cut into units; both have the tensors of ``units`` as outputs.
+    """A quantized graph, and the same with an ``inputs`` of its own for whatever reads a tensor of integers.
 
-    Attributes:
-        units: in the order of the graph.
-        whole: the graph as it is.
-        apart: the graph in which whatever reads integers reads them from an input of its own.
-        inputs: the name of that input, by the tensor.
+    Both have the tensors of ``units`` as outputs, in the order of the graph.
     """
 
     units: tuple[KernelUnit, ...]
@@ -56,23 +46,11 @@ class KernelsApart:
 
 
 def kernels_apart(model: ir.Model) -> KernelsApart:
-    """Cut a quantized model at the integers that QuantizeLinear makes of computed tensors.
+    """Cut a copy of a quantized model at the integers that QuantizeLinear makes of computed tensors.
 
     ONNX Runtime makes the same kernels of both graphs: it merges an operator with the DequantizeLinear before
-    it and the QuantizeLinear behind it, and these stay together.
-
-    Args:
-        model: is left as it is.
-
-    Edge case:
-        Not cut at integers that numpy does not have (4 bits, 8-bit floats), and not inside nested graphs.
-
-    Example:
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
-        ...     g (float[n, 2] x) => (float[n, 2] y) <float s = {0.5}, uint8 z = {0}> {
-        ...         q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Relu(d) }'''
-        >>> [unit.op for unit in kernels_apart(ir.from_onnx_text(text)).units]
-        ['QuantizeLinear', 'Relu']
+    it and the QuantizeLinear behind it, and these stay together. Not cut at integers that numpy does not have
+    (4 bits, 8-bit floats), and not inside nested graphs.
     """
     whole = model.clone()
     cuts = [node.outputs[0] for node in whole.graph if _makes_integers(node)]

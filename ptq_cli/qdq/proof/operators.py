@@ -66,14 +66,7 @@ class OperatorProof:
 def prove_operators(
     model: ir.Model, target: Target, work: MultiplyAccumulates, kernels: Mapping[str, Kernel] | None
 ) -> tuple[OperatorProof, ...]:
-    """Return how each operator is computed, in graph order, without Q/DQ pairs and operators that unpack.
-
-    Args:
-        model: a quantized graph; its constants are initializers, and its nodes have names.
-        target: the target whose rules give the reasons.
-        work: the multiply-accumulates of each node.
-        kernels: the kernels that the runtime chose; None to use only the target's rules.
-    """
+    """Return how each operator computes, in graph order; without ``kernels`` by the target's rules alone."""
     parts = dynamic_parts(model)
     inside = inside_parts(parts)
     proofs = []
@@ -187,16 +180,12 @@ def in_blocks(node: ir.Node, target: Target) -> str:
     dequantize = dequantized_by(value)
     if rule is None or rule.blocks is None or dequantize is None or stored_integers(dequantize) is None:
         return ""
-    grid, bits = grid_of(dequantize), dequantize_bits(dequantize)
+    grid = grid_of(dequantize)
+    bits = int(grid.dtype.bitwidth)
     # MatMulNBits has blocks along K, which is axis 0 of a MatMul's weight.
     if grid.block_size not in rule.blocks.sizes or bits not in rule.blocks.bits or grid.axis != 0:
         return ""
     return f"its weight is {bits} bits in blocks of {grid.block_size}"
-
-
-def dequantize_bits(dequantize: ir.Node) -> int:
-    """Return how many bits the integers of a DequantizeLinear have."""
-    return int(grid_of(dequantize).dtype.bitwidth)
 
 
 def _is_restored(value: ir.Value) -> bool:
@@ -239,12 +228,7 @@ DYNAMIC_FORMAT = "uint8"
 
 @dataclass(frozen=True)
 class Formats:
-    """The integers that a layer reads.
-
-    Attributes:
-        activations: of its activations, such as ``"uint8"``; empty if all are float.
-        weight: of its weight; empty if that is float, or there is none.
-    """
+    """The integers that a layer reads, such as ``"uint8"``; empty where it reads floats."""
 
     activations: str = ""
     weight: str = ""
@@ -293,13 +277,9 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
                 # int32 behind a DequantizeLinear is a bias, and not the weight.
                 weight = (stored.dtype or dtype).name.lower()
         if node.op_type == DYNAMIC_LSTM:
-            activations, weight = {DYNAMIC_FORMAT}, _kernel_format(node)
+            activations, weight = {DYNAMIC_FORMAT}, _type_of(input_at(node, 1))
         formats[node.name or ""] = Formats(", ".join(sorted(activations)), weight)
     return formats
-
-
-def _kernel_format(node: ir.Node) -> str:
-    return _type_of(input_at(node, 1))
 
 
 def _type_of(weight: ir.Value | None) -> str:
@@ -308,12 +288,7 @@ def _type_of(weight: ir.Value | None) -> str:
 
 
 def quantized_plan(model: ir.Model, target: Target) -> Plan:
-    """Return the layers of a quantized graph by a target's rules; without sites, since nothing is to be done.
-
-    Args:
-        model: constants are initializers, nodes have names.
-        target: whose rules decide what is integer.
-    """
+    """Return the layers of a quantized graph by a target's rules; without sites: nothing is to be done."""
     nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph.all_nodes()}
     proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
     nodes = {node.name or "": node for node in model.graph.all_nodes()}
@@ -333,16 +308,7 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
 
 
 def parameter_count(model: ir.Model) -> int:
-    """Return how many parameters a graph holds: floats, and integers that stand for them; no scales of pairs.
-
-    Example:
-        >>> import onnx
-        >>> text = '''<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 3] y)
-        ...     <float s = {0.5}, int8[2, 3] w = {1, 2, 3, 4, 5, 6}, float[3] b = {1, 2, 3}> {
-        ...     d = DequantizeLinear(w, s) y = Gemm(x, d, b) }'''
-        >>> parameter_count(ir.from_proto(onnx.parser.parse_model(text)))
-        9
-    """
+    """Return how many parameters a graph holds: floats, and integers that stand for them; no scales."""
     found: dict[ir.Value, int] = {}
     parts = dynamic_parts(model)
     inside = inside_parts(parts)

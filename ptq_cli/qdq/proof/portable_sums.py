@@ -55,8 +55,6 @@ class LayerSums:
     """A layer with an integer kernel and constant weights.
 
     Attributes:
-        name: of its node.
-        op: its operator.
         unsafe: which pairs of its weights can saturate; of several weights, of all together.
         exact: why its kernel is exact whatever the weights are; empty if it is not.
     """
@@ -69,11 +67,6 @@ class LayerSums:
 
 def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProof]) -> Iterator[LayerSums]:
     """Yield which sums of each layer of a quantized graph can saturate on x86 processors without VNNI.
-
-    Args:
-        model: a quantized graph; its constants are initializers, and its nodes have names.
-        target: decides which operators a pair is carried past.
-        proofs: where the operators compute; those in integers are looked at.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot compute a constant.
@@ -97,14 +90,7 @@ def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProo
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor of a product of integers.
-
-    Attributes:
-        read: what the operator reads of it.
-        integers: of it, before a DequantizeLinear if there is one.
-        dtype: of them.
-        restored: the DequantizeLinear; None without one.
-    """
+    """A factor that an operator reads, and its integers before a DequantizeLinear if there is one."""
 
     read: ir.Value | None
     integers: ir.Value | None

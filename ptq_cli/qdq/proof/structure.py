@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import constant_shape, input_at
 from ptq_cli.models.integer_operators import CONV_INTEGER, MATMUL_INTEGER
 from ptq_cli.models.pair_operators import (
     BLOCK,
@@ -36,15 +36,10 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
     """Yield what is wrong with the Q/DQ structure of a model; nothing if it is correct.
 
     The rules: each QuantizeLinear is read, and only by DequantizeLinears with the same parameters, which may
-    be behind a Clip of its integers, or by MatMulInteger
-    (``is_clamped_sum`` tells the one exception); each
+    be behind a Clip of its integers, or by MatMulInteger (``is_clamped_sum`` tells the one exception); each
     DequantizeLinear reads a QuantizeLinear or a constant, which may be unpacked first, and is read; scales
-    are positive and finite. A model may also have integer inputs and outputs.
-
-    Args:
-        model: a quantized graph.
-        takes_integers: returns whether an operator may be between a QuantizeLinear and a DequantizeLinear,
-            as a QLinearConv may if the runtime has one.
+    are positive and finite. A model may also have integer inputs and outputs. An operator that
+    ``takes_integers`` may be between the two, as a QLinearConv may if the runtime has one.
     """
     for node in model.graph.all_nodes():
         if node.op_type == QUANTIZE:
@@ -174,16 +169,13 @@ def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
 
 def _weight_shape(node: ir.Node, rule: OpRule) -> tuple[int, ...]:
     pair = dequantized_by(input_at(node, rule.weight))
-    stored = stored_integers(pair) if pair is not None else None
-    constant = stored.const_value if stored is not None else None
-    return tuple(constant.shape.numpy()) if constant is not None else ()
+    return constant_shape(stored_integers(pair)) if pair is not None else ()
 
 
 def _types(node: ir.Node, rule: OpRule) -> list[str]:
     """Return the types behind the pairs of a node, which is quantized if all its inputs are."""
     if rule.kind == "compute":
-        indices = [*rule.activations, *([] if rule.weight is None else [rule.weight])]
-        values = [value for index in dict.fromkeys(indices) if (value := input_at(node, index)) is not None]
+        values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
     else:
         values = moved_inputs(node, rule)
         if not any(quantized_by(value) for value in moved_outputs(node, rule)):

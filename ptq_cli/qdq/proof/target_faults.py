@@ -192,8 +192,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
 
 def is_quantized(node: ir.Node, rule: OpRule) -> bool:
     """Return whether a compute operator reads quantized activations, and a quantized weight if it has one."""
-    indices = {*rule.activations, *([] if rule.weight is None else [rule.weight])}
-    values = [value for index in indices if (value := input_at(node, index)) is not None]
+    values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
     return bool(values) and all(dequantized_by(value) is not None for value in values)
 
 
@@ -233,13 +232,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that is checked.
-
-    Attributes:
-        name: its name on the terminal and in JSON.
-        asks: what it requires, in words.
-        faults: yields what breaks it.
-    """
+    """A rule that is checked: its name on the terminal and in JSON, what it asks for, who finds faults."""
 
     name: str
     asks: str
@@ -247,12 +240,7 @@ class Rule:
 
 
 def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
-    """Yield what the target does not allow in a quantized graph; nothing if the graph is correct.
-
-    Args:
-        model: the graph; its constants are initializers, and its nodes have names.
-        target: the target whose rules apply.
-    """
+    """Yield what the target does not allow in a quantized graph; nothing if the graph is correct."""
     for rule in RULES:
         for text in rule.faults(model, target):
             yield Fault(rule.name, text)

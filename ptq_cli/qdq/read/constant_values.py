@@ -22,14 +22,7 @@ WEIGHT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantValues:
-    """One constant in both models.
-
-    Attributes:
-        floats: the float model's values.
-        values: what the quantized model computes with.
-        dtype: what is stored, such as ``int8`` or ``int4``.
-        integers: the integers behind the values; None for values of a codebook.
-        grid: scale and zero point of the integers, as the file has them; None for values of a codebook.
+    """One constant in both models, and what is stored of it; without integers and grid if that is a codebook.
 
     Shapes:
         floats, values and integers alike, where the integers are not those of one vector for (1, C).
@@ -78,7 +71,9 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
         return _of_kernel(twins, constant)
     if (part := twins.dynamic.get(constant.node.name or "")) is not None:
         return _of_dynamic(twins, constant, part)
-    restoring = next((node for node in constant.sources if _restores(node)), None)
+    restoring = next(
+        (node for node in constant.sources if node.op_type == DEQUANTIZE or product_of(node)), None
+    )
     integers = _integers_of(restoring)
     found = _computed(twins, constant.sources, constant.value, integers)
     values = found[0].astype(np.float32)
@@ -95,10 +90,6 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     return ConstantValues(
         floats=floats, values=values, dtype=dtype, integers=found[1], grid=_grid_of(restoring)
     )
-
-
-def _restores(node: ir.Node) -> bool:
-    return node.op_type == DEQUANTIZE or product_of(node) is not None
 
 
 def _integers_of(node: ir.Node | None) -> ir.Value | None:
@@ -134,15 +125,18 @@ def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> Grid:
 def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
     """Return a weight that DynamicQuantizeLSTM reads as integers, [directions, inputs, channels]."""
     scale = constant.node.inputs[KERNEL_PARAMETERS[constant.input_index]]
-    with mapped(constant.floats) as array:
-        floats = array.astype(np.float32)
     if scale is None or scale.const_value is None:
         raise ValueError("a weight that ptq wrote has a constant scale")
     array = scale.const_value.numpy()
     # One for each direction is the same for all: the operator has no other form of one scale.
     grid = _symmetric_grid(array[:1] if array.ndim == 1 else array, constant.stored.dtype)
     found = _computed(twins, constant.sources, constant.value, constant.value)[-1]
-    integers = np.ascontiguousarray(found.swapaxes(1, 2))
+    return _on_grid(constant, np.ascontiguousarray(found.swapaxes(1, 2)), grid)
+
+
+def _on_grid(constant: QuantizedConstant, integers: Array, grid: Grid) -> ConstantValues:
+    with mapped(constant.floats) as array:
+        floats = array.astype(np.float32)
     made = ConstantValues(
         floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
     )
@@ -152,8 +146,6 @@ def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues
 
 def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPart) -> ConstantValues:
     """Return a weight that MatMulInteger or ConvInteger reads as integers; those of a Gemm may be turned."""
-    with mapped(constant.floats) as array:
-        floats = array.astype(np.float32)
     integers = _computed(twins, constant.sources, part.integers, part.integers)[-1]
     is_conv = part.product.op_type == CONV_INTEGER
     axis = 0 if is_conv else integers.ndim - 1
@@ -164,10 +156,7 @@ def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPar
     scale = scale.reshape(-1) if scale.ndim else scale
     dtype = constant.stored.dtype or ir.DataType.INT8
     grid = Grid(scale=scale, zero_point=np.zeros(scale.shape, np.int64), dtype=dtype, axis=axis, block_size=0)
-    made = ConstantValues(
-        floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
-    )
-    return replace(made, values=integers.astype(np.float32) * made.spread(scale).astype(np.float32))
+    return _on_grid(constant, integers, grid)
 
 
 def _is_turned(twins: TwinGraphs, constant: QuantizedConstant) -> bool:

@@ -1,7 +1,7 @@
 """A quantized graph as it was before its channels were padded for faster kernels."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,14 +37,7 @@ Place = tuple[ir.Value, int]
 
 @dataclass(frozen=True, kw_only=True)
 class StoredConv:
-    """A Conv whose weight is stored as int8.
-
-    Attributes:
-        node: the Conv.
-        weight: the DequantizeLinear of its weight.
-        bias: that of its bias; None without a bias.
-        depthwise: each channel has a filter of its own.
-    """
+    """A Conv whose weight is stored as int8, with the DequantizeLinears of its weight and bias."""
 
     node: ir.Node
     weight: ir.Node
@@ -77,11 +70,9 @@ class StoredConv:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Channels of a graph that nothing else counts.
+    """Channels of a graph that nothing else counts: how many they are, and where they are.
 
     Attributes:
-        size: how many they are.
-        places: all that holds them, and along which axis.
         keepers: the depthwise Convs that pass them on.
         entries: the QuantizeLinears behind which they are first seen; empty if Convs alone make them.
     """
@@ -252,11 +243,7 @@ def _size(value: ir.Value, axis: int) -> int | None:
 def without_padding(model: ir.Model) -> ir.Model:
     """Return a quantized model without the channels that ``pad_channels`` added; may change it.
 
-    Edge case:
-        Where there were some, the shapes of computed tensors are unknown afterwards.
-
-    Raises:
-        InvalidOnnxError: the file says that something was padded which it does not hold.
+    Where there were some, the shapes of computed tensors are unknown afterwards.
     """
     try:
         return _without(model, json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}")))
@@ -274,7 +261,8 @@ def _without(model: ir.Model, said: dict[str, Any]) -> ir.Model:
     for name, (outputs, inputs) in said.get("convs", {}).items():
         conv = convs[name]
         _cut(conv.integers, outputs, inputs)
-        _cut_all(conv.per_channel, outputs)
+        for value in conv.per_channel:
+            _cut(value, outputs)
         if conv.depthwise:
             conv.node.attributes.add(ir.AttrInt64("group", outputs))
     for name in said.get("pads", ()):
@@ -287,11 +275,6 @@ def _without(model: ir.Model, said: dict[str, Any]) -> ir.Model:
         if not value.is_graph_output():
             value.shape = None
     return model
-
-
-def _cut_all(values: Iterable[ir.Value], size: int) -> None:
-    for value in values:
-        _cut(value, size)
 
 
 def _cut(value: ir.Value, *sizes: int) -> None:

@@ -40,13 +40,9 @@ FORMATS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """The parameters of one node.
+    """The parameters of one node: one scale, or one for each index along ``axis``; None if computed.
 
     Attributes:
-        scale: one number, or one for each index along ``axis``; None if it is computed.
-        zero_point: as many integers, as int64; None if it is computed.
-        dtype: of the integers.
-        axis: of a scale with more than one number.
         block_size: elements along the axis that have one scale; 0 if a whole index has.
         bits: that a Clip between the two nodes of a pair keeps the integers within; 0 without one.
     """
@@ -211,12 +207,9 @@ def is_unpacking(node: ir.Node) -> bool:
 
 @dataclass(frozen=True)
 class Product:
-    """A constant that is stored as integers, and restored as their product with a scale.
+    """A constant that is restored as the product of a scale and of integers, of which a Cast makes floats.
 
-    Attributes:
-        integers: what a Cast makes floats of.
-        stored: the constant that the file holds, past what unpacks it.
-        scale: what the floats are multiplied by.
+    What the file holds is ``stored``, before it is unpacked.
     """
 
     integers: ir.Value
@@ -250,9 +243,6 @@ def require_float_weights(model: ir.Model) -> None:
 
     Preparation folds such products, so that afterwards the weights look like floats and would be quantized
     twice.
-
-    Raises:
-        NothingToQuantizeError: there is such a layer.
     """
     for node in model.graph.all_nodes():
         if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):
@@ -284,8 +274,7 @@ def is_unpacked(value: ir.Value | None) -> bool:
 def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
     """Return a quantized model with the operators of the float model for each QuickGelu; may change it.
 
-    Edge case:
-        A QuickGelu that the float model has, too, or has no SiLU for, stays one.
+    A QuickGelu that the float model has, too, or has no SiLU for, stays one.
     """
     floats = {node.name: node for node in float_model.graph.all_nodes()}
     for node in [item for item in model.graph.all_nodes() if item.op_type == QUICK_GELU]:
@@ -319,8 +308,7 @@ def _spell_out(node: ir.Node, before: ir.Node) -> None:
 def is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:
     """Tell whether two nodes are the pair in ``x * clip(x + c, 0, d) * f``, with f in the second one's scale.
 
-    Edge case:
-        The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.
+    The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.
     """
     total = quantize.inputs[0].producer() if quantize.inputs[0] is not None else None
     product = sole_reader(dequantize.outputs[0])

@@ -20,12 +20,6 @@ def open_quantized(path: Path) -> ir.Model:
     """Return a quantized model: constants as initializers, functions inlined, every node with a name.
 
     What it computes, and the names it has, are as in the file.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        ModelFormatError: it is damaged, or no ONNX.
-        InvalidOnnxError: it fails the checker, or its opset is too old.
-        NotQuantizedError: it holds neither Q/DQ nor integer operators, and ptq did not write it.
     """
     kind = detect_kind(path)
     if kind is not ModelKind.ONNX:

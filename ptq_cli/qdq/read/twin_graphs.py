@@ -35,13 +35,9 @@ GEMM = "Gemm"
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicPart:
-    """A layer that ptq wrote as several operators.
+    """A layer that ptq wrote as several operators, of which the last has the layer's name.
 
-    Attributes:
-        node: the last of them, which has the layer's name.
-        product: the one that multiplies integers.
-        op: the operator of floats that the layer was.
-        scale: of the weight.
+    Its product multiplies integers; ``op`` is the operator of floats that the layer was.
     """
 
     node: ir.Node
@@ -60,8 +56,7 @@ class DynamicPart:
 def dynamic_parts(model: ir.Model) -> dict[str, DynamicPart]:
     """Return the layers by name, in the order of the graph.
 
-    Edge case:
-        Operators that another tool wrote for such a layer are layers of their own.
+    Operators that another tool wrote for such a layer are layers of their own.
     """
     found = {}
     for node in model.graph.all_nodes():
@@ -143,14 +138,7 @@ def _is_inside(node: ir.Node) -> bool:
 def part_of(
     model: ir.Model, nodes: Sequence[ir.Node], inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]
 ) -> ir.Model:
-    """Return nodes of a model's main graph as a model, with the constants that they read.
-
-    Args:
-        model: is left as it is; its tensors are shared.
-        nodes: in order.
-        inputs: values that the nodes read and do not compute, apart from constants.
-        outputs: values that the nodes compute.
-    """
+    """Return nodes of a main graph as a model, with the constants that they read; tensors are shared."""
     constants = dict.fromkeys(value for node in nodes for value in values_read(node) if is_constant(value))
     view = ir.GraphView(
         tuple(inputs),
@@ -181,13 +169,7 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
 
 @dataclass(frozen=True)
 class ActivationPair:
-    """A QuantizeLinear of a computed tensor, with the DequantizeLinears behind it.
-
-    Attributes:
-        tensor: the tensor's name in the float model.
-        quantize: the node in the quantized model.
-        parameters: scale and zero point; per tensor.
-    """
+    """The QuantizeLinear of a tensor of the float model, with the DequantizeLinears behind it; per tensor."""
 
     tensor: str
     quantize: ir.Node
@@ -217,10 +199,7 @@ class QuantizedConstant:
     """A constant that the float model holds as floats and the quantized one as integers.
 
     Attributes:
-        floats: the constant of the float model.
-        node: the node of the quantized model that reads it.
-        input_index: as which input.
-        value: what the node reads, computed from constants alone.
+        value: what the node of the quantized model reads, computed from constants alone.
         sources: the nodes that compute it, in order; none if an operator reads the integers of the file.
     """
 
@@ -247,23 +226,16 @@ class TwinGraphs:
     """A float model and the quantized one that was made from it.
 
     Attributes:
-        float_model, quantized_model: the two.
         inserted: the nodes that only the quantized graph holds, those of nested graphs among them.
         pairs: activation pairs of the main graph that the float graph does not hold, in order, by the
             tensor's float name. Those of nested graphs are seen from inside only.
         constants: quantized constants, in the order of the nodes.
-        readers: the nodes that read each value of the quantized graph.
         dynamic: layers that make integers of their activations at each run, by name.
         containers: names of the nodes of the main graph in whose nested graphs something is quantized.
     """
 
     def __init__(self, float_model: ir.Model, quantized_model: ir.Model) -> None:
-        """Read both graphs.
-
-        Raises:
-            InvalidOnnxError: a pair of the quantized one has no scale of its own.
-            UnsupportedFormatError: the quantized one has floats of few bits, which have no integers.
-        """
+        """Read both graphs."""
         self.float_model, self.quantized_model = float_model, quantized_model
         _require_integers(quantized_model)
         own = {node.name for node in float_model.graph.all_nodes()}
@@ -318,7 +290,7 @@ class TwinGraphs:
             if before is None:
                 continue
             if (part := self.dynamic.get(node.name or "")) is not None:
-                yield from _weight_of(part, before)
+                yield _quantized(before.inputs[1], part.node, 1, part.integers)
                 continue
             # An integer form may have more inputs than the operator that it stands for.
             for index, (floats, value) in enumerate(zip(before.inputs, node.inputs, strict=False)):
@@ -328,13 +300,7 @@ class TwinGraphs:
                 if is_constant(value) and not is_integer:
                     continue
                 if self._is_constant(value):
-                    yield QuantizedConstant(
-                        floats=floats,
-                        node=node,
-                        input_index=index,
-                        value=value,
-                        sources=tuple(dict.fromkeys(_sources_of(value))),
-                    )
+                    yield _quantized(floats, node, index, value)
 
 
 def _require_integers(model: ir.Model) -> None:
@@ -347,13 +313,10 @@ def _require_integers(model: ir.Model) -> None:
             )
 
 
-def _weight_of(part: DynamicPart, before: ir.Node) -> Iterator[QuantizedConstant]:
-    floats = before.inputs[1]
-    if floats is not None:
-        sources = tuple(dict.fromkeys(_sources_of(part.integers)))
-        yield QuantizedConstant(
-            floats=floats, node=part.node, input_index=1, value=part.integers, sources=sources
-        )
+def _quantized(floats: ir.Value | None, node: ir.Node, index: int, value: ir.Value) -> QuantizedConstant:
+    assert floats is not None  # noqa: S101 - a layer has a weight
+    sources = tuple(dict.fromkeys(_sources_of(value)))
+    return QuantizedConstant(floats=floats, node=node, input_index=index, value=value, sources=sources)
 
 
 def _sources_of(value: ir.Value) -> Iterator[ir.Node]:

@@ -57,11 +57,6 @@ def widen_clamps(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantPara
     Requires: the pairs are not there yet. Ensures: the integers stay the same, and ONNX Runtime finds the
     float Clip redundant; with its own bounds, inside the ends of 8 bits, it computes the operator before it
     in float.
-
-    Args:
-        model: the float model; is changed in place.
-        plan: made for it.
-        parameters: of each activation, by the tensor's name.
     """
     names = FreshNames.of(model.graph)
     quantized = {layer.name for layer in plan.layers if layer.quantized}

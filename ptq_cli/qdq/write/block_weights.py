@@ -33,11 +33,6 @@ class BlockQuantizer:
 
     The parameters are those of the blocks as rows; the file has their scales in the weight's own order. The
     last block of an axis may be shorter than the others.
-
-    Attributes:
-        settings: whose ``weight_method`` decides amax.
-        packed: integers of 4 bits or fewer are stored two in a byte.
-        rules: of the scales.
     """
 
     settings: AmaxSettings
@@ -118,14 +113,6 @@ def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite)
 
     Source:
         ONNX DequantizeLinear (opset 21), ``block_size``.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite(
-        ...     tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0, block_size=2
-        ... )
-        >>> in_place_of_blocks(np.float32([1, 2, 3, 4]), (4, 2), site).tolist()
-        [[1.0, 2.0], [3.0, 4.0]]
     """
     axis, size = _axis_and_size(site)
     return parameter.reshape(
@@ -193,12 +180,7 @@ def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
 
 @dataclass(frozen=True)
 class TwoLevelQuantizer:
-    """E2M1 values in blocks of 16 whose scales are E4M3.
-
-    Attributes:
-        settings: whose ``weight_method`` decides amax.
-        rules: any scale will do: those of blocks are E4M3 already.
-    """
+    """E2M1 values in blocks of 16 whose scales are E4M3 already, so that any scale will do."""
 
     settings: AmaxSettings
     rules: ScaleRules = ANY_SCALE

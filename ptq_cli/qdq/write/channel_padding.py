@@ -21,13 +21,7 @@ MOST_GROWTH = 2.0
 
 
 def pad_channels(model: ir.Model, multiple: int, of_inputs: int) -> None:
-    """Pad the channels of a quantized graph.
-
-    Args:
-        model: is changed in place.
-        multiple: of which the channels between Convs become one; 1 to leave them.
-        of_inputs: of which the channels that a QuantizeLinear brings in become one; 1 to leave them.
-    """
+    """Pad channels between Convs to one multiple, and those of quantized inputs to another; 1 leaves them."""
     graph = model.graph
     sizes = _sizes(graph)
     wanted = [(space, _wanted(space, multiple, of_inputs)) for space in open_spaces(graph)]

@@ -9,38 +9,30 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import PerAxes
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import FreshNames, short_name
-from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.integer_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
 from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers
 from ptq_cli.qdq.write.pair_nodes import (
     add_computed,
     add_initializer,
+    make_cast,
     make_dequantize,
+    make_mul,
     make_quantize,
     put_in_front,
 )
 from ptq_cli.qdq.write.ranges_of_rows import CHANNELS, DynamicLayers, spread
-from ptq_cli.qdq.write.recurrent_weights import (
-    add_product,
-    in_kernel_layout,
-    kernel_parameters,
-    read_by_kernel,
-)
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, DecidedWeight, Parameters
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a graph holds a constant: names of initializers.
-
-    Attributes:
-        values: that of the integers, or of floats on the grid that a QuantizeLinear makes integers of.
-        scale: that of the scale.
-    """
+    """The initializers of a constant: a scale, and integers or the floats that a QuantizeLinear reads."""
 
     values: str
     scale: str
@@ -75,12 +67,7 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> Plac
 
 
 def replaced_arrays(constants: DecidedConstants, places: Places) -> dict[str, Array]:
-    """Return what a graph holds of decided constants, by the initializers' names.
-
-    Args:
-        constants: what is decided of some of them.
-        places: where a graph that was written holds them.
-    """
+    """Return what a graph that was written holds of decided constants, by the initializers' names."""
     found = dict(constants.floats)
     for site, item in constants.decided.items():
         found[places[site].values] = item.on_grid() if site.as_pair else item.stored.array()
@@ -93,8 +80,7 @@ def replaced_arrays(constants: DecidedConstants, places: Places) -> dict[str, Ar
 def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
     """Give initializers of a graph other values of the same type.
 
-    Edge case:
-        A name that the graph does not have is passed over: a part of a graph has some of its constants.
+    A name that the graph does not have is passed over: a part of a graph has some of its constants.
     """
     for name, array in arrays.items():
         value = model.graph.initializers.get(name)
@@ -105,14 +91,7 @@ def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
 
 
 def storage_key(node: ir.Node, site: WeightSite, item: DecidedWeight, *, alone: bool) -> tuple[object, ...]:
-    """Return what readers of one weight that can share what is stored have in common.
-
-    Args:
-        node: that reads the weight.
-        site: of the weight.
-        item: what is decided of it.
-        alone: nobody else reads the weight.
-    """
+    """Return what readers of one weight that can share what is stored have in common."""
     stored = item.stored
     # One reader has nobody to share with, and a digest of a large weight takes its time.
     digest = b"" if alone else _digest(stored, item.parameters)
@@ -309,3 +288,55 @@ def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
         if array is not None:
             digest.update(array.tobytes())
     return digest.digest()
+
+
+# Integers of the weights of recurrent layers: those that an integer LSTM reads, and factors of a product.
+
+
+def in_kernel_layout(stored: StoredWeight) -> StoredWeight:
+    """Return a weight as DynamicQuantizeLSTM reads it: [directions, inputs, channels].
+
+    Source: ONNX Runtime's ContribOperators.md, com.microsoft.DynamicQuantizeLSTM.
+    """
+    return replace(stored, integers=np.ascontiguousarray(stored.array().swapaxes(1, 2)))
+
+
+def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Array]:
+    """Return scale and zero point of a weight, for each direction: its own, or those that all share.
+
+    Shapes:
+        (directions, channels), or (directions,) for one scale.
+    """
+    own = isinstance(found.granularity, PerAxes)
+    shape = found.scale.shape if own else (directions, *found.scale.shape)
+    return {
+        "scale": np.broadcast_to(found.scale, shape).astype(np.float32),
+        "zero_point": np.zeros(shape, np.int8),
+    }
+
+
+def read_by_kernel(node: ir.Node, site: WeightSite, stored: tuple[ir.Value, ...]) -> None:
+    """Let the operator on integers take a node's place, and read integers, scale and zero point.
+
+    Requires: ``node`` is the LSTM that the site names, or became the operator with its other weight. Ensures:
+    names, outputs and other inputs are as before.
+    """
+    if node.op_type != site.kernel:
+        node.op_type, node.domain = site.kernel, MICROSOFT
+        node.attributes.pop("layout", None)  # The operator does not have it, and it is 0.
+        node.resize_inputs(KERNEL_INPUTS)
+    integers, scale, zero_point = stored
+    place = KERNEL_PARAMETERS[site.input_index]
+    for index, value in ((site.input_index, integers), (place, scale), (place + 1, zero_point)):
+        node.replace_input_with(index, value)
+
+
+def add_product(
+    names: FreshNames, reader: ir.Node, tensor: str, factors: tuple[ir.Value, ir.Value]
+) -> ir.Value:
+    """Add the Cast and the Mul that make floats of integers and a scale, and return the floats."""
+    integers, scale = factors
+    cast = make_cast(integers, ir.DataType.FLOAT, names.claim(f"{tensor}/Cast"))
+    product = make_mul(cast.outputs[0], scale, names.claim(f"{tensor}/Mul"))
+    put_in_front(reader, cast, product)
+    return product.outputs[0]

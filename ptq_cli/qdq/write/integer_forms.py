@@ -7,6 +7,8 @@ Source:
     Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244, section 5.2, for HardSwish.
 """
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
@@ -14,7 +16,8 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at
+from ptq_cli.models.files.mapped_constants import moved_tensor
+from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, register_constant
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.models.preparing.rewriting import drop
@@ -74,12 +77,7 @@ def clamped_sum(x: Values, parameters: QuantParameters) -> Values:
 
 
 def hard_swish(x: Values) -> Values:
-    """Return ``x * clip(x + 3, 0, 6) / 6``.
-
-    Example:
-        >>> hard_swish(np.array([-4.0, 1.5, 6.0])).tolist()
-        [-0.0, 1.125, 6.0]
-    """
+    """Return ``x * clip(x + 3, 0, 6) / 6``."""
     found: Values = x * np.clip(x + SHIFT, 0.0, UPPER) / UPPER
     return found
 
@@ -172,11 +170,8 @@ def join_axes(node: ir.Node, names: FreshNames) -> None:
         for output in made.outputs:
             output.name = names.claim(f"{made.name}.output")
             output.type = ir.TensorType(ir.DataType.INT64) if made.op_type == "Shape" else old.type
-    put_in_front(node, *before, back)
-    result = back.outputs[0]
-    result.name, result.shape = old.name, old.shape
-    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
-    drop(node)
+    put_in_front(node, *before)
+    take_place(node, back)
 
 
 # Write an operator that stays float as another that computes the same and that the target is faster with.
@@ -217,12 +212,7 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
 
 
 def write_runtime_operators(model: ir.Model, plan: Plan) -> None:
-    """Replace each operator whose plan says so by one of the runtime's own.
-
-    Args:
-        model: is changed in place.
-        plan: made for it, for a target that allows such operators.
-    """
+    """Replace each operator whose plan says so by one of the runtime's own."""
     chosen = {layer.name for layer in plan.layers if layer.written_as == QUICK_GELU and not layer.quantized}
     for node in [item for item in model.graph.all_nodes() if item.name in chosen]:
         x = silu_input(node)
@@ -232,15 +222,9 @@ def write_runtime_operators(model: ir.Model, plan: Plan) -> None:
 
 
 def _write_quick_gelu(node: ir.Node, x: ir.Value) -> None:
-    gate, old = gate_of(node), node.outputs[0]
+    gate = gate_of(node)
     alpha = node.attributes.get_float("alpha", 1.0)
-    new = ir.node(QUICK_GELU, [x], {"alpha": alpha}, domain=MICROSOFT, name=node.name)
-    result = new.outputs[0]
-    result.name, result.type, result.shape = old.name, old.type, old.shape
-    new.metadata_props.update(node.metadata_props)
-    put_in_front(node, new)
-    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
-    drop(node)
+    take_place(node, ir.node(QUICK_GELU, [x], {"alpha": alpha}, domain=MICROSOFT, name=node.name))
     if gate is not None:
         drop(gate)
 
@@ -260,11 +244,7 @@ BOUNDS = (("Max", 1), ("Min", 2))
 
 
 def write_clamps_of_blocks(model: ir.Model) -> None:
-    """Replace each Relu and Clip that reads a layer with a weight in blocks, or the bias behind one.
-
-    Args:
-        model: a quantized graph, which is changed in place.
-    """
+    """Replace each Relu and Clip that reads a layer with a weight in blocks, or the bias behind one."""
     names = FreshNames.of(model.graph)
     for node in list(model.graph.all_nodes()):
         if node.op_type not in ("Relu", "Clip") or node.domain or not _follows_blocks(node):
@@ -280,21 +260,12 @@ def write_clamps_of_blocks(model: ir.Model) -> None:
                 model.graph, names.claim(f"{node.name}.bound"), np.array(bound, np.float32)
             )
             new = ir.node(operator, [value, constant], name=name)
-            new.outputs[0].name = f"{name}{RESULT}"
-            new.outputs[0].type, new.outputs[0].shape = node.outputs[0].type, node.outputs[0].shape
-            made.append(new)
             value = new.outputs[0]
-        _replace(node, made)
-
-
-def _replace(node: ir.Node, made: list[ir.Node]) -> None:
-    old, result = node.outputs[0], made[-1].outputs[0]
-    name = old.name
-    put_in_front(node, *made)
-    old.replace_all_uses_with(result, replace_graph_outputs=True)
-    if isinstance(node.graph, ir.Graph):
-        node.graph.remove(node, safe=True)
-    result.name = name
+            value.name = f"{name}{RESULT}"
+            value.type, value.shape = node.outputs[0].type, node.outputs[0].shape
+            made.append(new)
+        put_in_front(node, *made[:-1])
+        take_place(node, made[-1])
 
 
 def _follows_blocks(node: ir.Node) -> bool:
@@ -325,3 +296,63 @@ def _bounds(node: ir.Node) -> list[tuple[str, float]]:
         if value is not None and value.const_value is not None:
             found.append((operator, float(value.const_value.numpy().item())))
     return found
+
+
+# Pass: a Gemm whose weight is in blocks, with ``transB``, becomes one that reads its weight turned.
+#
+# ONNX Runtime 1.31 merges a DequantizeLinear of blocks along axis 0 and a Gemm into MatMulNBits, and
+# leaves one along axis 1 with ``transB`` in the graph: the weight would be restored to floats at each run.
+# PyTorch's exporters write such Gemms.
+#
+# Requires: what compares the graph with the float one layer by layer, as a recovery does, is done. Ensures:
+# the Gemm computes what it did; integers, scales and zero points that nobody else reads are stored turned;
+# those of a table of embeddings stay, with a Transpose behind each, which a runtime computes once, as it
+# loads.
+
+
+WEIGHT = 1
+"""The input of a Gemm."""
+
+
+def turn_gemms_of_blocks(model: ir.Model, layers: Collection[str]) -> int:
+    """Turn the weights of Gemms, and return how many."""
+    count, names = 0, FreshNames.of(model.graph)
+    for node in [item for item in model.graph.all_nodes() if item.name in layers]:
+        is_turned = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1
+        dequantize = dequantized_by(input_at(node, WEIGHT)) if is_turned else None
+        if dequantize is None or dequantize.attributes.get_int("axis", 1) != 1:
+            continue
+        size = dequantize.attributes.get_int("block_size", 0)
+        integers, scale, *zeros = [
+            _turned(model.graph, value, dequantize, names) for value in dequantize.inputs if value is not None
+        ]
+        name = names.claim(f"{dequantize.name}.turned")
+        new = make_dequantize(integers, scale, zeros[0] if zeros else None, name, 0, size)
+        put_in_front(node, new)
+        node.replace_input_with(WEIGHT, new.outputs[0])
+        node.attributes.pop("transB")
+        _drop(model.graph, dequantize)
+        count += 1
+    return count
+
+
+def _turned(graph: ir.Graph, value: ir.Value, reader: ir.Node, names: FreshNames) -> ir.Value:
+    tensor, name = value.const_value, names.claim(f"{value.name}.turned")
+    if tensor is None or any(node is not reader for node, _ in value.uses()):
+        node = ir.node("Transpose", [value], {"perm": [1, 0]}, name=f"{name}/Transpose")
+        output = node.outputs[0]
+        output.name, output.type = f"{node.name}{RESULT}", value.type
+        put_in_front(reader, node)
+        return output
+    return register_constant(graph, moved_tensor(tensor, np.transpose, name))
+
+
+def _drop(graph: ir.Graph, dequantize: ir.Node) -> None:
+    """Remove a DequantizeLinear that nobody reads, and the constants that only it has read."""
+    if dequantize.outputs[0].uses() or not isinstance(dequantize.graph, ir.Graph):
+        return
+    constants = [value for value in dequantize.inputs if value is not None]
+    dequantize.graph.remove(dequantize, safe=True)
+    for value in constants:
+        if value.name in graph.initializers and not value.uses():
+            del graph.initializers[value.name or ""]

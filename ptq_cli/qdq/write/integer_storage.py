@@ -27,10 +27,7 @@ PACKED_OPSET = 21
 
 
 def add_integers(graph: ir.Graph, name: str, array: Array, bits: int) -> ir.Value:
-    """Add a constant of integers of so many bits: two or four in a byte where these are few.
-
-    Requires: no value of the graph has that name; the integers fit.
-    """
+    """Add a constant of integers of so many bits: two or four in a byte where these are few."""
     return add_packed(graph, name, array, bits) if bits <= HALF_BYTE else add_initializer(graph, name, array)
 
 
@@ -52,15 +49,8 @@ class WeightIntegers:
     ) -> ir.Value:
         """Add a weight's integers in front of ``reader``; return the value that a DequantizeLinear takes.
 
-        Args:
-            reader: the operator that has the weight.
-            tensor: the weight's name.
-            stored: its integers.
-            as_int8: packed ones are cast to int8.
-            home: the graph that holds them, if that is a nested one.
-
-        Edge case:
-            Of a table of floats it returns the weight's values.
+        With ``as_int8`` packed ones are cast to int8; ``home`` is the graph that holds them, if that is a
+        nested one. Of a table of floats it returns the weight's values.
         """
         suffix = "quantized" if stored.table is None else "indices"
         name = self._names.claim(f"{short_name(tensor)}.{suffix}")
@@ -104,41 +94,21 @@ PART = 1 << 20
 
 
 def as_it_is(stored: StoredWeight, _name: str) -> StoredWeight:
-    """Return a weight itself, which stays in memory.
-
-    Example:
-        >>> as_it_is(StoredWeight(integers=np.zeros(1, np.int8)), "w").array()
-        array([0], dtype=int8)
-    """
+    """Return a weight itself, which stays in memory."""
     return stored
 
 
 class StreamedWeights:
     """Writes large integers into the file that the quantized model will have them in.
 
-    Edge case:
-        A weight whose integers are stored in another form, as 4-bit floats are, stays in memory.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> file = ConstantsFile(Path(tempfile.mkdtemp()), "m.onnx")
-        >>> weight = StoredWeight(integers=np.full((256, 256), -3, np.int8), bits=4)
-        >>> kept = StreamedWeights(file)(weight, "w")
-        >>> file.path.stat().st_size, kept.shape, bool((kept.array() == -3).all())
-        (32768, (256, 256), True)
-        >>> file.remove()
+    A weight whose integers are stored in another form, as 4-bit floats are, stays in memory.
     """
 
     def __init__(self, file: ConstantsFile) -> None:
         self._file = file
 
     def __call__(self, stored: StoredWeight, name: str) -> StoredWeight:
-        """Return a weight whose integers are in the file, if they are large.
-
-        Raises:
-            OutputFileError: the disk is full.
-        """
+        """Return a weight whose integers are in the file, if they are large."""
         array = stored.integers
         if isinstance(array, ir.ExternalTensor) or stored.tensor_scale is not None:
             return stored

@@ -14,13 +14,9 @@ BLOCK = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Magnitudes:
-    """Absolute values of a weight.
+    """Absolute values of a weight: the largest, the sum, and how many are not zero.
 
-    Attributes:
-        granularity: what shares a number below.
-        largest: of each channel; NaN or Inf where the channel holds one.
-        total: of each channel, added up.
-        nonzero: how many values of each channel are not zero.
+    A channel that holds NaN or Inf has it as its largest.
 
     Shapes:
         Each as the granularity's scale.
@@ -50,9 +46,6 @@ def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
 
     Edge case:
         A channel without values has magnitudes of 0. NaN in a channel makes its largest NaN.
-
-    Raises:
-        AxisError: the weight has no such axis.
 
     Example:
         >>> from ptq_cli.core.formats import PerAxis
@@ -93,13 +86,11 @@ FEWEST_CHANNELS = 4
 
 @dataclass(frozen=True)
 class Outlier:
-    """The worst of a weight's outliers.
+    """The worst of a weight's outliers, of ``channels`` that have one.
 
     Attributes:
         axis: of the channel, or None if it is a value of a weight with one scale.
-        channel: which one; 0 without an axis.
         ratio: how many times as large as the others it is.
-        channels: how many channels have one.
     """
 
     axis: int | None
@@ -143,11 +134,6 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
     """Return what leaves most of a weight only a few steps, or None.
 
     A method that clips has a range that ends below the outlier: the scale tells, not the values.
-
-    Args:
-        weight: in real units.
-        parameters: that were decided for it.
-        magnitudes: of the weight, with the parameters' granularity.
 
     Shapes:
         weight: any; the parameters' scale has one element for each channel, or one for all.

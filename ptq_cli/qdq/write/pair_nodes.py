@@ -7,89 +7,52 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import named_alike
-from ptq_cli.models.graph_reading import RESULT
+from ptq_cli.models.graph_reading import RESULT, register_constant
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import drop
 
 
 def add_initializer(graph: ir.Graph, name: str, array: Array) -> ir.Value:
-    """Add a constant to the graph.
-
-    Requires: no value of the graph has that name.
-    """
+    """Add a constant to the graph, in which no value may have that name, as below."""
     # Not ir.tensor, which asks of every array whether it is a tensor of some other library.
-    return _register(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
+    return register_constant(graph, ir.Tensor(np.asarray(array, order="C"), name=name))
 
 
 def add_computed(graph: ir.Graph, name: str, shape: tuple[int, ...], make: Callable[[], Array]) -> ir.Value:
-    """Add a constant of floats that is computed whenever it is asked for: what it is made of is smaller.
-
-    Requires: no value of the graph has that name.
-    """
+    """Add a constant of floats that is computed whenever it is asked for: what it is made of is smaller."""
 
     def tensor() -> ir.TensorProtocol:
         return ir.tensor(make(), name=name)
 
-    return _register(graph, ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name))
+    return register_constant(graph, ir.LazyTensor(tensor, ir.DataType.FLOAT, ir.Shape(shape), name=name))
 
 
 def add_packed(graph: ir.Graph, name: str, array: Array, bits: int = 4) -> ir.Value:
-    """Add a constant of 4-bit integers, two in a byte: INT4 where the array is signed, otherwise UINT4.
-
-    Requires: no value of the graph has that name; the integers fit.
-
-    Args:
-        graph: takes the constant.
-        name: of it.
-        array: of integers.
-        bits: 2 stores four integers in a byte, as INT2 or UINT2.
-    """
+    """Add a constant of integers of 4 bits, or of 2: INT4 where the array is signed, otherwise UINT4."""
     dtype = packed_type(array, bits)
-    return _register(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
+    return register_constant(graph, ir.Tensor(array.astype(dtype.numpy()), dtype=dtype, name=name))
 
 
 def packed_type(array: Array, bits: int) -> ir.DataType:
-    """Return the type of integers of which several lie in a byte.
-
-    Example:
-        >>> packed_type(np.zeros(2, np.uint8), 4).name
-        'UINT4'
-    """
+    """Return the type of integers of which several lie in a byte."""
     signed = np.issubdtype(array.dtype, np.signedinteger)
     return ir.DataType[f"{'INT' if signed else 'UINT'}{bits}"]
 
 
 def add_outside(graph: ir.Graph, name: str, tensor: ir.ExternalTensor) -> ir.Value:
-    """Add a constant that is in a file already; several may be in the same place of it.
-
-    Requires: no value of the graph has that name.
-    """
-    return _register(graph, named_alike(tensor, name))
-
-
-def _register(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
-    shape = ir.Shape(tensor.shape.numpy())
-    value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
-    graph.register_initializer(value)
-    return value
+    """Add a constant that is in a file already; several may be in the same place of it."""
+    return register_constant(graph, named_alike(tensor, name))
 
 
 def put_in_front(reader: ir.Node, *nodes: ir.Node) -> None:
-    """Insert nodes before one that reads them, in that one's graph.
-
-    Raises:
-        TypeError: the reader is in no graph.
-    """
+    """Insert nodes before one that reads them, in that one's graph."""
     if not isinstance(reader.graph, ir.Graph):
         raise TypeError("a prepared model has no functions")
     reader.graph.insert_before(reader, nodes)
 
 
 def take_place(old: ir.Node, new: ir.Node) -> None:
-    """Put a node where another is, which is dropped: with its result, the result's name, and its metadata.
-
-    Requires: each has one result.
-    """
+    """Put a node where another is, which is dropped: with its one result, its name, and its metadata."""
     value, result = old.outputs[0], new.outputs[0]
     result.name, result.type, result.shape = value.name, value.type, value.shape
     new.metadata_props.update(old.metadata_props)
@@ -148,8 +111,7 @@ def make_dequantize(
 ) -> ir.Node:
     """Return a DequantizeLinear of ``source``, per tensor, or along ``axis``, or in blocks along it.
 
-    Edge case:
-        An int32 bias has no zero point: the operator takes it as 0.
+    An int32 bias has no zero point: the operator takes it as 0.
     """
     inputs = [source, scale] if zero_point is None else [source, scale, zero_point]
     given = {"axis": axis, "block_size": block_size}

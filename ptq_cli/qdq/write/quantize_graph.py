@@ -17,9 +17,6 @@ def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> Pl
 
     Requires: a prepared model, a plan made for it, parameters for each site. Ensures: its Q/DQ structure is
     well formed. The checker is asked when it is stored.
-
-    Raises:
-        RuntimeError: its Q/DQ structure is not well formed, which is a bug in ptq.
     """
     write_float_forms(model, plan)
     tied = list(tied_tables(model.graph, plan.weights))

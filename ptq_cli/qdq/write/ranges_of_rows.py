@@ -68,14 +68,7 @@ class DynamicLayers:
         self._constants: dict[str, ir.Value] = {}
 
     def write(self, node: ir.Node, site: WeightSite, integers: ir.Value, scale: ir.Value) -> None:
-        """Replace a layer.
-
-        Args:
-            node: the layer, which is removed.
-            site: of its weight.
-            integers: of the weight, as the operator on integers reads them.
-            scale: of the weight, which broadcasts to the result.
-        """
+        """Replace a layer, given the integers of its weight and a scale that broadcasts to the result."""
         source, name = node.inputs[0], node.name or node.op_type
         assert source is not None  # noqa: S101 - a layer with a weight reads something else, too
         read = self._read(node, source, site.dynamic)

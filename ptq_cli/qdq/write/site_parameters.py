@@ -37,7 +37,6 @@ class DecidedWeight:
 
     Attributes:
         parameters: scale and zero point; None if no DequantizeLinear computes the values.
-        stored: what the file holds.
         widened: how many channels have a wider scale than the method chose, for the bias to fit.
         unsearched: the method had only one candidate in every channel.
         outlier: the worst that leaves most of the values only a few steps.
@@ -84,11 +83,7 @@ class DecidedWeight:
 
 @dataclass(frozen=True, eq=False)
 class DecidedBias:
-    """A bias as it is stored.
-
-    Attributes:
-        integers: steps of the scale, as int32.
-        scale: of them: ``s_input * s_weight`` in float32, as the integer kernels compute it.
+    """A bias as int32 steps of ``s_input * s_weight`` in float32, as the integer kernels compute it.
 
     Shapes:
         integers: (C,); scale: (C,), or () where the weight has one scale.
@@ -120,13 +115,7 @@ class DecidedBias:
 
 @dataclass(frozen=True, kw_only=True)
 class DecidedConstants:
-    """What is decided of constants.
-
-    Attributes:
-        decided: the weights, by site.
-        biases: those that are stored as integers.
-        floats: by name, constants that stay floats and get other values.
-    """
+    """Weights and biases as they are decided, and by name constants that stay floats, with new values."""
 
     decided: Mapping[WeightSite, DecidedWeight] = field(default_factory=dict)
     biases: Mapping[BiasSite, DecidedBias] = field(default_factory=dict)
@@ -142,12 +131,7 @@ class DecidedConstants:
         )
 
     def differs(self, other: "DecidedConstants", model: ir.Model) -> bool:
-        """Return whether any of these is another than the same of a model.
-
-        Args:
-            other: what was decided of all constants of the model.
-            model: the float one, which has the values of constants that stay floats.
-        """
+        """Return whether any of these is another than in ``other``, or in the float model."""
         for site, item in self.decided.items():
             held = other.decided[site]
             if not np.array_equal(item.stored.array(), held.stored.array()):
@@ -170,11 +154,7 @@ class DecidedConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(DecidedConstants):
-    """What is decided of all sites.
-
-    Attributes:
-        activations: by tensor name.
-    """
+    """What is decided of all sites; activations by tensor name."""
 
     activations: Mapping[str, QuantParameters]
 
@@ -206,24 +186,9 @@ def _by_max(_site: WeightSite) -> WeightQuantizer:
 
 
 def decide_all(
-    model: ir.Model,
-    plan: Plan,
-    decide: Decide,
-    quantizer_of: QuantizerOf = _by_max,
-    keep: Keep = as_it_is,
+    model: ir.Model, plan: Plan, decide: Decide, quantizer_of: QuantizerOf = _by_max, keep: Keep = as_it_is
 ) -> Parameters:
-    """Return the parameters of a plan's sites, and its weights as the file will hold them.
-
-    Args:
-        model: the float model, which holds the weights.
-        plan: what is quantized.
-        decide: gives an activation's parameters from its statistics.
-        quantizer_of: gives the quantizer of a weight.
-        keep: is given what is stored of each weight, and returns it from where it is kept.
-
-    Raises:
-        InvalidOnnxError: a weight or bias holds NaN or Inf.
-    """
+    """Return the parameters of a plan's sites, and its weights, each from where ``keep`` puts it."""
     by_source: dict[str, QuantParameters] = {}
     for site in plan.activations.values():
         if site.source not in by_source:
@@ -260,17 +225,7 @@ def decide_weight(
     biases: Mapping[WeightSite, BiasNeed],
     keep: Keep,
 ) -> dict[WeightSite, DecidedWeight]:
-    """Decide all the sites of one weight.
-
-    Args:
-        weight: in real units.
-        quantizers: of each of its sites.
-        biases: of sites that have one.
-        keep: is given what is stored of a weight, and returns it from where it is kept.
-
-    Raises:
-        InvalidOnnxError: the weight holds NaN or Inf.
-    """
+    """Decide all the sites of one weight."""
     magnitudes = {axis: magnitudes_of(weight, axis) for axis in {granularity_of(site) for site in quantizers}}
     for site in quantizers:
         require_finite(magnitudes[granularity_of(site)].is_finite, site.tensor)
@@ -351,11 +306,7 @@ def _without_reader(site: WeightSite) -> WeightSite:
 
 
 def require_finite(is_finite: bool, name: str) -> None:
-    """Require that a constant holds numbers only.
-
-    Raises:
-        InvalidOnnxError: it holds NaN or Inf.
-    """
+    """Require that a constant holds numbers only."""
     if not is_finite:
         raise InvalidOnnxError(
             f"the constant '{name}' holds NaN or Inf, which no integer represents",
@@ -365,11 +316,7 @@ def require_finite(is_finite: bool, name: str) -> None:
 
 @contextlib.contextmanager
 def constant(value: ir.Value) -> Iterator[FloatArray]:
-    """Yield a constant's values, and let go of them at the end: a large model is looked at in parts.
-
-    Raises:
-        ValueError: the value is no constant; a plan names constants only.
-    """
+    """Yield a constant's values, and let go of them at the end: a large model is looked at in parts."""
     with mapped(value) as array:
         yield np.asarray(array, dtype=np.float32)
 

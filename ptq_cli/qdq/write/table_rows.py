@@ -11,7 +11,7 @@ from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.requests import TiedTable
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front
+from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front, take_place
 
 Factors = tuple[ir.Value, ir.Value]
 """Integers, and their scale."""
@@ -24,9 +24,8 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
     integers; a row has the values, to the bit, that the layer's DequantizeLinear gives. Where the layer reads
     the table turned, a Transpose turns it, which a runtime does once, as it loads.
 
-    Edge case:
-        A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
-        codebook, shares nothing: the table stays as it is.
+    A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
+    codebook, shares nothing: the table stays as it is.
     """
     graph, names = model.graph, FreshNames.of(model.graph)
     nodes, parts = {node.name: node for node in graph.all_nodes()}, dynamic_parts(model)
@@ -54,8 +53,7 @@ def _share_blocks(
 ) -> None:
     """Let Gathers read a layer's weight in blocks, restored as the table has it.
 
-    Edge case:
-        A Gather whose table is stored by itself has nothing to share.
+    A Gather whose table is stored by itself has nothing to share.
     """
     gathers = [node for node in gathers if node.inputs[0] is graph.initializers.get(item.table)]
     if not gathers:
@@ -123,8 +121,8 @@ def _take_rows(
     graph: ir.Graph, gather: ir.Node, integers: ir.Value, scale: ir.Value, names: FreshNames
 ) -> None:
     """Replace a Gather of floats by one of integers and what makes floats of them; the last has its name."""
-    indices, old = gather.inputs[1], gather.outputs[0]
-    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), old.shape)
+    indices = gather.inputs[1]
+    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), gather.outputs[0].shape)
     values = make_cast(rows.outputs[0], ir.DataType.FLOAT, names.claim(f"{gather.name}/Cast"))
     made = [rows, values]
     steps = scale
@@ -135,13 +133,8 @@ def _take_rows(
         steps = column.outputs[0]
         steps.name, steps.type = f"{column.name}{RESULT}", scale.type
         made += [own, column]
-    result = ir.node("Mul", [values.outputs[0], steps], name=gather.name)
-    new, name = result.outputs[0], old.name
-    new.type, new.shape = old.type, old.shape
-    graph.insert_before(gather, [*made, result])
-    old.replace_all_uses_with(new, replace_graph_outputs=True)
-    graph.remove(gather, safe=True)
-    new.name = name
+    put_in_front(gather, *made)
+    take_place(gather, ir.node("Mul", [values.outputs[0], steps], name=gather.name))
 
 
 def _gather(table: ir.Value, indices: ir.Value | None, name: str, shape: ir.Shape | None) -> ir.Node:
@@ -166,11 +159,7 @@ HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 
 
 def write_table_lookups(model: ir.Model) -> None:
-    """Replace each Gather of rows from a table in blocks.
-
-    Args:
-        model: a quantized graph, which is changed in place.
-    """
+    """Replace each Gather of rows from a table in blocks."""
     names = FreshNames.of(model.graph)
     for node in list(model.graph):
         dequantize = dequantized_by(node.inputs[0]) if node.op_type == "Gather" and node.inputs else None
@@ -184,13 +173,7 @@ def write_table_lookups(model: ir.Model) -> None:
             model.opset_imports.setdefault(MICROSOFT, 1)
         else:
             new = _rows(node, dequantize, names)
-        old, result = node.outputs[0], new.outputs[0]
-        name = old.name
-        result.type, result.shape = old.type, old.shape
-        put_in_front(node, new)
-        old.replace_all_uses_with(result, replace_graph_outputs=True)
-        model.graph.remove(node, safe=True)
-        result.name = name
+        take_place(node, new)
         if not dequantize.outputs[0].uses():
             model.graph.remove(dequantize, safe=True)
 
@@ -204,9 +187,7 @@ def _lookup(node: ir.Node, dequantize: ir.Node) -> ir.Node:
         "bits": 4,
     }
     inputs = [integers, node.inputs[1], scale, *zeros]
-    new = ir.node(LOOKUP, inputs, attributes, domain=MICROSOFT, name=node.name)
-    new.metadata_props.update(node.metadata_props)
-    return new
+    return ir.node(LOOKUP, inputs, attributes, domain=MICROSOFT, name=node.name)
 
 
 def _rows(node: ir.Node, dequantize: ir.Node, names: FreshNames) -> ir.Node:

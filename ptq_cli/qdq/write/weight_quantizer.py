@@ -152,11 +152,7 @@ class StoredWeight:
         return self.integers.shape
 
     def array(self) -> Array:
-        """Return the integers, each in an element of its own.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Return the integers, each in an element of its own."""
         if not isinstance(self.integers, ir.ExternalTensor):
             return self.integers
         try:
@@ -174,11 +170,9 @@ class StoredWeight:
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """What is decided of a weight before its bias is looked at.
+    """What is decided of a weight before its bias is looked at; no parameters for values of a codebook.
 
-    Attributes:
-        parameters: scale and zero point, or None if no DequantizeLinear computes the values.
-        unsearched: the amax method had only one candidate in every channel.
+    It is ``unsearched`` if the amax method had only one candidate in every channel.
     """
 
     parameters: QuantParameters | None
@@ -204,13 +198,7 @@ class WeightQuantizer(Protocol):
 
 @dataclass(frozen=True)
 class ScaledQuantizer:
-    """Integers spread evenly over [-amax, amax].
-
-    Attributes:
-        settings: whose ``weight_method`` decides amax.
-        packed: integers of 4 bits or fewer are stored two in a byte.
-        rules: of the scales.
-    """
+    """Integers spread evenly over [-amax, amax]; ``packed`` ones of 4 bits or fewer are two in a byte."""
 
     settings: AmaxSettings
     packed: bool = False
@@ -239,15 +227,7 @@ def nearest_integers(weight: FloatArray, site: WeightSite, parameters: QuantPara
 
 
 def storage_bits(site: WeightSite, packed: bool) -> int:
-    """Return how many bits of the file an integer takes.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> storage_bits(
-        ...     WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0), packed=True
-        ... )
-        8
-    """
+    """Return how many bits of the file an integer takes."""
     if site.block_kernel and site.format.bits <= HALF_BYTE:
         return QUARTER_BYTE if site.format.bits <= QUARTER_BYTE else HALF_BYTE
     return HALF_BYTE if packed and site.format.bits <= HALF_BYTE else BYTE
@@ -258,12 +238,6 @@ def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) 
 
     Shapes:
         weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
-        >>> weight_ranges(np.float32([[1, -2], [0, 0]]), site, AmaxSettings()).amax.tolist()
-        [2.0, 0.0]
     """
     return choose_weight_ranges(weight, granularity_of(site), settings, site.format)
 

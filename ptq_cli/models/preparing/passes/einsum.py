@@ -16,6 +16,7 @@ from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     add_constant,
     array_of,
+    each_node,
     is_float32,
     put_before,
     put_instead,
@@ -43,19 +44,15 @@ class _Product:
     summed: str
 
 
-def fuse_einsum(graph: ir.Graph, names: FreshNames) -> int:
-    """Make a MatMul of every Einsum that is one, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "Einsum" and item.domain == ""]:
-        product = _product(node)
-        if product is None:
-            continue
-        _write(graph, node, product, names)
-        count += 1
-    return count
+def _fuse(node: ir.Node, names: FreshNames) -> bool:
+    product = _product(node)
+    if product is None:
+        return False
+    _write(node, product, names)
+    return True
 
 
-EINSUM = RewritePass("einsum", "Einsum of two matrices into MatMul", fuse_einsum)
+EINSUM = RewritePass("einsum", "Einsum of two matrices into MatMul", each_node(_fuse, "Einsum"))
 
 
 def _product(node: ir.Node) -> _Product | None:
@@ -118,10 +115,10 @@ def _agree(one: int | None, other: int | None) -> bool:
     return one is None or other is None or one == other
 
 
-def _write(graph: ir.Graph, node: ir.Node, product: _Product, names: FreshNames) -> None:
+def _write(node: ir.Node, product: _Product, names: FreshNames) -> None:
     _, _, result = product.labels
     first = _first(node, product, names)
-    second = _second(graph, node, product, names)
+    second = _second(node, product, names)
     made = product.batch + product.left + product.right
     reshaped = len(product.right) > 1
     if made == result and not reshaped:
@@ -131,7 +128,7 @@ def _write(graph: ir.Graph, node: ir.Node, product: _Product, names: FreshNames)
     if reshaped:
         sizes = _sizes(product.second, product.labels[1])
         shape = [0] * len(product.left) + [sizes[label] for label in product.right]
-        reshape = _reshape(graph, value, shape, names)
+        reshape = _reshape(node, value, shape, names)
         if made == result:
             put_instead(reshape, node, names)
             return
@@ -144,13 +141,13 @@ def _first(node: ir.Node, product: _Product, names: FreshNames) -> ir.Value:
     wanted = product.batch + product.left + product.summed
     if product.labels[0] != wanted:
         value = put_before(node, _transpose(value, product.labels[0], wanted), names)
-    if len(product.summed) > 1 and isinstance(node.graph, ir.Graph):
+    if len(product.summed) > 1:
         shape = [0] * len(product.left) + [-1]
-        value = put_before(node, _reshape(node.graph, value, shape, names), names)
+        value = put_before(node, _reshape(node, value, shape, names), names)
     return value
 
 
-def _second(graph: ir.Graph, node: ir.Node, product: _Product, names: FreshNames) -> ir.Value:
+def _second(node: ir.Node, product: _Product, names: FreshNames) -> ir.Value:
     value, labels = product.second, product.labels[1]
     wanted = product.batch + product.summed + product.right
     array = array_of(value)
@@ -163,7 +160,7 @@ def _second(graph: ir.Graph, node: ir.Node, product: _Product, names: FreshNames
     if merged:
         sizes = _sizes(value, labels)
         moved = moved.reshape(int(np.prod([sizes[label] for label in product.summed])), -1)
-    return add_constant(graph, np.ascontiguousarray(moved), value.name or "weight", names)
+    return add_constant(node.graph, np.ascontiguousarray(moved), value.name or "weight", names)
 
 
 def _order(labels: str, wanted: str) -> list[int]:
@@ -174,6 +171,6 @@ def _transpose(value: ir.Value, labels: str, wanted: str) -> ir.Node:
     return ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", _order(labels, wanted))])
 
 
-def _reshape(graph: ir.Graph, value: ir.Value, shape: list[int], names: FreshNames) -> ir.Node:
-    sizes = add_constant(graph, np.array(shape, np.int64), "einsum.shape", names)
+def _reshape(node: ir.Node, value: ir.Value, shape: list[int], names: FreshNames) -> ir.Node:
+    sizes = add_constant(node.graph, np.array(shape, np.int64), "einsum.shape", names)
     return ir.Node("", "Reshape", [value, sizes])

@@ -20,6 +20,7 @@ from ptq_cli.models.preparing.rewriting import (
     add_constant,
     array_of,
     drop,
+    each_node,
     made_by,
     put_before,
     take_place,
@@ -140,16 +141,6 @@ PADS, PAD_AXES = 1, 3
 ROI, SCALES, SIZES = 1, 2, 3
 
 
-def spell_out_axes(graph: ir.Graph, names: FreshNames) -> int:
-    """Write each Pad and Resize for all axes, and return how many were."""
-    edits = {"Pad": _pad, "Resize": _resize}
-    nodes = [node for node in graph if node.domain == "" and node.op_type in edits]
-    return sum(edits[node.op_type](node, names) for node in nodes)
-
-
-NAMED_AXES = RewritePass("named_axes", "Pad or Resize of some axes into one of all", spell_out_axes, opset=18)
-
-
 def _pad(node: ir.Node, names: FreshNames) -> bool:
     rank, named = rank_of(node.inputs[0]), array_of(input_at(node, PAD_AXES))
     if rank is None or named is None:
@@ -177,6 +168,14 @@ def _resize(node: ir.Node, names: FreshNames) -> bool:
         _spread(node, SIZES, shape, axes, names)
     del node.attributes["axes"]
     return True
+
+
+NAMED_AXES = RewritePass(
+    "named_axes",
+    "Pad or Resize of some axes into one of all",
+    each_node(lambda node, names: (_pad if node.op_type == "Pad" else _resize)(node, names), "Pad", "Resize"),
+    opset=18,
+)
 
 
 def _spread(node: ir.Node, index: int, whole: Array | ir.Value, places: Array, names: FreshNames) -> None:
@@ -216,21 +215,18 @@ WIDER = {
 }
 
 
-def drop_casts(graph: ir.Graph, names: FreshNames) -> int:  # noqa: ARG001 - a pass's signature
-    """Drop each Cast that undoes another, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "Cast" and item.domain == ""]:
-        inner = made_by(node.inputs[0], "Cast")
-        source = inner.inputs[0] if inner is not None else None
-        # An output of the graph keeps its name, which what goes in may not take: it may be an input.
-        if inner is None or source is None or source.dtype is None or node.outputs[0].is_graph_output():
-            continue
-        wide = ir.DataType(inner.attributes.get_int("to", 0))
-        if node.attributes.get_int("to", 0) == source.dtype and wide in WIDER.get(source.dtype, ()):
-            ir.convenience.replace_all_uses_with(node.outputs[0], source)
-            drop(node)
-            count += 1
-    return count
+def _drop_cast(node: ir.Node, names: FreshNames) -> bool:  # noqa: ARG001 - a rewrite's signature
+    inner = made_by(node.inputs[0], "Cast")
+    source = inner.inputs[0] if inner is not None else None
+    # An output of the graph keeps its name, which what goes in may not take: it may be an input.
+    if inner is None or source is None or source.dtype is None or node.outputs[0].is_graph_output():
+        return False
+    wide = ir.DataType(inner.attributes.get_int("to", 0))
+    if node.attributes.get_int("to", 0) != source.dtype or wide not in WIDER.get(source.dtype, ()):
+        return False
+    ir.convenience.replace_all_uses_with(node.outputs[0], source)
+    drop(node)
+    return True
 
 
-CASTS = RewritePass("cast", "Cast to a wider type and back", drop_casts)
+CASTS = RewritePass("cast", "Cast to a wider type and back", each_node(_drop_cast, "Cast"))

@@ -19,6 +19,7 @@ from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     add_constant,
     array_of,
+    each_node,
     is_float32,
     made_by,
     operand_beside,
@@ -47,24 +48,11 @@ class _Deviation:
     mean: ir.Node
 
 
-def fuse_layer_norm(graph: ir.Graph, names: FreshNames) -> int:
-    """Fuse each layer normalization that is written out, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "Sqrt" and item.domain == ""]:
-        form = _normalized(node)
-        if form is None:
-            continue
-        _write(graph, _with_affine(form), names)
-        count += 1
-    return count
-
-
-LAYER_NORM = RewritePass(
-    "layer_norm", "mean, variance and scale into LayerNormalization", fuse_layer_norm, opset=17
-)
-
-
-def _write(graph: ir.Graph, form: _Form, names: FreshNames) -> None:
+def _fuse(node: ir.Node, names: FreshNames) -> bool:
+    found, graph = _normalized(node), node.graph
+    if found is None:
+        return False
+    form = _with_affine(found)
     prefix = form.root.outputs[0].name or "LayerNormalization"
     scale = form.scale if form.scale is not None else np.ones(form.sizes, np.float32)
     inputs = [form.x, add_constant(graph, scale.reshape(form.sizes), f"{prefix}.scale", names)]
@@ -72,6 +60,12 @@ def _write(graph: ir.Graph, form: _Form, names: FreshNames) -> None:
         inputs.append(add_constant(graph, form.bias.reshape(form.sizes), f"{prefix}.bias", names))
     attributes = [ir.AttrInt64("axis", -len(form.sizes)), ir.AttrFloat32("epsilon", form.epsilon)]
     put_instead(ir.Node("", "LayerNormalization", inputs, attributes), form.root, names)
+    return True
+
+
+LAYER_NORM = RewritePass(
+    "layer_norm", "mean, variance and scale into LayerNormalization", each_node(_fuse, "Sqrt"), opset=17
+)
 
 
 def _normalized(sqrt: ir.Node) -> _Form | None:

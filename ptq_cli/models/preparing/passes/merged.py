@@ -18,6 +18,7 @@ from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     add_constant,
     drop,
+    each_node,
     floats_of,
     is_float32,
     made_by,
@@ -39,16 +40,6 @@ class _Product:
     @property
     def result(self) -> ir.Value:
         return (self.add or self.matmul).outputs[0]
-
-
-def fold_matmul_factors(graph: ir.Graph, names: FreshNames) -> int:
-    """Fold each factor that can be, and return how many."""
-    return sum(_fold(node, names) for node in graph if node.op_type in ("Mul", "Div") and node.domain == "")
-
-
-MATMUL_FACTOR = RewritePass(
-    "matmul_factor", "Mul by a constant into the MatMul before it", fold_matmul_factors
-)
 
 
 def _fold(node: ir.Node, names: FreshNames) -> bool:
@@ -74,6 +65,11 @@ def _fold(node: ir.Node, names: FreshNames) -> bool:
     take_place(product.result, node.outputs[0], names)
     drop(node)
     return True
+
+
+MATMUL_FACTOR = RewritePass(
+    "matmul_factor", "Mul by a constant into the MatMul before it", each_node(_fold, "Mul", "Div")
+)
 
 
 def _operands(node: ir.Node) -> tuple[_Product | None, Floats | None]:
@@ -119,32 +115,6 @@ def _has_weight(matmul: ir.Node) -> bool:
 # onnxscript's rule takes a Conv that is followed by both, with one number each.
 
 
-def fold_shifts(graph: ir.Graph, names: FreshNames) -> int:
-    """Fold every Add and Sub of a constant that can be, and return how many."""
-    return _fold_all(graph, ("Add", "Sub"), names)
-
-
-def fold_factors(graph: ir.Graph, names: FreshNames) -> int:
-    """Fold every Mul and Div by a constant that can be, and return how many."""
-    return _fold_all(graph, ("Mul", "Div"), names)
-
-
-BIAS_ADD = RewritePass("bias_add", "Add of a constant into the layer before it", fold_shifts)
-FACTOR = RewritePass("factor", "Mul by a constant into the layer before it", fold_factors)
-
-
-def _fold_all(graph: ir.Graph, op_types: tuple[str, ...], names: FreshNames) -> int:
-    count = 0
-    for node in [item for item in graph if item.op_type in op_types and item.domain == ""]:
-        operand = _layer_and_constant(node)
-        if operand is None:
-            continue
-        layer, numbers = operand
-        _fold_affine_map(node, layer, numbers, names)
-        count += 1
-    return count
-
-
 def _layer_and_constant(node: ir.Node) -> tuple[AffineLayer, Floats] | None:
     for index, source in enumerate(node.inputs):
         # A constant that is divided, or that something is subtracted from, is another function.
@@ -163,7 +133,11 @@ def _layer_and_constant(node: ir.Node) -> tuple[AffineLayer, Floats] | None:
     return None
 
 
-def _fold_affine_map(node: ir.Node, layer: AffineLayer, numbers: Floats, names: FreshNames) -> None:
+def _fold_affine_map(node: ir.Node, names: FreshNames) -> bool:
+    operand = _layer_and_constant(node)
+    if operand is None:
+        return False
+    layer, numbers = operand
     if node.op_type in ("Add", "Sub"):
         layer.write(None, layer.bias + numbers if node.op_type == "Add" else layer.bias - numbers, names)
     else:
@@ -171,6 +145,15 @@ def _fold_affine_map(node: ir.Node, layer: AffineLayer, numbers: Floats, names: 
         layer.write(layer.scaled(factor), layer.bias * factor, names)
     take_place(layer.node.outputs[0], node.outputs[0], names)
     drop(node)
+    return True
+
+
+BIAS_ADD = RewritePass(
+    "bias_add", "Add of a constant into the layer before it", each_node(_fold_affine_map, "Add", "Sub")
+)
+FACTOR = RewritePass(
+    "factor", "Mul by a constant into the layer before it", each_node(_fold_affine_map, "Mul", "Div")
+)
 
 
 # BatchNormalization into the Conv, ConvTranspose or Gemm before it.
@@ -184,15 +167,6 @@ def _fold_affine_map(node: ir.Node, layer: AffineLayer, numbers: Floats, names: 
 
 
 DEFAULT_EPSILON = 1e-5
-
-
-def fold_batch_norm(graph: ir.Graph, names: FreshNames) -> int:
-    """Fold every BatchNormalization that can be, and return how many."""
-    found = [node for node in graph if node.op_type == "BatchNormalization" and node.domain == ""]
-    return sum(_fold_batch_norm(node, names) for node in found)
-
-
-BATCH_NORM = RewritePass("batch_norm", "BatchNormalization into the layer before it", fold_batch_norm)
 
 
 def _fold_batch_norm(node: ir.Node, names: FreshNames) -> bool:
@@ -210,6 +184,13 @@ def _fold_batch_norm(node: ir.Node, names: FreshNames) -> bool:
     take_place(source, node.outputs[0], names)
     drop(node)
     return True
+
+
+BATCH_NORM = RewritePass(
+    "batch_norm",
+    "BatchNormalization into the layer before it",
+    each_node(_fold_batch_norm, "BatchNormalization"),
+)
 
 
 def _parameters(node: ir.Node) -> list[Floats] | None:
@@ -232,30 +213,28 @@ ALPHA, BETA = 0.2, 0.5
 """HardSigmoid's own, where a node names none."""
 
 
-def fold_hard_sigmoids(graph: ir.Graph, names: FreshNames) -> int:
-    """Fold each HardSigmoid that can be into the layer before it, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "HardSigmoid" and item.domain == ""]:
-        source = node.inputs[0]
-        if source is None or sole_reader(source) is not node or not is_float32(source):
-            continue
-        layer = affine_layer(source.producer())
-        if layer is None:
-            continue
-        alpha = np.float32(node.attributes.get_float("alpha", ALPHA))
-        beta = np.float32(node.attributes.get_float("beta", BETA))
-        layer.write(layer.scaled(np.full(layer.channels, alpha)), layer.bias * alpha + beta, names)
-        bounds = [
-            add_constant(graph, np.asarray(bound, np.float32), f"{node.name}_{bound}", names)
-            for bound in (0, 1)
-        ]
-        put_instead(ir.Node("", "Clip", [source, *bounds]), node, names)
-        count += 1
-    return count
+def _fold_hard_sigmoid(node: ir.Node, names: FreshNames) -> bool:
+    source = node.inputs[0]
+    if source is None or sole_reader(source) is not node or not is_float32(source):
+        return False
+    layer = affine_layer(source.producer())
+    if layer is None:
+        return False
+    alpha = np.float32(node.attributes.get_float("alpha", ALPHA))
+    beta = np.float32(node.attributes.get_float("beta", BETA))
+    layer.write(layer.scaled(np.full(layer.channels, alpha)), layer.bias * alpha + beta, names)
+    bounds = [
+        add_constant(node.graph, np.asarray(bound, np.float32), f"{node.name}_{bound}", names)
+        for bound in (0, 1)
+    ]
+    put_instead(ir.Node("", "Clip", [source, *bounds]), node, names)
+    return True
 
 
 HARD_SIGMOID = RewritePass(
-    "hard_sigmoid", "HardSigmoid into the layer before it and a Clip", fold_hard_sigmoids
+    "hard_sigmoid",
+    "HardSigmoid into the layer before it and a Clip",
+    each_node(_fold_hard_sigmoid, "HardSigmoid"),
 )
 
 
@@ -263,16 +242,6 @@ HARD_SIGMOID = RewritePass(
 #
 # Requires: weight and bias are constants. Ensures: both factors are 1, as the integer kernels need them;
 # equal to rounding. onnxscript has no such rule.
-
-
-def fold_gemm_factors(graph: ir.Graph, names: FreshNames) -> int:
-    """Fold the factors of every Gemm that can be, and return how many."""
-    return sum(_fold_gemm(node, names) for node in graph if node.op_type == "Gemm" and node.domain == "")
-
-
-GEMM_FACTORS = RewritePass(
-    "gemm_factors", "alpha and beta of Gemm into its weight and bias", fold_gemm_factors
-)
 
 
 def _fold_gemm(node: ir.Node, names: FreshNames) -> bool:
@@ -290,3 +259,8 @@ def _fold_gemm(node: ir.Node, names: FreshNames) -> bool:
     for attribute in ("alpha", "beta"):
         node.attributes.pop(attribute, None)
     return True
+
+
+GEMM_FACTORS = RewritePass(
+    "gemm_factors", "alpha and beta of Gemm into its weight and bias", each_node(_fold_gemm, "Gemm")
+)

@@ -17,6 +17,7 @@ from ptq_cli.models.preparing.rewriting import (
     Terms,
     add_constant,
     array_of,
+    each_node,
     fuse_activation,
     is_float32,
     is_formula,
@@ -29,27 +30,23 @@ from ptq_cli.models.preparing.rewriting import (
 )
 
 
-def turn_matmul(graph: ir.Graph, names: FreshNames) -> int:
-    """Turn each MatMul whose constant is on the left, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "MatMul" and item.domain == ""]:
-        weight, value = node.inputs
-        array, rank = array_of(weight), rank_of(value)
-        if array is None or array.ndim < 2 or array_of(value) is not None or rank is None or rank < 2:
-            continue
-        if weight is None or value is None or not (is_float32(weight) and is_float32(value)):
-            continue
-        turned = np.ascontiguousarray(array.swapaxes(-1, -2))
-        weight = add_constant(graph, turned, weight.name or "weight", names)
-        product = ir.Node("", "MatMul", [_turned(node, value, _swapped(rank), names), weight])
-        result = put_before(node, product, names)
-        put_instead(_transpose(result, _swapped(max(rank, array.ndim))), node, names)
-        count += 1
-    return count
+def _turn_matmul(node: ir.Node, names: FreshNames) -> bool:
+    weight, value = node.inputs
+    array, rank = array_of(weight), rank_of(value)
+    if array is None or array.ndim < 2 or array_of(value) is not None or rank is None or rank < 2:
+        return False
+    if weight is None or value is None or not (is_float32(weight) and is_float32(value)):
+        return False
+    turned = np.ascontiguousarray(array.swapaxes(-1, -2))
+    weight = add_constant(node.graph, turned, weight.name or "weight", names)
+    product = ir.Node("", "MatMul", [_turned(node, value, _swapped(rank), names), weight])
+    result = put_before(node, product, names)
+    put_instead(_transpose(result, _swapped(max(rank, array.ndim))), node, names)
+    return True
 
 
 MATMUL_LEFT = RewritePass(
-    "matmul_left", "MatMul of a constant on the left into one on the right", turn_matmul
+    "matmul_left", "MatMul of a constant on the left into one on the right", each_node(_turn_matmul, "MatMul")
 )
 
 
@@ -84,25 +81,23 @@ def _transpose(value: ir.Value, order: list[int]) -> ir.Node:
 SQUARES = ("Mul", "Pow")
 
 
-def pool_means(graph: ir.Graph, names: FreshNames) -> int:
-    """Make a pooling of each ReduceMean that is one, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "ReduceMean" and item.domain == ""]:
-        x = node.inputs[0]
-        if x is None or not is_float32(x) or not _is_spatial(node, x) or _is_square(x):
-            continue
-        pooling = ir.Node("", "GlobalAveragePool", [x])
-        if node.attributes.get_int("keepdims", 1):
-            put_instead(pooling, node, names)
-        else:
-            pooled = put_before(node, pooling, names)
-            shape = add_constant(graph, np.array([0, -1], np.int64), "pooled.shape", names)
-            put_instead(ir.Node("", "Reshape", [pooled, shape]), node, names)
-        count += 1
-    return count
+def _pool_mean(node: ir.Node, names: FreshNames) -> bool:
+    x = node.inputs[0]
+    if x is None or not is_float32(x) or not _is_spatial(node, x) or _is_square(x):
+        return False
+    pooling = ir.Node("", "GlobalAveragePool", [x])
+    if node.attributes.get_int("keepdims", 1):
+        put_instead(pooling, node, names)
+    else:
+        pooled = put_before(node, pooling, names)
+        shape = add_constant(node.graph, np.array([0, -1], np.int64), "pooled.shape", names)
+        put_instead(ir.Node("", "Reshape", [pooled, shape]), node, names)
+    return True
 
 
-MEAN_POOL = RewritePass("mean_pool", "ReduceMean of an image into GlobalAveragePool", pool_means)
+MEAN_POOL = RewritePass(
+    "mean_pool", "ReduceMean of an image into GlobalAveragePool", each_node(_pool_mean, "ReduceMean")
+)
 
 
 def _is_spatial(node: ir.Node, x: ir.Value) -> bool:
@@ -127,21 +122,7 @@ def _is_square(x: ir.Value) -> bool:
 # small.
 
 
-def divide_by_reciprocals(graph: ir.Graph, names: FreshNames) -> int:
-    """Make a Div of each product with a reciprocal, and return how many."""
-    count = 0
-    for node in [item for item in graph if item.op_type == "Mul" and item.domain == ""]:
-        found = _dividend_and_divisor(node, names)
-        if found is not None:
-            put_instead(ir.Node("", "Div", list(found)), node, names)
-            count += 1
-    return count
-
-
-RECIPROCAL = RewritePass("reciprocal", "Mul by a reciprocal into Div", divide_by_reciprocals)
-
-
-def _dividend_and_divisor(node: ir.Node, names: FreshNames) -> tuple[ir.Value, ir.Value] | None:
+def _divide(node: ir.Node, names: FreshNames) -> bool:
     for factor in reversed(node.inputs):
         inverse = made_by(factor, "Reciprocal", "Pow")
         other = operand_beside(node, factor) if factor is not None else None
@@ -151,8 +132,13 @@ def _dividend_and_divisor(node: ir.Node, names: FreshNames) -> tuple[ir.Value, i
         power = -1.0 if inverse.op_type == "Reciprocal" else scalar_of(input_at(inverse, 1))
         if base is None or power not in (-1.0, -0.5):
             continue
-        return other, base if power == -1.0 else put_before(node, ir.Node("", "Sqrt", [base]), names)
-    return None
+        divisor = base if power == -1.0 else put_before(node, ir.Node("", "Sqrt", [base]), names)
+        put_instead(ir.Node("", "Div", [other, divisor]), node, names)
+        return True
+    return False
+
+
+RECIPROCAL = RewritePass("reciprocal", "Mul by a reciprocal into Div", each_node(_divide, "Mul"))
 
 
 # HardSwish written out becomes HardSwish.
@@ -163,15 +149,6 @@ def _dividend_and_divisor(node: ir.Node, names: FreshNames) -> tuple[ir.Value, i
 #
 # Source:
 #     Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244, section 5.2.
-
-
-def fuse_hard_swish(graph: ir.Graph, names: FreshNames) -> int:
-    """Fuse each HardSwish that is written out, and return how many."""
-    clipped = fuse_activation(graph, names, "Clip", _clip, "HardSwish")
-    return clipped + fuse_activation(graph, names, "HardSigmoid", _hard_sigmoid, "HardSwish")
-
-
-HARD_SWISH = RewritePass("hard_swish", "x * clip(x + 3, 0, 6) / 6 into HardSwish", fuse_hard_swish, opset=14)
 
 
 def _clip(node: ir.Node, x: ir.Value) -> Terms | None:
@@ -189,6 +166,16 @@ def _hard_sigmoid(node: ir.Node, x: ir.Value) -> Terms | None:
     return {(1, 1): 1.0} if node.inputs[0] is x and fits else None
 
 
+_CLIPPED = fuse_activation(_clip, "HardSwish", "Clip")
+_SPELLED = fuse_activation(_hard_sigmoid, "HardSwish", "HardSigmoid")
+HARD_SWISH = RewritePass(
+    "hard_swish",
+    "x * clip(x + 3, 0, 6) / 6 into HardSwish",
+    lambda graph, names: _CLIPPED(graph, names) + _SPELLED(graph, names),
+    opset=14,
+)
+
+
 # GELU written out, by erf or by tanh, becomes Gelu.
 #
 # Requires: opset 20, float32. Ensures: Gelu, exact or with ``approximate = "tanh"``, so that quantizers
@@ -204,21 +191,18 @@ ERF_ARGUMENT = {(1, 0): math.sqrt(0.5)}
 TANH_ARGUMENT = {(1, 0): math.sqrt(2 / math.pi), (3, 0): 0.044715 * math.sqrt(2 / math.pi)}
 
 
-def fuse_gelu(graph: ir.Graph, names: FreshNames) -> int:
-    """Fuse each GELU that is written out, and return how many."""
-    exact = fuse_activation(graph, names, "Erf", _erf, "Gelu")
-    return exact + fuse_activation(graph, names, "Tanh", _tanh, "Gelu", {"approximate": "tanh"})
+def _gelu(node: ir.Node, x: ir.Value) -> Terms | None:
+    argument = ERF_ARGUMENT if node.op_type == "Erf" else TANH_ARGUMENT
+    return WHOLE if is_formula(terms_of(node.inputs[0], x), argument) else None
 
 
-GELU = RewritePass("gelu", "erf or tanh form into Gelu", fuse_gelu, opset=20)
-
-
-def _erf(node: ir.Node, x: ir.Value) -> Terms | None:
-    return WHOLE if is_formula(terms_of(node.inputs[0], x), ERF_ARGUMENT) else None
-
-
-def _tanh(node: ir.Node, x: ir.Value) -> Terms | None:
-    return WHOLE if is_formula(terms_of(node.inputs[0], x), TANH_ARGUMENT) else None
+_EXACT, _BY_TANH = fuse_activation(_gelu, "Gelu", "Erf"), fuse_activation(_gelu, "Gelu", "Tanh")
+GELU = RewritePass(
+    "gelu",
+    "erf or tanh form into Gelu",
+    lambda graph, names: _EXACT(graph, names) + _BY_TANH(graph, names),
+    opset=20,
+)
 
 
 # ``x * sigmoid(x)`` becomes Swish, where the opset has it.
@@ -230,13 +214,10 @@ def _tanh(node: ir.Node, x: ir.Value) -> Terms | None:
 #     Elfwing et al., "Sigmoid-weighted linear units", https://arxiv.org/abs/1702.03118.
 
 
-def fuse_silu(graph: ir.Graph, names: FreshNames) -> int:
-    """Fuse each SiLU that is written out, and return how many."""
-    return fuse_activation(graph, names, "Sigmoid", _sigmoid, "Swish")
-
-
-SILU = RewritePass("silu", "x * sigmoid(x) into Swish", fuse_silu, opset=24)
-
-
 def _sigmoid(node: ir.Node, x: ir.Value) -> Terms | None:
     return {(1, 1): 1.0} if node.inputs[0] is x else None
+
+
+SILU = RewritePass(
+    "silu", "x * sigmoid(x) into Swish", fuse_activation(_sigmoid, "Swish", "Sigmoid"), opset=24
+)

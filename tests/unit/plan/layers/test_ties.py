@@ -2,7 +2,7 @@
 
 import itertools
 
-from ptq_cli.plan.ties import Ties
+from ptq_cli.plan.requests import Ties
 
 
 def test_what_is_moved_takes_the_parameters_of_where_it_was_moved_from():

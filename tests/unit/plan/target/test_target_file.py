@@ -58,8 +58,8 @@ def test_an_unknown_target_is_told_the_nearest():
 
 
 def test_formats_of_ort_cpu(target):
-    assert target.activation_format.name == "uint8"
-    assert (target.weight_format.qmin, target.weight_format.qmax) == (-127, 127)
+    assert target.activation.integers.name == "uint8"
+    assert (target.weight.integers.qmin, target.weight.integers.qmax) == (-127, 127)
     assert not target.activation.symmetric
 
 
