@@ -35,12 +35,6 @@ def docstring(item: Any) -> str:
 def attribute_texts(kind: type) -> dict[str, str]:
     """Return the descriptions in the ``Attributes:`` of a docstring, by name, with their line breaks removed.
 
-    Args:
-        kind: a dataclass, or a ``TypedDict``.
-
-    Raises:
-        ValueError: an attribute is not described.
-
     Example:
         >>> from ptq_cli.core.formats import IntegerFormat
         >>> attribute_texts(IntegerFormat)["bits"]
@@ -108,19 +102,7 @@ def file_schema(kind: type) -> str:
 
 
 def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict: bool = False) -> str:
-    """Return one schema with a definition for each name, as JSON with a newline at the end.
-
-    Args:
-        title: what the schema is of.
-        kinds: what a document of this name may be.
-        strict: whether keys that are not described are refused.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.gate_result import ReportWarning
-        >>> schema = json.loads(documents_schema("warnings", {"warning": [ReportWarning]}))
-        >>> schema["$defs"]["warning"]
-        {'$ref': '#/$defs/ReportWarning'}
-    """
+    """Return one schema with a definition for each name, as JSON with a newline at the end."""
     schemas = Schemas(strict=strict)
     named = {name: schemas.any_of(each) for name, each in kinds.items()}
     return schemas.as_json({"$schema": DRAFT, "title": title, "$defs": named})
@@ -139,11 +121,7 @@ def document_schema(title: str, kinds: Sequence[type]) -> str:
 
 
 class Schemas:
-    """Makes schemas, and keeps the definitions that they refer to.
-
-    Args:
-        strict: whether keys that are not described are refused.
-    """
+    """Makes schemas, and keeps the definitions that they refer to; strict ones refuse other keys."""
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
@@ -156,11 +134,7 @@ class Schemas:
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def object(self, kind: type) -> dict[str, Any]:
-        """Return the schema of a dataclass.
-
-        Raises:
-            ValueError: a key is not described.
-        """
+        """Return the schema of a dataclass."""
         header = {
             name: {"description": HEADER[name], "const": value} for name, value in header_of(kind).items()
         }
@@ -180,7 +154,7 @@ class Schemas:
             schema = self._reference(kind)
         elif origin is tuple:
             schema = {"type": "array", "items": self.of(arguments[0])}
-        elif getattr(origin, "__name__", "") == "ndarray" or getattr(origin, "__name__", "") == "ndarray":
+        elif getattr(origin, "__name__", "") == "ndarray":
             schema = {"type": "array", "items": NUMBER}
         elif origin in (dict, Mapping):
             values = self.of(arguments[1])

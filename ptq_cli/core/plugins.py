@@ -62,11 +62,7 @@ class Plugin:
         )
 
     def load(self) -> Any:
-        """Import the package, and return the object that the entry point names.
-
-        Raises:
-            PluginError: the import failed, or there is no such object.
-        """
+        """Import the package, and return the object that the entry point names."""
         try:
             return EntryPoint(name=self.name, value=self.value, group=self.group).load()
         # A module may also end the process, which would end ptq without a message.
@@ -77,15 +73,7 @@ class Plugin:
 
 
 def find_plugin(group: str, name: str, own: Collection[str]) -> Plugin | None:
-    """Return the plug-in with this name, or None if there is none.
-
-    Args:
-        group: one of ``KINDS``.
-        name: what the user wrote.
-        own: names that ptq itself has in this place.
-
-    Raises:
-        PluginError: a package took a name of ptq's, or two packages took the same one.
+    """Return the plug-in with this name, or None; ``own`` are the names that ptq itself has in this place.
 
     Example:
         >>> find_plugin(TARGETS, "ort-cpu", ["ort-cpu"]) is None

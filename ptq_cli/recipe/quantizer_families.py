@@ -278,30 +278,13 @@ FAMILIES: Mapping[str, QuantizerFamily] = {family.name: family for family in _FA
 
 
 def find_family(name: str) -> QuantizerFamily:
-    """Return a family by its name.
-
-    Raises:
-        UnknownNameError: there is none; the message has the nearest name.
-
-    Example:
-        >>> find_family("dorefa").weight_parameters[0].default
-        4
-    """
+    """Return a family by its name."""
     require_known("quantizer", name, FAMILIES)
     return FAMILIES[name]
 
 
 def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings of a drawing of a family: those given, otherwise the defaults.
-
-    Raises:
-        RecipeKeyError: the family has no such parameter.
-        RecipeValueError: a value is out of range.
-
-    Example:
-        >>> drawing_settings(find_family("dorefa"), {"bits": 3})
-        {'bits': 3, 'amax': 1.0}
-    """
+    """Return the settings of a drawing of a family: those given, otherwise the defaults."""
     known = {parameter.key: parameter for parameter in family.drawn}
     for name, value in given.items():
         if name not in known:

@@ -29,19 +29,7 @@ FOUR_BITS = 4
 
 
 def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFamily:
-    """Return the family that ``[weights]`` names, with its parameters.
-
-    Raises:
-        UnknownNameError: there is no quantizer of that name.
-        RecipeKeyError: it has no such parameter.
-        RecipeValueError: a value is out of range.
-
-    Example:
-        >>> weight_family(WeightSettings(quantizer="dorefa", bits=3))
-        DorefaWeights(bits=3)
-        >>> weight_family(WeightSettings()).bits
-        8
-    """
+    """Return the family that ``[weights]`` names, with its parameters."""
     name = settings.quantizer or DEFAULT_QUANTIZER
     require_known("quantizer", name, FAMILIES)
     family: WeightFamily = _filled(FAMILIES[name].weights, settings, name, where)
@@ -78,17 +66,7 @@ def _checked(family: ScaledWeights, asked_bits: int | None, where: str) -> Scale
 
 
 def activation_family(settings: ActivationSettings, where: str = "activations") -> ActivationFamily:
-    """Return the family that ``[activations]`` names, with its parameters.
-
-    Raises:
-        UnknownNameError: there is no quantizer of that name.
-        RecipeKeyError: it has no such parameter.
-        RecipeValueError: it takes no activations, and the message says why; or a value is out of range.
-
-    Example:
-        >>> activation_family(ActivationSettings(quantizer="fixed_point"))
-        FixedPointActivations(integer=None)
-    """
+    """Return the family that ``[activations]`` names, with its parameters."""
     name = settings.quantizer or DEFAULT_QUANTIZER
     require_known("quantizer", name, FAMILIES)
     kind = FAMILIES[name].activations
@@ -149,13 +127,7 @@ def overridden(settings: Any, override: Any) -> Any:
 
 
 def family_name(family: WeightFamily | ActivationFamily) -> str:
-    """Return the name of a family.
-
-    Example:
-        >>> from ptq_cli.recipe.quantizer_families import DorefaWeights, StepActivations
-        >>> family_name(DorefaWeights()), family_name(StepActivations())
-        ('dorefa', 'step')
-    """
+    """Return the name of a family."""
     return next(name for name, item in FAMILIES.items() if type(family) in (item.weights, item.activations))
 
 

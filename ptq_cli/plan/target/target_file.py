@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.decoding import read_toml
+from ptq_cli.core.read_files import read_toml
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS, INTEGERS
 from ptq_cli.core.known_names import did_you_mean, require_known
