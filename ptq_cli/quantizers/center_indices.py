@@ -183,9 +183,6 @@ class CenterQuantizer(torch.nn.Module):
     ) -> Self:
         """Return a quantizer whose centers start where k-means++ finds them; see ``learn_centers``.
 
-        Raises:
-            QuantizerValueError, AxisError, QuantizerShapeError, QuantizerTypeError: as ``learn_centers``.
-
         Example:
             >>> x = torch.tensor([0.0, 0.25, 5.0])
             >>> quantizer = CenterQuantizer.from_tensor(x, 2, torch.Generator().manual_seed(0))

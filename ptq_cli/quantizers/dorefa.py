@@ -50,9 +50,6 @@ def k_bit_quantize_forward(x: torch.Tensor, k: int) -> torch.Tensor:
     Shapes:
         x: any; the result has the same, and its dtype.
 
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``k_bit_quantize``.
-
     Source:
         SpikingJelly, ``activation_based.quantize.k_bit_quantize_forward``.
 
@@ -75,9 +72,6 @@ def affine_k_bit_quantize(x: torch.Tensor, k: int, w: torch.Tensor, b: torch.Ten
 
     Edge case:
         As ``k_bit_quantize``.
-
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``k_bit_quantize``.
 
     Source:
         SpikingJelly, ``activation_based.quantize.affine_k_bit_quantize``.

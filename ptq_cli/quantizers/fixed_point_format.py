@@ -409,14 +409,7 @@ def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoS
 
 
 def require_broadcasts(name: str, value: torch.Tensor, x: torch.Tensor) -> None:
-    """Refuse a parameter that does not broadcast to the tensor's shape.
-
-    Raises:
-        QuantizerShapeError: it does not.
-
-    Example:
-        >>> require_broadcasts("alpha", torch.ones(1, 3), torch.zeros(2, 3))
-    """
+    """Refuse a parameter that does not broadcast to the tensor's shape."""
     sizes = list(value.shape)
     own = list(x.shape)[x.ndim - len(sizes) :] if len(sizes) <= x.ndim else []
     if len(sizes) > x.ndim or any(mine not in (1, theirs) for mine, theirs in zip(sizes, own, strict=True)):

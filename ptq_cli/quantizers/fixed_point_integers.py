@@ -151,9 +151,6 @@ def fixed_point_scale(
         Without ``keep_negative`` a found scale is twice as large, because QKeras counts as many steps more,
         although the integers are the same. A channel of zeros has 0 with "auto".
 
-    Raises:
-        QuantizerValueError, QuantizerShapeError, QuantizerTypeError: as ``fixed_point``.
-
     Source:
         QKeras 0.9.0, ``quantized_bits.scale``.
 

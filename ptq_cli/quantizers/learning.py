@@ -110,14 +110,7 @@ def require_centers(centers: torch.Tensor) -> None:
 
 
 def require_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not positive, or no normal float32.
-
-    Raises:
-        QuantizerValueError: it is one of these.
-
-    Example:
-        >>> require_temperature(0.05)
-    """
+    """Refuse a temperature that is not positive, or no normal float32."""
     limits = torch.finfo(torch.float32)
     if not limits.tiny <= temperature <= limits.max:
         raise QuantizerValueError(

@@ -191,9 +191,6 @@ def round_through(
         The result lies on the grid exactly; QKeras's ``x + (rounded - x)`` may miss it by one float32 ulp.
         NaN and ±inf stay.
 
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``stochastic_round``.
-
     Source:
         QKeras, ``_round_through``.
 

@@ -105,9 +105,6 @@ def fake_quantize_to(
     Shapes:
         x: any; the result has the same. amax: broadcasts to it.
 
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``fake_quantize``.
-
     Example:
         >>> fake_quantize_to(torch.ones(2, 2), torch.tensor([[0.0, 1.0]]), IntegerFormat(8, True)).tolist()
         [[0.0, 1.0], [0.0, 1.0]]
@@ -182,9 +179,6 @@ def quantize_to(
 
     Shapes:
         x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
-
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``quantize``.
 
     Example:
         >>> quantize_to(torch.ones(2), torch.ones(1), IntegerFormat(4, signed=False))[0].tolist()
