@@ -168,13 +168,7 @@ def quantized(folder: Path, forms: Mapping[str, Sequence[str]]) -> Iterator[tupl
 
 
 def quantize_dynamically(original: Path, sequences: Array, of_float: float) -> tuple[list[str], Path]:
-    """Run ``quantize_dynamic``, and return the first cells of its row, and its file.
-
-    Args:
-        original: the float file.
-        sequences: tokens [sequences, positions] to evaluate on; ``ptq evaluate`` reads its own files only.
-        of_float: the float model's perplexity.
-    """
+    """Run ``quantize_dynamic``, and return the first cells of its row, and its file."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     file = original.with_name("dynamic.onnx")

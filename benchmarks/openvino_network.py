@@ -85,15 +85,7 @@ def main() -> None:
 def measure_network(
     folder: Path, scratch: Path, samples: int, seconds: float, batches: Sequence[int]
 ) -> Network:
-    """Quantize a network in both ways, and measure the files.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate and to evaluate with, at most.
-        seconds: how long to measure the speed at each batch size, about.
-        batches: the sizes that are measured.
-    """
+    """Quantize a network in both ways, and measure the files."""
     files = [
         quantize_with_ptq(folder, scratch, samples),
         quantize_with_nncf(folder, scratch, samples),

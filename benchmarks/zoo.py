@@ -51,11 +51,7 @@ def main() -> None:
 
 
 def find_networks(folder: Path, only: Sequence[str] | None) -> list[Path]:
-    """Return the folders of networks, or of those that were asked for.
-
-    Raises:
-        SystemExit: there are none, or one that was asked for is missing.
-    """
+    """Return the folders of networks, or of those that were asked for."""
     found = {path.parent.name: path.parent.resolve() for path in sorted(folder.glob("*/model.onnx"))}
     if missing := [name for name in only or () if name not in found]:
         sys.exit(f"'{folder}' has no network {', '.join(missing)}; it has {', '.join(found) or 'none'}")

@@ -70,13 +70,7 @@ def save(shot: bytes, target: Path) -> None:
 
 
 def photograph(page: Path, first: str, last: str) -> bytes:
-    """Return a screenshot of a page, from the top of one element to the bottom of another, as PNG.
-
-    Args:
-        page: the file.
-        first: selects the first element.
-        last: selects the last one.
-    """
+    """Return a screenshot of a page, from the top of one element to the bottom of another, as PNG."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
