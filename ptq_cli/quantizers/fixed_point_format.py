@@ -11,6 +11,7 @@ import torch
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import MAX_BITS
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.quantizers.grid import require_broadcasts
 from ptq_cli.quantizers.step import stochastic_round
 
 # The scale that QKeras finds from a tensor: the least-squares one, or the power of two next to it.
@@ -406,17 +407,6 @@ def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoS
     scaled = wide / unit
     step = automatic_step(scaled, qmax, power_of_two=alpha != AUTO, auto=auto, steps=steps)
     return Steps(half_away(scaled, step, qmax), step * unit, step * steps)
-
-
-def require_broadcasts(name: str, value: torch.Tensor, x: torch.Tensor) -> None:
-    """Refuse a parameter that does not broadcast to the tensor's shape."""
-    sizes = list(value.shape)
-    own = list(x.shape)[x.ndim - len(sizes) :] if len(sizes) <= x.ndim else []
-    if len(sizes) > x.ndim or any(mine not in (1, theirs) for mine, theirs in zip(sizes, own, strict=True)):
-        raise QuantizerShapeError(
-            f"{name} of shape {tuple(sizes)} does not broadcast to a tensor of shape {tuple(x.shape)}",
-            hint="keep the other axes with size 1",
-        )
 
 
 def _is_whole(value: object) -> bool:

@@ -108,3 +108,23 @@ def require_no_nan(x: torch.Tensor) -> None:
             f"NaN cannot be quantized; {count} of {x.numel()} values are NaN",
             hint="find the operation that computed them",
         )
+
+
+def require_broadcasts(name: str, value: torch.Tensor, x: torch.Tensor) -> None:
+    """Refuse a parameter that does not broadcast to the tensor's shape."""
+    sizes = list(value.shape)
+    own = list(x.shape)[x.ndim - len(sizes) :] if len(sizes) <= x.ndim else []
+    if len(sizes) > x.ndim or any(mine not in (1, theirs) for mine, theirs in zip(sizes, own, strict=True)):
+        raise QuantizerShapeError(
+            f"{name} of shape {tuple(sizes)} does not broadcast to a tensor of shape {tuple(x.shape)}",
+            hint="keep the other axes with size 1",
+        )
+
+
+def require_scale(scale: torch.Tensor) -> None:
+    """Refuse a scale that is not positive, or not finite."""
+    if torch.compiler.is_compiling():
+        return
+    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+        found = scale.reshape(-1)[:4].tolist()
+        raise QuantizerValueError(f"a scale must be positive and finite, got {found}")

@@ -25,6 +25,7 @@ from ptq_cli.collectors.collector_registry import Collector, make_collector
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.quantizers.curve import BEYOND, Curve, beyond
 from ptq_cli.quantizers.grid import (
     Real,
     granularity_of,
@@ -35,6 +36,7 @@ from ptq_cli.quantizers.grid import (
     require_float,
     require_no_nan,
     require_not_negative,
+    require_scale,
 )
 from ptq_cli.quantizers.straight_through import clipped, map_blocks
 from ptq_cli.recipe.sections import AmaxSettings
@@ -396,19 +398,11 @@ def fake_quantize_affine(
     granularity = granularity_of(axis)
     step = read_parameter("scale", scale, x, granularity).to(x.device, torch.float32)
     zero = read_parameter("zero_point", zero_point, x, granularity).to(x.device, torch.float32)
-    _require_scale(step)
+    require_scale(step)
     _require_zero_point(zero, format)
     # Saturating before the zero point is added keeps the sum exact, and then it cancels.
     low, high = format.qmin - zero, format.qmax - zero
     return clipped(_affine_values, x, low * step, high * step, step, low, high)
-
-
-def _require_scale(scale: torch.Tensor) -> None:
-    if torch.compiler.is_compiling():
-        return
-    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
-        found = scale.reshape(-1)[:4].tolist()
-        raise QuantizerValueError(f"a scale must be positive and finite, got {found}")
 
 
 def _require_zero_point(zero_point: torch.Tensor, format: IntegerFormat) -> None:
@@ -426,3 +420,13 @@ def _affine_values(
     x: torch.Tensor, scale: torch.Tensor, low: torch.Tensor, high: torch.Tensor
 ) -> torch.Tensor:
     return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)
+
+
+def curve(bits: int, amax: float, unsigned: bool, narrow_range: bool) -> Curve:
+    """Return what is drawn of the quantizer."""
+
+    def quantizer(x: torch.Tensor) -> torch.Tensor:
+        return fake_quantize(x, amax, bits=bits, unsigned=unsigned, narrow_range=narrow_range)
+
+    # An unsigned quantizer refuses negative values.
+    return Curve(quantizer, 0.0, (1 + BEYOND) * amax) if unsigned else beyond(quantizer, -amax, amax)
