@@ -22,17 +22,7 @@ PARTIAL_SUFFIX = ".partial"
 
 
 def replaced_file(path: Path) -> Path:
-    """Return the file that writing to ``path`` replaces: that which a symbolic link points to, or ``path``.
-
-    Example:
-        >>> replaced_file(Path("report.json")).name
-        'report.json'
-        >>> replaced_file(Path(os.devnull))  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.OutputFileError: PTQ-FILE-002: cannot write '...': it is not a regular file
-        hint: name a regular file, or one that does not exist yet
-    """
+    """Return the file that writing to ``path`` replaces: that which a link points to, or ``path``."""
     require_name(path)
     try:
         mode = path.stat().st_mode

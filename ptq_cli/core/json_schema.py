@@ -21,10 +21,6 @@ def docstring(item: Any) -> str:
     """Return the docstring of a class or a function without its indentation.
 
     ``python -OO`` drops docstrings, and then it is read from the source.
-
-    Example:
-        >>> docstring(sentence).partition(" with")[0]
-        'Return a description'
     """
     if sys.flags.optimize < 2:
         return inspect.getdoc(item) or ""
@@ -33,13 +29,7 @@ def docstring(item: Any) -> str:
 
 
 def attribute_texts(kind: type) -> dict[str, str]:
-    """Return the descriptions in the ``Attributes:`` of a docstring, by name, with their line breaks removed.
-
-    Example:
-        >>> from ptq_cli.core.formats import IntegerFormat
-        >>> attribute_texts(IntegerFormat)["bits"]
-        '2 to 16.'
-    """
+    """Return the descriptions in the ``Attributes:`` of a docstring by name, each in one line."""
     texts = _described(docstring(kind))
     wanted = [item.name for item in fields(kind)] if is_dataclass(kind) else list(get_type_hints(kind))
     missing = [name for name in wanted if name not in texts]
@@ -84,13 +74,7 @@ NUMBERS = {
 
 
 def file_schema(kind: type) -> str:
-    """Return the schema of a file as JSON, with a newline at the end; it allows no other keys.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.details import Details
-        >>> json.loads(file_schema(Details))["$id"]
-        'urn:ptq:details:1'
-    """
+    """Return the schema of a file as JSON, with a newline at the end; it allows no other keys."""
     schemas = Schemas(strict=True)
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     head = {
@@ -109,13 +93,7 @@ def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict:
 
 
 def document_schema(title: str, kinds: Sequence[type]) -> str:
-    """Return the schema of one document as JSON, with a newline at the end.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.gate_result import ReportWarning
-        >>> json.loads(document_schema("a warning", [ReportWarning]))["$ref"]
-        '#/$defs/ReportWarning'
-    """
+    """Return the schema of one document as JSON, with a newline at the end."""
     schemas = Schemas(strict=False)
     return schemas.as_json({"$schema": DRAFT, "title": title, **schemas.any_of(kinds)})
 

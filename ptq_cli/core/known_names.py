@@ -14,15 +14,7 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise if ``name`` is not among the known names.
-
-    Example:
-        >>> require_known("metric", "top2", ["top1", "top5"])
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: unknown metric 'top2' (did you mean 'top5'?)
-        hint: known: top1, top5
-    """
+    """Raise if ``name`` is not among the known names."""
     names = list(known)
     if name not in names:
         raise UnknownNameError(

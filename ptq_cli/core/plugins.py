@@ -47,14 +47,7 @@ class Plugin:
         return KINDS[self.group]
 
     def failed(self, reason: str, *, hint: str = "") -> PluginError:
-        """Return the error that names the plug-in and its package.
-
-        Example:
-            >>> plugin = Plugin(group=METRICS, name="map", value="a:b", package="pack", version="1.0")
-            >>> print(plugin.failed("returned nothing"))
-            PTQ-PLUGIN-001: the metric 'map' of the package pack 1.0 returned nothing
-            hint: report it to the authors of pack, or uninstall it: pip uninstall pack
-        """
+        """Return the error that names the plug-in and its package."""
         usual = f"report it to the authors of {self.package}, or uninstall it: pip uninstall {self.package}"
         return PluginError(
             f"the {self.kind} '{self.name}' of the package {self.package} {self.version} {reason}",
