@@ -107,10 +107,6 @@ def nearest_power_of_two(x: torch.Tensor) -> torch.Tensor:
 
     Edge case:
         Infinite and NaN give NaN.
-
-    Example:
-        >>> nearest_power_of_two(torch.tensor([1.4, 1.5, 0.7])).tolist()
-        [1.0, 2.0, 0.5]
     """
     bits = x.view(torch.int32)
     exponent = (bits >> 23) + ((bits & 0x7FFFFF) > SQRT2_MANTISSA).to(torch.int32)
@@ -137,11 +133,6 @@ def automatic_step(
 
     Edge case:
         A channel of zeros has step 0, or ``2^-23`` as a power of two. One with NaN or infinities has NaN.
-
-    Raises:
-        AxisError: the axis is none of the tensor's.
-        QuantizerShapeError: elements_per_scale does not divide the axis.
-        QuantizerTypeError: an option is there that bounds a power of two where none is asked for.
 
     Source:
         QKeras 0.9.0, ``quantized_bits.__call__`` and ``_get_least_squares_scale``.
@@ -285,9 +276,6 @@ class Rounding:
         training: a stochastic rounding takes place; otherwise it is half to even, which is deterministic.
         generator: where the random numbers come from.
 
-    Raises:
-        QuantizerTypeError: a stochastic rounding is to take place, and no generator was given.
-
     Example:
         >>> Rounding().draws, Rounding(stochastic=True, training=False).draws
         (False, False)
@@ -337,12 +325,6 @@ def steps_of(
         ±inf saturates, except with an alpha found from the tensor: the result of its channel is NaN. NaN
         stays NaN. An alpha found from the tensor is symmetric, rounds halves away from zero, has no use for
         stochastic rounding, and keeps negative values even without ``keep_negative``.
-
-    Raises:
-        QuantizerValueError: a number alpha is not finite, a text names no way to find it, or a found one has
-            less than 2 bits.
-        QuantizerShapeError: alpha does not broadcast to the tensor.
-        QuantizerTypeError: the options of a found alpha are there without.
 
     Source:
         QKeras 0.9.0, ``quantized_bits.__call__``.

@@ -42,14 +42,6 @@ def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granula
 
     Shapes:
         value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
-
-    Raises:
-        QuantizerShapeError: the shape is another.
-        AxisError: the granularity's axis is none of the tensor's.
-
-    Example:
-        >>> read_parameter("amax", [1.0, 2.0], torch.zeros(2, 3), PerAxis(0)).tolist()
-        [[1.0], [2.0]]
     """
     tensor = (
         value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)

@@ -267,15 +267,6 @@ class Calibrator:
     Args:
         method: the collector's name.
         kept: the axes along which each index has statistics of its own; none for one of the whole tensor.
-
-    Raises:
-        UnknownNameError: there is no such collector.
-
-    Example:
-        >>> calibrator = Calibrator("max", kept=(0,))
-        >>> calibrator.update(torch.tensor([[1.0, -2.0], [0.0, 0.5]]))
-        >>> calibrator.amax(AmaxSettings(method="max"), IntegerFormat(8, signed=True)).tolist()
-        [[2.0], [0.5]]
     """
 
     def __init__(self, method: str, kept: tuple[int, ...]) -> None:
@@ -289,10 +280,6 @@ class Calibrator:
 
         Shapes:
             x: any, with the same rank and the same sizes along the kept axes at each call.
-
-        Raises:
-            QuantizerShapeError: the sizes changed.
-            QuantizerValueError: x holds NaN or infinite values; then nothing of it is kept.
         """
         if not bool(torch.isfinite(x).all()):
             raise QuantizerValueError("NaN and infinite values have no range to be calibrated")
@@ -318,11 +305,6 @@ class Calibrator:
 
         Shapes:
             As the tensors', with 1 for the axes that are not kept; () without kept ones.
-
-        Raises:
-            UnknownNameError: there is no such method.
-            MissingStatisticError: it needs histograms, and the collector kept none.
-            QuantizerValueError: there are no statistics yet.
         """
         check_amax_settings(settings)
         if not self._collectors:
