@@ -32,13 +32,29 @@ def processor() -> str:
     return f"{platform.machine()} with {names}" if names else platform.machine()
 
 
-def is_to_write(description: str, page: Path = RESULTS) -> bool:
-    """Return whether the command line of a benchmark without other options asks for ``--write``."""
+def result_parser(description: str, page: Path = RESULTS) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark, which may take more options than ``--write``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "--write", action="store_true", help=f"write the table to {page.parent.name}/{page.name}"
+        "--write", action="store_true", help=f"write what is measured to {page.parent.name}/{page.name}"
     )
-    return bool(parser.parse_args().write)
+    return parser
+
+
+def networks_parser(description: str, samples: int, *, is_optional: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark of a folder of networks."""
+    parser = result_parser(description)
+    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?" if is_optional else None)
+    parser.add_argument("--only", type=lambda text: text.split(","), help="names, separated by commas")
+    parser.add_argument(
+        "--samples", type=int, default=samples, help="to calibrate and to evaluate with, at most"
+    )
+    return parser
+
+
+def is_to_write(description: str, page: Path = RESULTS) -> bool:
+    """Return whether the command line of a benchmark without other options asks for ``--write``."""
+    return bool(result_parser(description, page).parse_args().write)
 
 
 def print_part(

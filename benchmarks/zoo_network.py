@@ -152,10 +152,10 @@ def feeds_of(path: Path, samples: int) -> Iterator[Feed]:
         yield {name: array[index : index + 1] for name, array in whole.items()}
 
 
-def quantize_with_ptq(folder: Path, scratch: Path, samples: int) -> tuple[Path, str]:
-    """Run ``ptq quantize`` with its defaults, and return the file, with nothing left out."""
+def quantize_with_ptq(folder: Path, scratch: Path, samples: int, *flags: str) -> tuple[Path, str]:
+    """Run ``ptq quantize`` with its defaults but for some flags; return the file, with nothing left out."""
     words = [str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(samples)]
-    run_ptq(["quantize", *words, "--set", "evaluation.latency=false", "--run", "run"], scratch)
+    run_ptq(["quantize", *words, *flags, "--set", "evaluation.latency=false", "--run", "run"], scratch)
     return scratch / "run" / "model.int8.onnx", ""
 
 
