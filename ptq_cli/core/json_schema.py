@@ -3,18 +3,15 @@
 import ast
 import inspect
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ptq_cli.core.documents import NON_FINITE, AtLeast, FileFormat, Matches, header_of, keys_of
-
-# What docstrings say about the attributes of a class, for pages and schemas that are made from them.
 
 
 def docstring(item: Any) -> str:
@@ -26,41 +23,6 @@ def docstring(item: Any) -> str:
         return inspect.getdoc(item) or ""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(item))).body
     return (ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None) or ""
-
-
-def attribute_texts(kind: type) -> dict[str, str]:
-    """Return the descriptions in the ``Attributes:`` of a docstring by name, each in one line."""
-    texts = _described(docstring(kind))
-    wanted = [item.name for item in fields(kind)] if is_dataclass(kind) else list(get_type_hints(kind))
-    missing = [name for name in wanted if name not in texts]
-    if missing:
-        raise ValueError(f"{kind.__name__} does not describe {', '.join(missing)}")
-    return {key: text.replace("``", "`") for key, text in texts.items()}
-
-
-def _described(text: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in text.partition("Attributes:\n")[2].splitlines():
-        if not line.startswith("    "):
-            break
-        if match := re.match(r"    (\w+(?:, \w+)*): (.*)", line):
-            names = match[1].split(", ")
-            texts |= dict.fromkeys(names, match[2])
-        else:
-            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
-    return texts
-
-
-def sentence(text: str) -> str:
-    """Return a description with a capital letter at its beginning and a full stop at its end.
-
-    Example:
-        >>> sentence("bits per weight")
-        'Bits per weight.'
-    """
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", ":")) else f"{text}."
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
