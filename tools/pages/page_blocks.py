@@ -59,7 +59,13 @@ class Step:
 
 
 def blocks(page: str) -> list[PageBlock]:
-    r"""Return the blocks of a page in their order."""
+    r"""Return the blocks of a page in their order.
+
+    Example:
+        >>> page = "<!-- folder: ocr -->\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
+        >>> [(block.folder, block.file, block.text) for block in blocks(page)]
+        [('ocr', 'a.py', 'x = 1')]
+    """
     found: list[PageBlock] = []
     now = PageBlock(language="", text="", folder="", run=-1, line=0)
     lines = enumerate(page.splitlines(), start=1)
@@ -100,6 +106,11 @@ def steps(block: PageBlock) -> list[Step]:
     r"""Return the commands of a block: of a console those behind a ``$``, of bash each line or the whole.
 
     What a shell runs as a whole ends where one of its commands fails.
+
+    Example:
+        >>> text = "$ ptq gate a.json --min sqnr_db=90\nFAIL\n$ echo $?\n3"
+        >>> steps(PageBlock(language="console", text=text, folder="", run=0, line=1))
+        [Step(command='ptq gate a.json --min sqnr_db=90', shown=('FAIL',), status=3)]
     """
     if block.language == "console":
         return _of_console(block.text)
@@ -113,7 +124,12 @@ def steps(block: PageBlock) -> list[Step]:
 
 
 def is_ptq(command: str) -> bool:
-    """Tell whether a command is a call of ``ptq`` that needs no shell."""
+    """Tell whether a command is a call of ``ptq`` that needs no shell.
+
+    Example:
+        >>> is_ptq("ptq evaluate --metric 'top1[aux]'"), is_ptq("ptq verify | head")
+        (True, False)
+    """
     return command.startswith("ptq ") and not SHELL.search(re.sub(r"'[^']*'", "", command))
 
 

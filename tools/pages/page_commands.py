@@ -33,7 +33,12 @@ UNKNOWN = re.compile(r"\b[A-Z]{2,}\b|[$…]")
 
 
 def command_faults(page: str) -> Iterator[str]:
-    """Yield what is wrong with the calls and the options of ``ptq`` that a page names."""
+    """Yield what is wrong with the calls and the options of ``ptq`` that a page names.
+
+    Example:
+        >>> list(command_faults("Run `ptq gate --mim sqnr_db=20` or `--recovr`."))
+        ["`ptq gate --mim sqnr_db=20`: No such option '--mim'.", '`--recovr`: no command has this option']
+    """
     fenced = blocks(page)
     for block in fenced:
         if block.language in ("console", "bash", "text"):

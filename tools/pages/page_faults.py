@@ -19,7 +19,12 @@ TYPED = re.compile(rf"^(?:\$ )?{PROGRAMS} (?!.*(?:\[OPTIONS\]|\[ARGS\]|…))")
 
 
 def faults(page: str) -> Iterator[str]:
-    r"""Yield what is wrong with a page's blocks; nothing is run."""
+    r"""Yield what is wrong with a page's blocks; nothing is run.
+
+    Example:
+        >>> list(faults("```bash\nptq quantize model.onnx\n```\n"))
+        ['line 2: neither a folder to run in, nor a reason not to run']
+    """
     try:
         found = blocks(page)
     except ValueError as error:

@@ -29,7 +29,12 @@ def masked(line: str) -> str:
 
 
 def missing(shown: Iterable[str], printed: Iterable[str], *, is_cut: bool = False) -> list[str]:
-    """Return the lines that a page shows and that were not printed, here perhaps on few samples of many."""
+    """Return the lines that a page shows and that were not printed, here perhaps on few samples of many.
+
+    Example:
+        >>> missing(["…", "wrote a.onnx (3 kB)", "pass"], ["wrote a.onnx (4 kB)"])
+        ['pass']
+    """
     there = {masked(line) for line in printed}
     return [
         line

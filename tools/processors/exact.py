@@ -37,7 +37,14 @@ class Expected:
 
 
 def expect(node: onnx.NodeProto, inputs: Sequence[Numbers | None]) -> Expected:
-    """Compute a kernel that adds products: integers have to be the same, and floats those of the same sum."""
+    """Compute a kernel that adds products: integers have to be the same, and floats those of the same sum.
+
+    Example:
+        >>> node = onnx.helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+        >>> a, b = np.full((1, 2), 255, np.uint8), np.full((2, 1), 127, np.int8)
+        >>> expect(node, [a, b]).value.tolist()  # Two products in 16 bits end at 32767.
+        [[64770]]
+    """
     given: list[Any] = [*inputs, *[None] * 9]
     attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     scale, zero, bias = None, None, None
