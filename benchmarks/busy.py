@@ -7,7 +7,6 @@ Each stage runs as ptq runs it, and with threads that spin while they wait, whic
 Runtime and of PyTorch. In each round, each of them runs alone, and then beside the neighbor.
 """
 
-import argparse
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.busy_jobs import SPINNING
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.turns import Contestant
 from ptq_cli.runtime.machine import usable_cores
 
@@ -98,8 +97,7 @@ class Neighbor:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure how much a busy process slows down each stage.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = result_parser("Measure how much a busy process slows down each stage.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--stage", choices=list(STAGES), help="run only this stage")
     arguments = parser.parse_args()

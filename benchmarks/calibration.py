@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_resnet56, write_sequences
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant, Marginal
 from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
@@ -111,8 +111,7 @@ CASES = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the cost of calibration.")
-    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
+    parser = result_parser("Measure the cost of calibration.")
     parser.add_argument("--case", help="run only this case: cnn, jpeg, resnet50, bert or resnet56")
     parser.add_argument("--quick", action="store_true", help="skip ONNX Runtime and the memory table")
     parser.add_argument("--rounds", type=int, default=ROUNDS)

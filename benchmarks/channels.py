@@ -5,14 +5,14 @@ python -m benchmarks.channels --write    also write it to benchmarks/RESULTS.md
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from statistics import median
 
 import numpy as np
 
 from benchmarks.results_page import is_to_write, print_part, processor
-from benchmarks.timing import Work, median_ratio
+from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.collectors.bit_histogram import ChannelStatistics
 from ptq_cli.collectors.collector_registry import ChannelCollector, Collector, make_collector
 from ptq_cli.collectors.host_kernels import CHANNEL_SLOTS
@@ -60,7 +60,7 @@ def rows() -> Iterator[tuple[str, ...]]:
             make_collector("max", axis=axis),
         ]
         works = [partial(collector.update, values) for collector in collectors]
-        whole, both, least, most = take_turns(works)
+        whole, both, least, most = take_turns(works, ROUNDS, time.thread_time)
         each.update(values)
         channels = each.statistics()
         yield (
@@ -73,24 +73,6 @@ def rows() -> Iterator[tuple[str, ...]]:
             f"{channels.size * CHANNEL_SLOTS * 4 / 1e6:.1f} MB",
             f"{file_bytes(channels) / 1e6:.1f} MB",
         )
-
-
-def take_turns(works: Sequence[Work]) -> list[list[float]]:
-    """Return the processor time of each piece of work in each round, in seconds, after one warm-up of each.
-
-    Counting takes one thread: so what else the machine does takes no part in it.
-    """
-    for work in works:
-        work()
-    times = [[processor_seconds(work) for work in works] for _ in range(ROUNDS)]
-    return [list(column) for column in zip(*times, strict=True)]
-
-
-def processor_seconds(work: Work) -> float:
-    """Return the processor time of one call, in seconds."""
-    start = time.thread_time()
-    work()
-    return time.thread_time() - start
 
 
 def file_bytes(channels: ChannelStatistics) -> int:

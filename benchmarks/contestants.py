@@ -46,11 +46,7 @@ Ready = Callable[[Path, str, int | None], Job]
 
 
 def main(contestants: Mapping[str, Ready] | None = None) -> None:
-    """Get ready as the arguments say, and work once for each line of input.
-
-    Args:
-        contestants: contestants by name; the default is those of this file.
-    """
+    """Get ready as the arguments say, and work once for each line of input."""
     name, model, data, *rest = sys.argv[1:]
     begin = time.perf_counter()
     job = (contestants or CONTESTANTS)[name](Path(model), data, int(rest[0]) if rest else None)

@@ -9,7 +9,6 @@ float model over the calibration data, which of small networks take less than a 
 default has to be: the best that costs at most five passes, and never worse.
 """
 
-import argparse
 import resource
 import tempfile
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.each_network import table_line
-from benchmarks.results_page import print_part
+from benchmarks.results_page import networks_parser, print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge, feeds_of
@@ -33,14 +32,9 @@ COLUMNS = ("model", "forward pass", *(f"`{way}`" for way in WAYS), *(f"cost of `
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Compare the default with no recovery.")
-    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?")
-    parser.add_argument("--only", help="names of networks, separated by commas")
-    parser.add_argument("--samples", type=int, default=48, help="to quantize and to evaluate with, at most")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = networks_parser("Compare the default with no recovery.", 48, is_optional=True)
     arguments = parser.parse_args()
-    only = arguments.only.split(",") if arguments.only else None
-    folders = find_networks(arguments.folder, only) if arguments.folder is not None else []
+    folders = find_networks(arguments.folder, arguments.only) if arguments.folder is not None else []
     folders = folders or [ROOT / "sample_models" / name for name in SAMPLES]
     print_part("defaults", _table(folders, arguments.samples), write=arguments.write, keep_rows=True)
 

@@ -15,15 +15,7 @@ Found = Mapping[str, Any]
 
 
 def measure_apart(module: str, folder: Path, options: Mapping[str, object], longest: int) -> Found | str:
-    """Return what a process says about a network, or why it says nothing; how long it took goes to stderr.
-
-    Args:
-        module: is run as ``python -m benchmarks.<module> FOLDER SCRATCH --option value``; the last line that
-            it prints is its result as JSON.
-        folder: the network's.
-        options: by name, without dashes.
-        longest: seconds after which the network is given up.
-    """
+    """Return what a process says about a network, or why it says nothing; how long it took goes to stderr."""
     flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", f"benchmarks.{module}", str(folder), scratch, *flags]
@@ -48,16 +40,7 @@ def measured_table(
     columns: Sequence[str],
     cells: Callable[[Found, Found], Iterator[str]],
 ) -> Generator[str, None, list[Found]]:
-    """Measure networks, yield the lines of a table, and return what was measured.
-
-    Args:
-        module: as ``measure_apart`` takes it, whose result has rows as ``measured``.
-        folders: of the networks.
-        options: as ``measure_apart`` takes them.
-        longest: seconds after which a network is given up.
-        columns: titles.
-        cells: of a network and of one of its rows.
-    """
+    """Measure networks, yield the lines of a table, and return what was measured."""
     yield from (f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}")
     found = []
     for folder in folders:
@@ -72,11 +55,7 @@ def measured_table(
 
 
 def network_parser(description: str) -> argparse.ArgumentParser:
-    """Return the parser of a process that ``measure_apart`` starts, which may take more options.
-
-    Args:
-        description: what ``--help`` says of it.
-    """
+    """Return the parser of a process that ``measure_apart`` starts, which may take more options."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path)
     parser.add_argument("scratch", type=Path)

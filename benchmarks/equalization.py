@@ -9,7 +9,6 @@ Each model is taken as it is, and with its channels multiplied by random numbers
 divided where they are read: it computes the same.
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, result_parser
 from benchmarks.timing import evaluate_run, run_ptq
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
@@ -35,8 +34,7 @@ HEADER = ("model", "channels", "`--recover`", "top-1", "SQNR")
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure equalization of channels.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = result_parser("Measure equalization of channels.")
     parser.add_argument("--folder", type=Path, action="append", default=[], help="a model of your own")
     parser.add_argument("--zoo", type=Path, help="a folder of networks")
     arguments = parser.parse_args()

@@ -4,7 +4,6 @@ python -m benchmarks.evaluation            print the table
 python -m benchmarks.evaluation --write    also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import os
 import tempfile
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.main_job import CNN, SAMPLES
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
 from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
@@ -100,8 +99,7 @@ class Job:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the cost of an evaluation.")
-    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
+    parser = result_parser("Measure the cost of an evaluation.")
     parser.add_argument("--parts", action="store_true", help="measure evaluations in shards alone")
     arguments = parser.parse_args()
     _tell_parts(write=arguments.write)

@@ -9,7 +9,6 @@ Every form is made from one calibration, and all of them are evaluated in one pa
 ONNX Runtime, which optimum calls, takes part with int8 weights per channel.
 """
 
-import argparse
 import json
 import logging
 import tempfile
@@ -22,7 +21,7 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.each_network import table_line
-from benchmarks.results_page import between, print_part, processor
+from benchmarks.results_page import between, networks_parser, print_part, processor
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.tensors import Array
@@ -74,18 +73,13 @@ class Subject:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Quantize language models in each form.")
-    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?", help="a folder of language models")
-    parser.add_argument("--only", help="names of models, separated by commas")
+    parser = networks_parser("Quantize language models in each form.", SAMPLES, is_optional=True)
     parser.add_argument("--form", action="append", help="a part of the name of forms to measure; repeatable")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="of a model of DIR, at most")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure each speed of a model")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     subjects = [of_sample()]
     if arguments.folder:
-        only = arguments.only.split(",") if arguments.only else None
-        found = find_networks(arguments.folder, only)
+        found = find_networks(arguments.folder, arguments.only)
         subjects = [of_folder(folder, arguments.samples) for folder in found]
     forms = forms_with(arguments.form or [""])
     tables = ("\n".join(table(subject, forms, arguments.seconds)) for subject in subjects)
@@ -168,13 +162,7 @@ def quantized(folder: Path, forms: Mapping[str, Sequence[str]]) -> Iterator[tupl
 
 
 def quantize_dynamically(original: Path, sequences: Array, of_float: float) -> tuple[list[str], Path]:
-    """Run ``quantize_dynamic``, and return the first cells of its row, and its file.
-
-    Args:
-        original: the float file.
-        sequences: tokens [sequences, positions] to evaluate on; ``ptq evaluate`` reads its own files only.
-        of_float: the float model's perplexity.
-    """
+    """Run ``quantize_dynamic``, and return the first cells of its row, and its file."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     file = original.with_name("dynamic.onnx")

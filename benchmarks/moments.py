@@ -5,7 +5,6 @@ python -m benchmarks.moments --images 64   of a set of so many images alone
 python -m benchmarks.moments --write       also write it to benchmarks/RESULTS.md
 """
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 import ptq_cli
 from benchmarks.models import write_images, write_resnet50
-from benchmarks.results_page import print_part
+from benchmarks.results_page import print_part, result_parser
 from benchmarks.timing import peak_bytes
 from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline.calibration.moments import STAGE
@@ -37,8 +36,7 @@ HEADER = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure the cost of moments on ResNet-50's shape.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = result_parser("Measure the cost of moments on ResNet-50's shape.")
     parser.add_argument("--images", type=int, nargs="+", default=SETS, help="sizes of the sets")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -28,13 +28,7 @@ REWRITES = {
 
 
 class Maker:
-    """Makes the files of a network, which is calibrated once.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate and to evaluate with, at most.
-    """
+    """Makes the files of a network, which is calibrated once."""
 
     def __init__(self, folder: Path, scratch: Path, samples: int) -> None:
         self.user, self._scratch, self._run = folder / "model.onnx", scratch, RunDirectory(scratch / "run")
@@ -81,11 +75,7 @@ class Maker:
 
 
 def without_rewrites() -> str:
-    """Return the table of ``ort-cpu`` as it would be without any rewrite for speed.
-
-    Raises:
-        ValueError: the table has no such part any more.
-    """
+    """Return the table of ``ort-cpu`` as it would be without any rewrite for speed."""
     text = (TARGETS / "ort-cpu.toml").read_text(encoding="utf-8")
     for part, other in REWRITES.items():
         if part not in text:

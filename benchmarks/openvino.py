@@ -12,7 +12,6 @@ Each network has a process of its own, in which both files and the float network
 one thread.
 """
 
-import argparse
 import importlib.util
 import math
 import sys
@@ -24,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.each_network import Found, measured_table
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import networks_parser, print_part, processor
 from benchmarks.speed import decibels, write_cnn
 from benchmarks.zoo import find_networks
 
@@ -41,24 +40,17 @@ COLUMNS = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the table."""
-    parser = argparse.ArgumentParser(description="Compare ptq's files with NNCF's on OpenVINO.")
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--only", help="names of networks, separated by commas")
+    parser = networks_parser("Compare ptq's files with NNCF's on OpenVINO.", SAMPLES)
     parser.add_argument("--batches", default=BATCHES, help="batch sizes, separated by commas")
-    parser.add_argument(
-        "--samples", type=int, default=SAMPLES, help="to calibrate and to evaluate with, at most"
-    )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure each batch size")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         sys.exit(f"this benchmark needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     options = {name: str(getattr(arguments, name)) for name in ("samples", "seconds", "batches")}
-    only = arguments.only.split(",") if arguments.only else None
     with tempfile.TemporaryDirectory() as scratch:
         print_part(
             "openvino",
-            report(list(_folders(arguments.folder, only, Path(scratch))), options),
+            report(list(_folders(arguments.folder, arguments.only, Path(scratch))), options),
             write=arguments.write,
         )
 

@@ -15,8 +15,7 @@ import numpy as np
 
 from benchmarks.each_network import network_parser
 from benchmarks.speed_network import BATCHES, numbers
-from benchmarks.timing import run_ptq
-from benchmarks.zoo_network import Feed, feeds_of, sqnr_db
+from benchmarks.zoo_network import Feed, feeds_of, quantize_with_ptq, sqnr_db
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.latency import LatencyRatio, LatencyTurns, Scenario, opener
@@ -85,17 +84,9 @@ def main() -> None:
 def measure_network(
     folder: Path, scratch: Path, samples: int, seconds: float, batches: Sequence[int]
 ) -> Network:
-    """Quantize a network in both ways, and measure the files.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate and to evaluate with, at most.
-        seconds: how long to measure the speed at each batch size, about.
-        batches: the sizes that are measured.
-    """
+    """Quantize a network in both ways, and measure the files."""
     files = [
-        quantize_with_ptq(folder, scratch, samples),
+        quantize_with_ptq(folder, scratch, samples, "--target", "openvino")[0],
         quantize_with_nncf(folder, scratch, samples),
         folder / "model.onnx",
     ]
@@ -112,16 +103,6 @@ def measure_network(
         theirs_db=_worst_db(expected, theirs),
         measured=measured,
     )
-
-
-def quantize_with_ptq(folder: Path, scratch: Path, samples: int) -> Path:
-    """Run ``ptq quantize --target openvino``, and return the file."""
-    words = [str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(samples)]
-    run_ptq(
-        ["quantize", *words, "--target", "openvino", "--set", "evaluation.latency=false", "--run", "run"],
-        scratch,
-    )
-    return scratch / "run" / "model.int8.onnx"
 
 
 def quantize_with_nncf(folder: Path, scratch: Path, samples: int) -> Path:

@@ -7,7 +7,6 @@ One thread runs the tapped ResNet-56 in pieces of each size, and counts nothing,
 take turns with the plain model in batches of 32, and processor time is compared.
 """
 
-import argparse
 import os
 import tempfile
 import time
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.models import write_images, write_resnet56
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from ptq_cli.collectors.collector_registry import SharedMemory, make_collector
 from ptq_cli.collectors.max_collector import compile_kernel
 from ptq_cli.core.progress import silent
@@ -40,8 +39,7 @@ Work = Callable[[], None]
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the table."""
-    parser = argparse.ArgumentParser(description="Measure what pieces of each size cost.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = result_parser("Measure what pieces of each size cost.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:

@@ -11,7 +11,6 @@ A FOLDER with a ``ptq.toml`` is one network, as the samples are; another one hol
 as for ``benchmarks.zoo``. Each network is calibrated once, and exported with each table of the target.
 """
 
-import argparse
 import json
 import math
 import sys
@@ -26,7 +25,7 @@ import onnxruntime
 
 from benchmarks.each_network import table_line
 from benchmarks.network_files import Maker
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.speed import ratio_cell, write_cnn
 from benchmarks.speed_network import opened, ratio_of
 from benchmarks.timing import evaluate_run, run_ptq
@@ -67,7 +66,7 @@ Network = Mapping[str, Figures]
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure files that compute the same on every processor.")
+    parser = result_parser("Measure files that compute the same on every processor.")
     parser.add_argument("folders", type=Path, nargs="*", metavar="FOLDER", help="networks instead of samples")
     parser.add_argument("--samples", type=int, help="to calibrate and to evaluate networks of a folder with")
     parser.add_argument(
@@ -75,7 +74,6 @@ def main() -> None:
     )
     parser.add_argument("--beside", type=Path, metavar="FILE", help="what another processor kept")
     parser.add_argument("--speed", action="store_true", help="measure speed and size on the CNN sample")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     samples = sorted(file.parent for file in SAMPLE_MODELS.glob(f"*/{RECIPE}"))
     folders = list(_networks(arguments.folders or samples))

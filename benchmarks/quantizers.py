@@ -15,7 +15,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import Work, median_ratio, take_turns
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant
@@ -32,8 +32,7 @@ Row = tuple[str, str, str]
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure how fast fake quantization is.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = result_parser("Measure how fast fake quantization is.")
     parser.add_argument("--peak", choices=list(PEAKS), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

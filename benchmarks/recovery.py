@@ -7,7 +7,6 @@ python -m benchmarks.recovery --folder FOLDER    another model, in a folder with
 With ``--folder`` the table is that of the ResNet that ``benchmarks.plain_resnet`` trains.
 """
 
-import argparse
 import itertools
 import resource
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results_page import between, print_part
+from benchmarks.results_page import between, print_part, result_parser
 from benchmarks.timing import evaluate_run, run_ptq, seconds
 
 ROOT = Path(__file__).parent.parent
@@ -44,8 +43,7 @@ HEADER = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure recovery of accuracy on the sample models.")
-    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
+    parser = result_parser("Measure recovery of accuracy on the sample models.")
     parser.add_argument(
         "--folder",
         type=Path,

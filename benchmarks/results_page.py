@@ -32,35 +32,35 @@ def processor() -> str:
     return f"{platform.machine()} with {names}" if names else platform.machine()
 
 
-def is_to_write(description: str, page: Path = RESULTS) -> bool:
-    """Return whether the command line of a benchmark without other options asks for ``--write``.
-
-    Args:
-        description: what ``--help`` says of the benchmark.
-        page: where the table is written to.
-    """
+def result_parser(description: str, page: Path = RESULTS) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark, which may take more options than ``--write``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "--write", action="store_true", help=f"write the table to {page.parent.name}/{page.name}"
+        "--write", action="store_true", help=f"write what is measured to {page.parent.name}/{page.name}"
     )
-    return bool(parser.parse_args().write)
+    return parser
+
+
+def networks_parser(description: str, samples: int, *, is_optional: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark of a folder of networks."""
+    parser = result_parser(description)
+    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?" if is_optional else None)
+    parser.add_argument("--only", type=lambda text: text.split(","), help="names, separated by commas")
+    parser.add_argument(
+        "--samples", type=int, default=samples, help="to calibrate and to evaluate with, at most"
+    )
+    return parser
+
+
+def is_to_write(description: str, page: Path = RESULTS) -> bool:
+    """Return whether the command line of a benchmark without other options asks for ``--write``."""
+    return bool(result_parser(description, page).parse_args().write)
 
 
 def print_part(
     name: str, lines: Iterable[str], *, write: bool, page: Path = RESULTS, keep_rows: bool = False
 ) -> None:
-    """Print lines as they are measured, and write them to the page of results if that is asked for.
-
-    Args:
-        name: of the part's markers in the page.
-        lines: of Markdown.
-        write: put them into the page.
-        page: that has the part.
-        keep_rows: of the table that is there, keep the rows that are not measured now.
-
-    Raises:
-        ValueError: the page has no such part.
-    """
+    """Print lines as they are measured, and write them to the page of results if that is asked for."""
     found = []
     for line in lines:
         print(line, flush=True)
@@ -85,11 +85,6 @@ def between(tables: Iterable[str]) -> Iterator[str]:
 
 def merged(lines: Sequence[str], page: str, part: str) -> list[str]:
     r"""Return the lines of a table, with the rows of an earlier one that are not measured now.
-
-    Args:
-        lines: head, rule and rows, each of which begins with its name.
-        page: the text that holds the earlier table.
-        part: the name of its markers.
 
     Example:
         >>> page = "<!-- t:begin -->\n| x |\n|---|\n| a | 1 |\n| b | 2 |\n<!-- t:end -->"

@@ -8,7 +8,6 @@ DIR is laid out as for ``benchmarks.zoo``. All files of a network take turns on 
 finds nothing in a network has no row.
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from unittest.mock import patch
 import onnxruntime
 
 from benchmarks.network_files import REWRITES, Maker
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
 from benchmarks.zoo import find_networks
@@ -40,11 +39,10 @@ COLUMNS = ("network", "rewrite", "time without over with it", "SQNR with it", "S
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the table."""
-    parser = argparse.ArgumentParser(description="Measure each rewrite for a target alone.")
+    parser = result_parser("Measure each rewrite for a target alone.")
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--only", help="names of networks, separated by commas")
     parser.add_argument("--batch", type=int, default=1, help="samples of a run")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
     shown = f"--batch {arguments.batch}" + (f" --only {arguments.only}" if arguments.only else "")

@@ -14,7 +14,6 @@ network has a process of its own, whose files take turns, for each batch and num
     ``--prefer latency --set quantization.runtime_operators=true``, for a network with SiLU
 """
 
-import argparse
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ import onnxruntime
 from benchmarks.each_network import Found, measured_table, table_line
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.network_files import RUNTIME
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import networks_parser, print_part, processor
 from benchmarks.speed_network import DEFAULT, FLOAT, LATENCY, PLAIN, THEIRS, USER
 from benchmarks.static_quantization import CNN, write_decoded
 from benchmarks.timing import run_ptq
@@ -48,25 +47,18 @@ ACCURACY = ("network", "layers in integers", DEFAULT, PLAIN, LATENCY, THEIRS)
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the tables."""
-    parser = argparse.ArgumentParser(description="Measure the speed of quantized networks.")
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--only", help="names of networks, separated by commas")
+    parser = networks_parser("Measure the speed of quantized networks.", SAMPLES)
     parser.add_argument("--batches", default="1,8", help="batch sizes, separated by commas")
     parser.add_argument("--threads", default="1,2", help="numbers of threads, separated by commas")
     parser.add_argument(
-        "--samples", type=int, default=SAMPLES, help="to calibrate and to evaluate with, at most"
-    )
-    parser.add_argument(
         "--seconds", type=float, default=SECONDS, help="to measure each batch and number of threads"
     )
-    parser.add_argument("--write", action="store_true", help="write the tables to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
     options = {name: str(getattr(arguments, name)) for name in ("samples", "seconds", "batches", "threads")}
-    only = arguments.only.split(",") if arguments.only else None
     part = "speed" if "1" in arguments.threads.split(",") else "speed_threads"
     with tempfile.TemporaryDirectory() as scratch:
-        folders = list(_folders(arguments.folder, only, Path(scratch)))
-        asked = options | ({"only": arguments.only} if arguments.only else {})
+        folders = list(_folders(arguments.folder, arguments.only, Path(scratch)))
+        asked = options | ({"only": ",".join(arguments.only)} if arguments.only else {})
         print_part(part, report(folders, options, asked), write=arguments.write)
 
 

@@ -124,16 +124,7 @@ def numbers(text: str) -> list[int]:
 def measure_network(
     folder: Path, scratch: Path, samples: int, seconds: float, batches: Sequence[int], threads: Sequence[int]
 ) -> Network:
-    """Quantize a network in all ways, and measure what runs.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate and to evaluate with, at most.
-        seconds: how long to measure the speed at each batch and number of threads, about.
-        batches: the sizes that are measured.
-        threads: the numbers of threads that each size is measured with.
-    """
+    """Quantize a network in all ways, and measure what runs."""
     maker = Maker(folder, scratch, samples)
     target = scratch / "without-rewrites.toml"
     target.write_text(without_rewrites(), encoding="utf-8")

@@ -8,7 +8,6 @@ Both quantize the same float model on the same samples. Theirs has its best sett
 weights per channel, MinMax, and its own preprocessing. The models take turns.
 """
 
-import argparse
 import contextlib
 import io
 import json
@@ -24,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import run_ptq
 from ptq_cli.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.evaluation.metrics.value_errors import Sqnr
@@ -77,8 +76,7 @@ class Contest:
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Compare with onnxruntime.quantization.quantize_static.")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
+    parser = result_parser("Compare with onnxruntime.quantization.quantize_static.")
     parser.add_argument("--case", help="run only this case: cnn, resnet50 or bert")
     parser.add_argument("--seconds", type=float, default=40.0, help="seconds to measure each case")
     arguments = parser.parse_args()

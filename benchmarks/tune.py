@@ -11,13 +11,12 @@ all samples are known (``benchmarks/tune_trials.py``). With DIR: networks whose 
 defaults are tuned to 6 dB more; ``benchmarks/zoo.py`` says what is in DIR.
 """
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.each_network import measure_apart, table_line
-from benchmarks.results_page import print_part
+from benchmarks.results_page import networks_parser, print_part
 from benchmarks.tune_trials import SAMPLES, sample_lines, synthetic_lines
 from benchmarks.zoo import find_networks
 
@@ -44,15 +43,11 @@ COLUMNS = (
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Measure what ptq tune promises and brings.")
-    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?")
-    parser.add_argument("--only", help="names of networks, or of sample models, separated by commas")
-    parser.add_argument("--samples", type=int, default=48, help="to tune and to evaluate with, at most")
+    parser = networks_parser("Measure what ptq tune promises and brings.", 48, is_optional=True)
     parser.add_argument("--time-budget", default="", help="of each network, as --time-budget takes it")
     parser.add_argument("--rungs", default="all", help="of recovery, as --recover takes them")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
-    only = arguments.only.split(",") if arguments.only else None
+    only = arguments.only
     if arguments.folder is not None:
         folders = find_networks(arguments.folder, only)
         lines = _networks(folders, arguments.samples, arguments.rungs, arguments.time_budget)

@@ -74,16 +74,7 @@ def main() -> None:
 def measure(
     folder: Path, scratch: Path, samples: int, gain: float, rungs: str, time_budget: str = ""
 ) -> TunedRow:
-    """Quantize a network with defaults, and tune it if it needs that.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz`` and ``eval.npz``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate, to tune and to evaluate with, at most.
-        gain: what is wanted above the default, in dB.
-        rungs: of ``--recover``.
-        time_budget: of the tuning, as ``--time-budget`` takes it; an empty string for none.
-    """
+    """Quantize a network with defaults, and tune it if it needs that."""
     judge = Judge(folder, samples)
     default = judge.compare(quantize_with_ptq(folder, scratch, samples)[0], "")
     if default.sqnr_db >= LOWEST:

@@ -169,12 +169,7 @@ class Candidates:
     """Candidates of a sample model as files, made when they are asked for, and their answers."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
-        """Calibrate, and tune to a budget that cannot be kept: its layers in float are those of the trials.
-
-        Args:
-            folder: of the model, with ``ptq.toml``.
-            scratch: an empty folder.
-        """
+        """Calibrate, and tune to a budget that cannot be kept: its float layers are those of the trials."""
         self._recipe, self._run = folder / "ptq.toml", scratch / "run"
         ptq_cli.calibrate(recipe=self._recipe, run=self._run, recover=["none"])
         settings = tomllib.loads(self._recipe.read_text("utf-8"))

@@ -27,15 +27,7 @@ class Answer:
 
 
 class Contestant:
-    """A process that works on request.
-
-    Args:
-        name: name of one of the contestants in ``module``.
-        model: file of the model.
-        data: file of the data.
-        samples: number of samples.
-        module: module to run, with the ``main`` of ``benchmarks.contestants``.
-    """
+    """A process that works on request."""
 
     def __init__(
         self, name: str, model: Path, data: Path, samples: int, module: str = "benchmarks.contestants"
@@ -80,14 +72,7 @@ class Contestant:
 
 
 class Marginal:
-    """One contestant with many samples and with few: their difference is free of all that happens once.
-
-    Args:
-        name: name of one of the contestants in ``benchmarks.contestants``.
-        model: file of the model.
-        data: file of the data.
-        many, few: numbers of samples.
-    """
+    """One contestant with many samples and with few: their difference is free of all that happens once."""
 
     def __init__(self, name: str, model: Path, data: Path, many: int, few: int) -> None:
         self._many = Contestant(name, model, data, many)

@@ -18,7 +18,6 @@ per channel. If one fails, the table has the reason. Each network is measured in
 its memory is free for the next.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from typing import Any
 import onnxruntime
 
 from benchmarks.each_network import measure_apart, table_line
-from benchmarks.results_page import print_part, processor
+from benchmarks.results_page import networks_parser, print_part, processor
 
 SAMPLES, SECONDS = 48, 10.0
 LONGEST_NETWORK = 600
@@ -37,25 +36,15 @@ COLUMNS = ("network", "quantized by", "task", "SQNR", "worst channel", "file", "
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = argparse.ArgumentParser(description="Quantize a folder of networks, beside quantize_static.")
-    parser.add_argument("folder", type=Path, metavar="DIR")
-    parser.add_argument("--only", help="names of networks, separated by commas")
-    parser.add_argument(
-        "--samples", type=int, default=SAMPLES, help="to calibrate and to evaluate with, at most"
-    )
+    parser = networks_parser("Quantize a folder of networks, beside quantize_static.", SAMPLES)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure the speed of each network")
-    parser.add_argument("--write", action="store_true", help="write the table to benchmarks/RESULTS.md")
     arguments = parser.parse_args()
-    folders = find_networks(arguments.folder, arguments.only.split(",") if arguments.only else None)
+    folders = find_networks(arguments.folder, arguments.only)
     print_part("zoo", _report(folders, arguments.samples, arguments.seconds), write=arguments.write)
 
 
 def find_networks(folder: Path, only: Sequence[str] | None) -> list[Path]:
-    """Return the folders of networks, or of those that were asked for.
-
-    Raises:
-        SystemExit: there are none, or one that was asked for is missing.
-    """
+    """Return the folders of networks, or of those that were asked for."""
     found = {path.parent.name: path.parent.resolve() for path in sorted(folder.glob("*/model.onnx"))}
     if missing := [name for name in only or () if name not in found]:
         sys.exit(f"'{folder}' has no network {', '.join(missing)}; it has {', '.join(found) or 'none'}")

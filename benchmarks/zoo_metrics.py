@@ -172,10 +172,6 @@ def _tell_maps(kept: Sequence[Array], of_float: Sequence[Array], labels: Labels)
 def line_is_marked(marked: Array, line: Sequence[int]) -> bool:
     """Return whether most of the middle third of a line of text is marked.
 
-    Args:
-        marked: [height, width], booleans.
-        line: left, top, right and bottom, in pixels.
-
     Example:
         >>> line_is_marked(np.ones((12, 40), bool), (0, 0, 40, 12))
         True

@@ -74,12 +74,7 @@ class Row:
 
 
 class Judge:
-    """Compares networks with the float one of a folder, on samples of its evaluation data.
-
-    Args:
-        folder: of the float network.
-        samples: how many to take, at most.
-    """
+    """Compares networks with the float one of a folder, on samples of its evaluation data."""
 
     def __init__(self, folder: Path, samples: int) -> None:
         self.network, self._evaluation = folder / "model.onnx", folder / "eval.npz"
@@ -131,14 +126,7 @@ def main() -> None:
 
 
 def measure(folder: Path, scratch: Path, samples: int, seconds: float) -> Row:
-    """Quantize a network in both ways, and measure what runs.
-
-    Args:
-        folder: holds ``model.onnx``, ``calib.npz``, ``eval.npz`` and, for some tasks, ``labels.json``.
-        scratch: an empty folder for the files.
-        samples: how many to calibrate and to evaluate with, at most.
-        seconds: how long to measure the speed.
-    """
+    """Quantize a network in both ways, and measure what runs."""
     judge = Judge(folder, samples)
     found: list[Quantized | str] = []
     files: list[Path] = []
@@ -164,27 +152,17 @@ def feeds_of(path: Path, samples: int) -> Iterator[Feed]:
         yield {name: array[index : index + 1] for name, array in whole.items()}
 
 
-def quantize_with_ptq(folder: Path, scratch: Path, samples: int) -> tuple[Path, str]:
-    """Run ``ptq quantize`` with its defaults, and return the file, with nothing left out."""
+def quantize_with_ptq(folder: Path, scratch: Path, samples: int, *flags: str) -> tuple[Path, str]:
+    """Run ``ptq quantize`` with its defaults but for some flags; return the file, with nothing left out."""
     words = [str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(samples)]
-    run_ptq(["quantize", *words, "--set", "evaluation.latency=false", "--run", "run"], scratch)
+    run_ptq(["quantize", *words, *flags, "--set", "evaluation.latency=false", "--run", "run"], scratch)
     return scratch / "run" / "model.int8.onnx", ""
 
 
 def quantize_with_script(
     folder: Path, scratch: Path, samples: int, *, unsigned: bool = False
 ) -> tuple[Path, str]:
-    """Run ONNX Runtime's ``quantize_static`` after its preprocessing, with Q/DQ per channel.
-
-    Args:
-        folder: holds ``model.onnx`` and ``calib.npz``.
-        scratch: a folder for the files.
-        samples: how many to calibrate with, at most.
-        unsigned: quantize activations to uint8, which ONNX Runtime is faster with, and not to its default.
-
-    Returns:
-        The file, and which part of the preprocessing failed and was left out.
-    """
+    """Run ONNX Runtime's ``quantize_static`` after its preprocessing, with Q/DQ per channel."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

@@ -18,7 +18,7 @@ import torch
 from matplotlib.figure import Figure
 
 from ptq_cli.pipeline.views.calibration_view import STYLE
-from ptq_cli.pipeline.views.staircase import Curve, staircase_of
+from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.pipeline.views.staircase_plot import draw_axes
 from ptq_cli.quantizers import (
     ceil,
@@ -31,6 +31,7 @@ from ptq_cli.quantizers import (
     step_quantize,
 )
 from ptq_cli.quantizers import round as round_straight_through
+from ptq_cli.quantizers.curve import Curve
 from ptq_cli.recipe.quantizer_families import Value, find_family
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"

@@ -1,9 +1,9 @@
-"""Take the screenshots of reports: of each sample for its README, and two for ``docs``.
+"""Take the screenshots of reports: of each sample for its README, and for ``docs`` two, and a comparison.
 
 python -m tools.draw_report [NAME ...]
 
-It needs Chromium with its driver, and runs the commands on copies of the samples. Names are those of
-samples; without one, all pictures are taken.
+It needs Chromium with its driver, and runs the commands on copies of the samples. Names are those of samples,
+and ``compare``; without one, all pictures are taken.
 """
 
 import io
@@ -21,8 +21,9 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+from tools.pages.sample_folders import SAMPLES, copy_sample
+
 ROOT = Path(__file__).parent.parent
-SAMPLES = ROOT / "sample_models"
 COMMANDS = {
     "cifar10_cnn": ("quantize model.pt --max-drop top1=0.01 --min sqnr_db=25",),
     "shakespeare_language_model": ("quantize model.onnx --max-ratio perplexity=1.02",),
@@ -30,6 +31,14 @@ COMMANDS = {
     "spoken_digits_transformer": ("quantize model.pt --max-drop top1=0.01",),
 }
 """What makes the report of each sample; ``docs`` shows that of the first one with its analysis."""
+EXPORTS = {
+    "int8": "",
+    "4-bit": "--weight-bits 4",
+    "4-bit-recovered": "--weight-bits 4 --recover round",
+    "codebook": "--preset codebook_w4",
+}
+"""Flags of the exports that are compared, by the name of their file."""
+COMPARE = "compare"
 WIDTH = 1280
 SHOWN_ROWS, SHADES, MARGIN = 6, 256, 24
 ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"
@@ -37,23 +46,45 @@ ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"
 
 def main() -> None:
     """Write the screenshots."""
-    chosen = sys.argv[1:] or list(COMMANDS)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen:
-            sample = Path(folder) / name
-            ignored = shutil.ignore_patterns("ptq-run", "__pycache__")
-            shutil.copytree(SAMPLES / name, sample, ignore=ignored)
-            _draw(sample, COMMANDS[name], SAMPLES / name / "report.png")
+    figures = ROOT / "docs" / "figures"
+    for name in sys.argv[1:] or [*COMMANDS, COMPARE]:
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            if name == COMPARE:
+                _compare(folder, figures / "compare.png")
+                continue
+            copy_sample(name, folder, whole=True)
+            _draw(folder, COMMANDS[name], SAMPLES / name / "report.png")
             if name == next(iter(COMMANDS)):
-                figures = ROOT / "docs" / "figures"
-                _draw(sample, ("analyze",), figures / "report.png")
-                save(photograph(sample / "ptq-run" / "report.html", "body", "#gates"), figures / "start.png")
+                _draw(folder, ("analyze",), figures / "report.png")
+                save(photograph(folder / "ptq-run" / "report.html", "body", "#gates"), figures / "start.png")
 
 
-def _draw(sample: Path, commands: Sequence[str], target: Path) -> None:
+def _draw(folder: Path, commands: Sequence[str], target: Path) -> None:
+    _run(folder, commands)
+    save(photograph(folder / "ptq-run" / "report.html", "body", ROWS), target)
+
+
+def _compare(folder: Path, target: Path) -> None:
+    """Compare several exports of the image sample."""
+    models = " ".join(f"--model {name}.onnx" for name in EXPORTS)
+    reports = " ".join(f"ptq-run/{name}" for name in EXPORTS)
+    copy_sample("cifar10_cnn", folder, whole=True)
+    _run(
+        folder,
+        [
+            "calibrate model.pt --method histogram",
+            *(f"export --reset {flags} --output {name}.onnx" for name, flags in EXPORTS.items()),
+            f"evaluate {models}",
+            f"compare {reports} --page compare.html",
+        ],
+    )
+    save(photograph(folder / "compare.html", "#charts", "#charts"), target)
+
+
+def _run(folder: Path, commands: Sequence[str]) -> None:
     for command in commands:
-        subprocess.run([sys.executable, "-m", "ptq_cli", *command.split()], cwd=sample, check=True)
-    save(photograph(sample / "ptq-run" / "report.html", "body", ROWS), target)
+        subprocess.run([sys.executable, "-m", "ptq_cli", *command.split()], cwd=folder, check=True)
 
 
 def save(shot: bytes, target: Path) -> None:
@@ -70,13 +101,7 @@ def save(shot: bytes, target: Path) -> None:
 
 
 def photograph(page: Path, first: str, last: str) -> bytes:
-    """Return a screenshot of a page, from the top of one element to the bottom of another, as PNG.
-
-    Args:
-        page: the file.
-        first: selects the first element.
-        last: selects the last one.
-    """
+    """Return a screenshot of a page, from the top of one element to the bottom of another, as PNG."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):

@@ -21,11 +21,7 @@ run the command again with `--debug`, and report what it prints.
 
 
 def error_page() -> str:
-    """Return the page.
-
-    Raises:
-        ValueError: a code is described twice, or ``errors.toml`` lacks one or has one too many.
-    """
+    """Return the page."""
     kinds = error_classes()
     texts = tomllib.loads(HELP.read_text(encoding="utf-8"))
     if set(texts) != set(kinds):

@@ -7,13 +7,15 @@ python -m tools.generate_docs --check   exits with 1 and says what differs
 import difflib
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import ptq_cli
+from ptq_cli.cli.document_registry import FILES, TITLE, command_types, document_type
+from ptq_cli.core.json_schema import documents_schema, file_schema
 from ptq_cli.pipeline.setup.recipes import recipe_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
-from tools.file_schemas import command_schemas, file_schemas
 from tools.keyword_settings import keyword_settings
 from tools.recipe_page import recipe_page
 from tools.target_page import target_page
@@ -29,8 +31,14 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/recipe.schema.json": ("ptq_cli/recipe/sections", recipe_schema),
     "ptq_cli/recipe/keyword_settings.py": ("ptq_cli/recipe/sections", keyword_settings),
     "docs/targets.md": ("ptq_cli/plan/target/rules.py or tools/target_page.py", target_page),
-    "docs/json.schema.json": ("ptq_cli/cli/shown/documents", command_schemas),
-    **{f"docs/{name}": ("ptq_cli/report", schema) for name, schema in file_schemas().items()},
+    "docs/json.schema.json": ("ptq_cli/cli", lambda: documents_schema(TITLE, command_types())),
+    **{
+        f"docs/{name.replace('.json', '.schema.json')}": (
+            "ptq_cli/evaluation",
+            partial(file_schema, document_type(kind)),
+        )
+        for name, kind in FILES.items()
+    },
 }
 
 

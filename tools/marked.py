@@ -6,9 +6,6 @@ from pathlib import Path
 def fill(text: str, name: str, content: str) -> str:
     """Return ``text`` with the part between the two markers of ``name`` replaced.
 
-    Raises:
-        ValueError: the text does not have this pair of markers.
-
     Example:
         >>> fill("<!-- x:begin -->old<!-- x:end -->", "x", "new").splitlines()
         ['<!-- x:begin -->', 'new', '<!-- x:end -->']
@@ -22,9 +19,5 @@ def fill(text: str, name: str, content: str) -> str:
 
 
 def write_part(page: Path, name: str, content: str) -> None:
-    """Replace a part of a page on disk.
-
-    Raises:
-        ValueError: the page has no such part.
-    """
+    """Replace a part of a page on disk."""
     page.write_text(fill(page.read_text(encoding="utf-8"), name, content), encoding="utf-8")

@@ -158,16 +158,7 @@ def record_title(path: Path) -> str:
 
 
 def lead_links(markdown: str, source: str, name: str) -> str:
-    """Return a page's text with links that hold on the site.
-
-    Args:
-        markdown: The text.
-        source: Where the page lies in the repository.
-        name: Where the site has it.
-
-    Raises:
-        LookupError: A link leads to a file that the site does not have.
-    """
+    """Return a page's text with links that hold on the site."""
     pieces, end = [], 0
     for fence in FENCE.finditer(markdown):
         pieces += [_lead_links_of_prose(markdown[end : fence.start()], source, name), fence[0]]
@@ -197,9 +188,6 @@ def page_of(wanted: str, source: str = "") -> str:
 
     >>> page_of("docs/amax.md"), page_of("CHANGELOG.md"), page_of("configs/presets/fp8.toml")
     ('amax.md', 'changelog.md', 'files.md#presetsfp8toml')
-
-    Raises:
-        LookupError: It does not show it.
     """
     if wanted in FOLDERS:
         return FOLDERS[wanted]

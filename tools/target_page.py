@@ -2,13 +2,13 @@
 
 import inspect
 import json
+import re
 import types
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from ptq_cli.core.json_schema import attribute_texts
 from ptq_cli.plan.target.rules import ActivationRule, BiasRule, BlockRule, OpRule, Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
 from tools.tables import code, table
@@ -250,7 +250,7 @@ def _block_rows() -> Iterator[tuple[str, ...]]:
 
 
 def _section(title: str, kind: type) -> str:
-    meanings, hints = attribute_texts(kind), typing.get_type_hints(kind)
+    meanings, hints = _described(inspect.getdoc(kind) or ""), typing.get_type_hints(kind)
     rows = [
         (code(item.name), _type(item.name, hints[item.name]), _default(item), _sentence(meanings[item.name]))
         for item in fields(kind)
@@ -258,6 +258,21 @@ def _section(title: str, kind: type) -> str:
     summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2].replace("``", "`")
     about = _sentence(summary)
     return f"### {title}\n\n{about}\n\n{table(['key', 'type', 'default', 'meaning'], rows)}\n"
+
+
+def _described(text: str) -> dict[str, str]:
+    """Return the descriptions in the ``Attributes:`` of a docstring by name, each in one line."""
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for line in text.partition("Attributes:\n")[2].splitlines():
+        if not line.startswith("    "):
+            break
+        if match := re.match(r"    (\w+(?:, \w+)*): (.*)", line):
+            names = match[1].split(", ")
+            texts |= dict.fromkeys(names, match[2])
+        else:
+            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
+    return {key: text.replace("``", "`") for key, text in texts.items()}
 
 
 def _type(name: str, hint: Any) -> str:

@@ -89,11 +89,7 @@ def new_environment(folder: Path) -> Path:
 
 
 def step(title: str, words: Sequence[str | Path], folder: Path) -> str:
-    """Run a command that sees nothing of the checkout, print its seconds, and return its stdout.
-
-    Raises:
-        SystemExit: it failed; the text has all that it printed.
-    """
+    """Run a command that sees nothing of the checkout, print its seconds, and return its stdout."""
     environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
     start = time.perf_counter()
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)

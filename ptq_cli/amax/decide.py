@@ -153,11 +153,34 @@ def _parameters(
             return fixed_point_parameters(choice, format, family.integer)
         if isinstance(family, StepActivations):
             return step_parameters(choice, format, family.step)
-        if not symmetric:
-            return parameters_from_range(choice.low, choice.high, format)
+    return grid_of_range(choice.low, choice.high, format, symmetric=symmetric)
+
+
+def grid_of_range(low: float, high: float, format: NumberFormat, *, symmetric: bool) -> QuantParameters:
+    """Return the parameters of a scaled quantizer whose grid covers a range.
+
+    Shapes:
+        scale and zero point: ().
+
+    Edge case:
+        Symmetric parameters cover the end that is further from 0; a float format has no others.
+
+    Raises:
+        RecipeValueError: the bounds are not finite or ``low > high``.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8_NARROW, UINT8
+        >>> int(grid_of_range(-1.0, 1.0, UINT8, symmetric=False).zero_point)
+        128
+        >>> grid = grid_of_range(-1.0, 1.27, INT8_NARROW, symmetric=True)
+        >>> int(grid.zero_point), round(float(grid.scale), 6)
+        (0, 0.01)
+    """
+    if not symmetric and isinstance(format, IntegerFormat):
+        return parameters_from_range(low, high, format)
     # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
     zero_point = 0 if format.signed else -int(_signed(format).qmin)
-    scale = scale_from_amax(choice.amax, _signed(format))
+    scale = scale_from_amax(max(-low, high), _signed(format))
     return QuantParameters(scale, np.asarray(zero_point, np.int64), format)
 
 

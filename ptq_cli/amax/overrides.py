@@ -30,14 +30,7 @@ class Meant:
 
 
 def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
-    """Raise if an override names no method.
-
-    Raises:
-        UnknownNameError: there is none of that name.
-
-    Example:
-        >>> check_overrides([OverrideSettings(match="*", amax="mse")])
-    """
+    """Raise if an override names no method."""
     for item in overrides:
         if item.amax is not None and item.amax != AUTO:
             require_method(item.amax, more=(AUTO,))
@@ -50,18 +43,6 @@ def settings_for(meant: Meant, settings: AmaxSettings, overrides: Iterable[Overr
 
     Edge case:
         A percentile without a method asks for the percentile method, as ``amax.percentile`` does.
-
-    Example:
-        >>> overrides = [
-        ...     OverrideSettings(match="layer3.*", amax="mse"),
-        ...     OverrideSettings(match="*.add", percentile=99.0),
-        ... ]
-        >>> settings_for(Meant(["layer3.conv"]), AmaxSettings(), overrides).method
-        'mse'
-        >>> settings_for(Meant(["layer3.add"]), AmaxSettings(), overrides).method
-        'percentile'
-        >>> settings_for(Meant(["head"]), AmaxSettings(), overrides) == AmaxSettings()
-        True
     """
     for item in overrides:
         if means(item, meant):

@@ -63,11 +63,6 @@ def in_own_words(function: Callable[P, R]) -> Callable[P, R]:
 def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> str:
     """Return a message with arguments where it has options, and calls where it has commands.
 
-    Args:
-        text: the message or the hint.
-        kinds: the type of each argument; options that are no arguments stay as they are.
-        given: the arguments that were passed; the keys of a recipe that they set get their names.
-
     Example:
         >>> kinds = get_type_hints(Settings)
         >>> in_python("pass --batch-size 1, or run ptq evaluate --metric top1_loss again", kinds)
@@ -174,9 +169,6 @@ def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str 
     """Return a request of a function that reads evaluation data alone.
 
     ``data`` and ``samples`` mean ``eval_data`` and ``eval_samples``, as they do on the command line.
-
-    Raises:
-        UsageError: one of them is given by both of its names.
 
     Example:
         >>> evaluation_request({"samples": 8}, None, None).settings

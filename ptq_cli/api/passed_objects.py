@@ -61,18 +61,9 @@ def _gone() -> Any:
 def pass_data(data: Any) -> str:
     """Return the text by which a recipe names data.
 
-    Args:
-        data: a path; an array, a dict or a tuple of arrays, which are one batch and cut into smaller ones; an
-            iterable of batches, such as a DataLoader or a list; a ``torch.utils.data.Dataset`` of samples; or
-            a callable that returns an iterable.
-
     Edge case:
         Data is read more than once, so that a generator is refused: it can be read once only. Two objects
         that begin alike have different names, so that neither is taken for the other one.
-
-    Raises:
-        UsageError: it is none of these.
-        DataFormatError, EmptyDataError: a batch that was read does not hold arrays, or there is none.
 
     Example:
         >>> pass_data("calib.npz"), pass_data({"x": np.zeros((4, 3), np.float32)}).rpartition(":")[2][:5]
@@ -103,9 +94,6 @@ def pass_model(model: Any, settings: Mapping[str, Any]) -> tuple[Path | None, di
     """Return the file of a model, and the settings with what builds it.
 
     A model in memory is written to a folder for temporary files, which is removed when the process ends.
-
-    Raises:
-        UsageError: it is not a model.
     """
     if model is None or isinstance(model, (str, Path)):
         return (Path(model) if model is not None else None), dict(settings)
@@ -127,11 +115,7 @@ def pass_model(model: Any, settings: Mapping[str, Any]) -> tuple[Path | None, di
 
 
 def onnx_file(model: Any) -> Path:
-    """Return the file of an ONNX model; one in memory is written.
-
-    Raises:
-        UsageError: it is not a model.
-    """
+    """Return the file of an ONNX model; one in memory is written."""
     if isinstance(model, (str, Path)):
         return Path(model)
     import onnx

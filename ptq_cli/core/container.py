@@ -75,10 +75,8 @@ class Container:
     def parts(self, content: Mapping[str, Any], arrays: Arrays) -> Iterator[bytes | memoryview]:
         """Yield the bytes of a file; the same content gives the same bytes, in whatever order it comes.
 
-        Args:
-            content: what the header says besides format, version and checksum, as plain values.
-            arrays: by name; they are handed out as they lie in memory, because a copy of all of them would
-                take as much again.
+        ``content`` is what the header says besides format, version and checksum. The arrays are handed out as
+        they lie in memory, because a copy of all of them would take as much again.
         """
         header: dict[str, Any] = {"format": self.format, "format_version": self.version, **content}
         header["checksum"] = checksum(header, arrays)
@@ -103,15 +101,9 @@ class Container:
         return b"".join(self.parts(content, arrays))
 
     def parse(self, data: bytes | Bytes, name: str, make: Callable[[dict[str, Any], dict[str, Any]], T]) -> T:
-        """Return what the content of a file holds.
+        """Return what ``make`` makes of a file's header and arrays.
 
-        Args:
-            data: of a file, or whatever stands in its place.
-            name: of the file, for messages.
-            make: of the header and the arrays; what it raises about values says that the file is damaged.
-
-        Raises:
-            PtqError: of the kind's own class, if it is damaged, of another kind, or of another version.
+        What it raises about values says that the file, which messages call ``name``, is damaged.
         """
         try:
             header, arrays = self._read(np.frombuffer(data, np.uint8), name)
@@ -164,12 +156,7 @@ class Container:
 
 
 def map_file(path: Path, what: str, container: Container) -> Bytes:
-    """Return the bytes of a file without reading them.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        PtqError: of the kind's own class, if it is empty.
-    """
+    """Return the bytes of a file without reading them."""
     require_file(path, what)
     try:
         return np.memmap(path, np.uint8, "r")

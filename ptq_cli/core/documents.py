@@ -109,10 +109,6 @@ def encode(value: Any) -> Any:
     Edge case:
         The keys of a dictionary are sorted, those of a dataclass are in the order of its fields. JSON has no
         infinity and no NaN: they become the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
-
-    Example:
-        >>> encode((1, math.inf, {"b": 1, "a": None}, Path("run")))
-        [1, 'inf', {'a': None, 'b': 1}, 'run']
     """
     if is_dataclass(value) and not isinstance(value, type | os.PathLike):
         texts, body = _texts_of(type(value)), {key: getattr(value, key) for key in keys_of(type(value))}
@@ -146,13 +142,7 @@ def to_json(value: Any) -> str:
 
 
 def read_document(kind: type[T], path: Path) -> T:
-    """Read and check a file.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        PtqError: that of its format: it is damaged, something else, of another format version, or a value
-            does not fit.
-    """
+    """Read and check a file."""
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     content = read_file(path, format.noun)
     try:
@@ -166,9 +156,6 @@ def parse_document(kind: type[T], content: bytes) -> T:
 
     A class may have a method ``require_consistent``, which raises a ``ReportError`` where fields contradict
     each other.
-
-    Raises:
-        PtqError: that of its format, see ``read_document``.
     """
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     try:
@@ -193,15 +180,6 @@ def parse_document(kind: type[T], content: bytes) -> T:
 
 def decode(kind: Any, value: Any, where: str) -> Any:
     """Return the value of type ``kind`` that the JSON value ``value`` represents.
-
-    Args:
-        kind: a dataclass, ``tuple[T, ...]``, ``dict[str, T]``, ``T | None``, ``Literal``, ``Annotated`` with
-            the rules above, str, bool, int or float.
-        value: what ``json.loads`` gave.
-        where: path of the value inside the document, for the message; empty at the top.
-
-    Raises:
-        ReportError: the value does not fit; the message says where.
 
     Example:
         >>> decode(tuple[float, ...], [1, "inf"], "limits")
@@ -318,12 +296,6 @@ def strict_json(content: bytes) -> Any:
     Raises:
         ValueError: it is not JSON, or holds NaN or Infinity, which Python's own reader accepts.
         RecursionError: it is nested too deeply.
-
-    Example:
-        >>> strict_json(b'{"drop": NaN}')
-        Traceback (most recent call last):
-        ...
-        ValueError: NaN is not JSON
     """
     # Editors of Windows begin UTF-8 with a byte order mark.
     return json.loads(content.decode("utf-8-sig"), parse_constant=_refuse_constant)

@@ -22,22 +22,7 @@ PARTIAL_SUFFIX = ".partial"
 
 
 def replaced_file(path: Path) -> Path:
-    """Return the file that writing to ``path`` replaces: that which a symbolic link points to, or ``path``.
-
-    Raises:
-        OutputFileError: it is a folder, a device, a pipe, a socket or a URL, or a link that cannot be
-            followed.
-        InputFileError: its name is not UTF-8.
-
-    Example:
-        >>> replaced_file(Path("report.json")).name
-        'report.json'
-        >>> replaced_file(Path(os.devnull))  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.OutputFileError: PTQ-FILE-002: cannot write '...': it is not a regular file
-        hint: name a regular file, or one that does not exist yet
-    """
+    """Return the file that writing to ``path`` replaces: that which a link points to, or ``path``."""
     require_name(path)
     try:
         mode = path.stat().st_mode
@@ -65,18 +50,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     If the block raises, is interrupted, or the disk is full, the temporary file is removed and an earlier
     file at ``path`` is untouched. If ``path`` is a symbolic link, the file that it points to is replaced.
-
-    Raises:
-        OutputFileError: the folder cannot be made or written to, the disk is full, or something other than
-            a regular file is there.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with atomic_write(folder / "a.txt") as partial:
-        ...     _ = partial.write_text("whole")
-        >>> [entry.name for entry in folder.iterdir()]
-        ['a.txt']
     """
     target = replaced_file(path)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
@@ -112,11 +85,7 @@ def _cannot_write(path: Path, error: OSError | ValueError) -> OutputFileError:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8, atomically.
-
-    Raises:
-        OutputFileError: it cannot be written.
-    """
+    """Write ``text`` as UTF-8, atomically."""
     with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -133,19 +102,6 @@ class PartialFolder:
 
     Attributes:
         path: the folder.
-
-    Raises:
-        OutputFileError: it cannot be created.
-
-    Example:
-        >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "data"
-        >>> folder = PartialFolder(target.parent, target.name)
-        >>> _ = (folder.path / "data").write_bytes(b"large")
-        >>> write_together({target: folder.path / "data"})
-        >>> del folder
-        >>> [entry.name for entry in target.parent.iterdir()]
-        ['data']
     """
 
     def __init__(self, beside: Path, name: str) -> None:
@@ -170,16 +126,6 @@ def write_together(contents: Mapping[Path, Content]) -> None:
 
     Each is first written or moved to a temporary name; only when all are on disk are they renamed, with an
     interrupt held back until the last rename.
-
-    Raises:
-        OutputFileError: a file cannot be written; no file was changed.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> write_together({folder / "a": b"1", folder / "b": b"2"})
-        >>> sorted(entry.name for entry in folder.iterdir())
-        ['a', 'b']
     """
     with _deferred_interrupt(), contextlib.ExitStack() as stack:
         for path, content in contents.items():

@@ -3,80 +3,26 @@
 import ast
 import inspect
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from ptq_cli.core.documents import NON_FINITE, AtLeast, FileFormat, Matches, header_of, keys_of
 
-# What docstrings say about the attributes of a class, for pages and schemas that are made from them.
-
 
 def docstring(item: Any) -> str:
     """Return the docstring of a class or a function without its indentation.
 
     ``python -OO`` drops docstrings, and then it is read from the source.
-
-    Example:
-        >>> docstring(sentence).partition(" with")[0]
-        'Return a description'
     """
     if sys.flags.optimize < 2:
         return inspect.getdoc(item) or ""
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(item))).body
     return (ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None) or ""
-
-
-def attribute_texts(kind: type) -> dict[str, str]:
-    """Return the descriptions in the ``Attributes:`` of a docstring, by name, with their line breaks removed.
-
-    Args:
-        kind: a dataclass, or a ``TypedDict``.
-
-    Raises:
-        ValueError: an attribute is not described.
-
-    Example:
-        >>> from ptq_cli.core.formats import IntegerFormat
-        >>> attribute_texts(IntegerFormat)["bits"]
-        '2 to 16.'
-    """
-    texts = _described(docstring(kind))
-    wanted = [item.name for item in fields(kind)] if is_dataclass(kind) else list(get_type_hints(kind))
-    missing = [name for name in wanted if name not in texts]
-    if missing:
-        raise ValueError(f"{kind.__name__} does not describe {', '.join(missing)}")
-    return {key: text.replace("``", "`") for key, text in texts.items()}
-
-
-def _described(text: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in text.partition("Attributes:\n")[2].splitlines():
-        if not line.startswith("    "):
-            break
-        if match := re.match(r"    (\w+(?:, \w+)*): (.*)", line):
-            names = match[1].split(", ")
-            texts |= dict.fromkeys(names, match[2])
-        else:
-            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
-    return texts
-
-
-def sentence(text: str) -> str:
-    """Return a description with a capital letter at its beginning and a full stop at its end.
-
-    Example:
-        >>> sentence("bits per weight")
-        'Bits per weight.'
-    """
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", ":")) else f"{text}."
 
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -90,13 +36,7 @@ NUMBERS = {
 
 
 def file_schema(kind: type) -> str:
-    """Return the schema of a file as JSON, with a newline at the end; it allows no other keys.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.details import Details
-        >>> json.loads(file_schema(Details))["$id"]
-        'urn:ptq:details:1'
-    """
+    """Return the schema of a file as JSON, with a newline at the end; it allows no other keys."""
     schemas = Schemas(strict=True)
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     head = {
@@ -108,42 +48,20 @@ def file_schema(kind: type) -> str:
 
 
 def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict: bool = False) -> str:
-    """Return one schema with a definition for each name, as JSON with a newline at the end.
-
-    Args:
-        title: what the schema is of.
-        kinds: what a document of this name may be.
-        strict: whether keys that are not described are refused.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.gate_result import ReportWarning
-        >>> schema = json.loads(documents_schema("warnings", {"warning": [ReportWarning]}))
-        >>> schema["$defs"]["warning"]
-        {'$ref': '#/$defs/ReportWarning'}
-    """
+    """Return one schema with a definition for each name, as JSON with a newline at the end."""
     schemas = Schemas(strict=strict)
     named = {name: schemas.any_of(each) for name, each in kinds.items()}
     return schemas.as_json({"$schema": DRAFT, "title": title, "$defs": named})
 
 
 def document_schema(title: str, kinds: Sequence[type]) -> str:
-    """Return the schema of one document as JSON, with a newline at the end.
-
-    Example:
-        >>> from ptq_cli.evaluation.document.gate_result import ReportWarning
-        >>> json.loads(document_schema("a warning", [ReportWarning]))["$ref"]
-        '#/$defs/ReportWarning'
-    """
+    """Return the schema of one document as JSON, with a newline at the end."""
     schemas = Schemas(strict=False)
     return schemas.as_json({"$schema": DRAFT, "title": title, **schemas.any_of(kinds)})
 
 
 class Schemas:
-    """Makes schemas, and keeps the definitions that they refer to.
-
-    Args:
-        strict: whether keys that are not described are refused.
-    """
+    """Makes schemas, and keeps the definitions that they refer to; strict ones refuse other keys."""
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
@@ -156,11 +74,7 @@ class Schemas:
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def object(self, kind: type) -> dict[str, Any]:
-        """Return the schema of a dataclass.
-
-        Raises:
-            ValueError: a key is not described.
-        """
+        """Return the schema of a dataclass."""
         header = {
             name: {"description": HEADER[name], "const": value} for name, value in header_of(kind).items()
         }
@@ -180,7 +94,7 @@ class Schemas:
             schema = self._reference(kind)
         elif origin is tuple:
             schema = {"type": "array", "items": self.of(arguments[0])}
-        elif getattr(origin, "__name__", "") == "ndarray" or getattr(origin, "__name__", "") == "ndarray":
+        elif getattr(origin, "__name__", "") == "ndarray":
             schema = {"type": "array", "items": NUMBER}
         elif origin in (dict, Mapping):
             values = self.of(arguments[1])

@@ -6,14 +6,7 @@ from ptq_cli.core.errors import UnknownNameError
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the nearest known name, or an empty string.
-
-    Example:
-        >>> did_you_mean("mehtod", ["method", "data"])
-        " (did you mean 'method'?)"
-        >>> did_you_mean("zzz", ["method", "data"])
-        ''
-    """
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or an empty string."""
     from difflib import get_close_matches
 
     matches = get_close_matches(name, known, n=1, cutoff=0.6)
@@ -21,23 +14,7 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise if ``name`` is not among the known names.
-
-    Args:
-        what: the kind of name, such as ``"metric"``.
-        name: what the user wrote.
-        known: the names that exist.
-
-    Raises:
-        UnknownNameError: it is not; the message has the nearest name, the hint has all of them.
-
-    Example:
-        >>> require_known("metric", "top2", ["top1", "top5"])
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: unknown metric 'top2' (did you mean 'top5'?)
-        hint: known: top1, top5
-    """
+    """Raise if ``name`` is not among the known names."""
     names = list(known)
     if name not in names:
         raise UnknownNameError(

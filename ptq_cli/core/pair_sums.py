@@ -51,11 +51,6 @@ def conv_orders(
     run on from one position to the next (``ACROSS``), and OpenVINO's begin anew at each (``RESTART``); with
     an even number of channels these are the same.
 
-    Args:
-        shape: of the weight.
-        groups: of its channels.
-        kinds: which of the two orders are asked for.
-
     Shapes:
         shape: (M, C / groups, …).
 
@@ -113,12 +108,7 @@ def widened_for_pairs(
 
     Rounding half to even exceeds no sum that the real numbers keep: 63.5 + 64.5 gives 64 + 64.
 
-    Args:
-        scale: that a method chose.
-        weight: in real units.
-        granularity: of the scale.
-        rule: what pairs may add up to.
-        end: the largest integer. A value beyond it is cut off, and counts as that much.
+    A value beyond ``end``, the largest integer, is cut off, and counts as that much.
 
     Shapes:
         weight: any; scale, and the result: ``granularity.scale_shape(weight.shape)``.
@@ -226,10 +216,7 @@ class UnsafePairs:
 def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
     """Return how many pairs of a weight exceed their sum in the order that is worst.
 
-    Args:
-        integers: of the weight, with a zero point of 0.
-        rule: what pairs may add up to.
-        axis: of the output channels.
+    Its zero point is 0, and ``axis`` that of its output channels.
 
     Shapes:
         integers: any.

@@ -47,14 +47,7 @@ class Plugin:
         return KINDS[self.group]
 
     def failed(self, reason: str, *, hint: str = "") -> PluginError:
-        """Return the error that names the plug-in and its package.
-
-        Example:
-            >>> plugin = Plugin(group=METRICS, name="map", value="a:b", package="pack", version="1.0")
-            >>> print(plugin.failed("returned nothing"))
-            PTQ-PLUGIN-001: the metric 'map' of the package pack 1.0 returned nothing
-            hint: report it to the authors of pack, or uninstall it: pip uninstall pack
-        """
+        """Return the error that names the plug-in and its package."""
         usual = f"report it to the authors of {self.package}, or uninstall it: pip uninstall {self.package}"
         return PluginError(
             f"the {self.kind} '{self.name}' of the package {self.package} {self.version} {reason}",
@@ -62,11 +55,7 @@ class Plugin:
         )
 
     def load(self) -> Any:
-        """Import the package, and return the object that the entry point names.
-
-        Raises:
-            PluginError: the import failed, or there is no such object.
-        """
+        """Import the package, and return the object that the entry point names."""
         try:
             return EntryPoint(name=self.name, value=self.value, group=self.group).load()
         # A module may also end the process, which would end ptq without a message.
@@ -77,15 +66,7 @@ class Plugin:
 
 
 def find_plugin(group: str, name: str, own: Collection[str]) -> Plugin | None:
-    """Return the plug-in with this name, or None if there is none.
-
-    Args:
-        group: one of ``KINDS``.
-        name: what the user wrote.
-        own: names that ptq itself has in this place.
-
-    Raises:
-        PluginError: a package took a name of ptq's, or two packages took the same one.
+    """Return the plug-in with this name, or None; ``own`` are the names that ptq itself has in this place.
 
     Example:
         >>> find_plugin(TARGETS, "ort-cpu", ["ort-cpu"]) is None

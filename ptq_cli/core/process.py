@@ -139,10 +139,7 @@ def resident_bytes() -> int:
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
-        import resource
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024
+        return _peak_of_the_system()
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -158,12 +155,16 @@ def most_resident_bytes() -> int:
     except OSError:
         found = None
     if found is None:
-        import resource
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024
+        return _peak_of_the_system()
     # The kernel counts in batches for each core, so the two may differ a little.
     return max(int(found.group(1)) * 1024, resident_bytes())
+
+
+def _peak_of_the_system() -> int:
+    import resource  # Windows has no such module.
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def give_back_freed_blocks() -> None:

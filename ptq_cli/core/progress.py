@@ -54,11 +54,7 @@ ProgressCallback = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Ignore progress: the default of the Python API.
-
-    Example:
-        >>> silent(Progress("calibrate", 1, 2))
-    """
+    """Ignore progress: the default of the Python API."""
     del progress
 
 
@@ -126,14 +122,7 @@ def pooled_results(
 ) -> list[Result]:
     """Return what a function makes of each item, in order.
 
-    Args:
-        pool: the threads.
-        function: is called in them.
-        items: what for.
-        after_each: is told here how many are done, after each. If it raises, no further item is begun.
-
-    Raises:
-        Exception: what the function or ``after_each`` raised.
+    ``after_each`` is told here how many are done. If it raises, no further item is begun.
 
     Example:
         >>> with ThreadPoolExecutor(2) as pool:

@@ -1,5 +1,6 @@
 """Files that a user names: they exist and can be read, or the error says why not; and their hashes."""
 
+import codecs
 import contextlib
 import hashlib
 import importlib
@@ -8,12 +9,13 @@ import mmap
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ptq_cli.core.errors import EntryPointError, InputFileError
+from ptq_cli.core.errors import EntryPointError, InputFileError, RecipeSyntaxError
 from ptq_cli.core.known_names import did_you_mean
 
 URL = re.compile(r"(?:^|[/\\])([A-Za-z][A-Za-z0-9+.-]+):[/\\]+(?=.)")
@@ -46,19 +48,7 @@ def missing_file(path: Path | str, what: str, hint: str) -> InputFileError:
 def require_file(path: Path, what: str) -> Path:
     """Return ``path`` if it is a regular file that can be read; a pipe can be read only once.
 
-    Args:
-        path: the file.
-        what: what it is to the user, such as ``"model"``; it begins the message.
-
-    Raises:
-        InputFileError: it is missing, a folder, a pipe, a socket, a device, or unreadable.
-
-    Example:
-        >>> require_file(Path("no-such-file.pt"), "model")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: model 'no-such-file.pt' does not exist
-        hint: check the path; relative paths start at the current folder
+    ``what``, such as ``"model"``, begins the message.
     """
     _require_readable(path, what)
     if not path.is_file():
@@ -86,12 +76,7 @@ def _require_readable(path: Path, what: str) -> None:
 def require_name(path: Path | str, *, is_path: bool = True) -> None:
     r"""Check that a name is the same for Python, for recipes and reports, and for libraries in C++: UTF-8.
 
-    Args:
-        path: the file or folder.
-        is_path: False for other text of the user's, which only has to be UTF-8.
-
-    Raises:
-        InputFileError: a part of the path has bytes that are not UTF-8, or Python reads names otherwise.
+    Text that is not a path only has to be UTF-8.
 
     Example:
         >>> require_name("runs/\udcff")
@@ -120,15 +105,7 @@ def require_name(path: Path | str, *, is_path: bool = True) -> None:
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """Return the content of a file, which may be a pipe, such as a shell's ``<(…)``.
-
-    Args:
-        path: the file.
-        what: what it is to the user, such as ``"report"``; it begins the message.
-
-    Raises:
-        InputFileError: it is missing, a folder, or cannot be read.
-    """
+    """Return the content of a file, which may be a pipe, such as a shell's ``<(…)``."""
     _require_readable(path, what)
     try:
         return path.read_bytes()
@@ -137,6 +114,19 @@ def read_file(path: Path, what: str) -> bytes:
         raise InputFileError(
             f"{what} '{path}' cannot be read: {reason}", hint="check the file and its permissions"
         ) from error
+
+
+def read_toml(path: Path, what: str, where: str) -> dict[str, Any]:
+    """Return the tables of a TOML file; messages about its content begin with ``where``."""
+    content = read_file(path, what)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise RecipeSyntaxError(f"{where} is text in UTF-16, expected UTF-8", hint="save it as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")  # with a byte order mark, as editors of Windows write it
+        return tomllib.loads(text.replace("\r\n", "\n").replace("\r", "\n"))  # lines may end as on any system
+    # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
 
 
 def is_folder(path: Path) -> bool:
@@ -153,11 +143,7 @@ def is_folder(path: Path) -> bool:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()
     hash_file(digest, path)
     return digest.hexdigest()
@@ -165,9 +151,6 @@ def sha256_file(path: Path) -> str:
 
 def hash_file(digest: "hashlib._Hash", path: Path) -> None:
     """Add a file's bytes to a digest.
-
-    Raises:
-        OSError: the file cannot be read.
 
     Example:
         >>> digest = hashlib.sha256()
@@ -187,12 +170,7 @@ def hash_file(digest: "hashlib._Hash", path: Path) -> None:
 
 
 def sha256_text(text: str) -> str:
-    """Return the SHA-256 of a text's UTF-8 bytes, in hexadecimal.
-
-    Example:
-        >>> sha256_text("")[:8]
-        'e3b0c442'
-    """
+    """Return the SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -200,19 +178,10 @@ def sha256_text(text: str) -> str:
 
 
 def load_entry_point(text: str, folder: Path, what: str) -> Callable[..., Any]:
-    """Import what ``text`` names and return it.
+    """Import what ``file.py:callable`` or ``package.module:callable`` names and return it.
 
-    Args:
-        text: ``file.py:callable``, relative to ``folder``, or ``package.module:callable``.
-        folder: what a relative path is relative to; modules in it can be imported while the file is loaded.
-        what: the setting's name, which begins each message, such as ``"--arch"``.
-
-    Raises:
-        EntryPointError: the text has no colon, the import failed, or the name is missing or not callable.
-
-    Example:
-        >>> load_entry_point("math:sqrt", Path("."), "--arch")(9.0)
-        3.0
+    A relative path is relative to ``folder``; modules in it can be imported while the file is loaded.
+    ``what`` is the setting's name, which begins each message.
     """
     location, colon, name = text.rpartition(":")
     if not colon or not location or not name:

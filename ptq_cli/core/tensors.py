@@ -12,12 +12,7 @@ Array = npt.NDArray[np.generic]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Name, dtype and shape of a model's input or output.
-
-    Example:
-        >>> str(TensorSpec("x", np.dtype("float32"), (None, 3, 32, 32)))
-        'x: float32[?, 3, 32, 32]'
-    """
+    """Name, dtype and shape of a model's input or output."""
 
     name: Annotated[str, "The value's name in the graph."]
     dtype: Annotated[np.dtype[np.generic], str, "Its type, as numpy calls it."]
@@ -57,22 +52,12 @@ class IndexSpec(TensorSpec):
 
 
 def rows_of(spec: TensorSpec | None) -> int | None:
-    """Return how many rows the table has that the values of an input are indices of; None if there is none.
-
-    Example:
-        >>> rows_of(IndexSpec("ids", np.dtype("i8"), (None, None), rows=400))
-        400
-    """
+    """Return how many rows the table has that an input's values are indices of; None if there is none."""
     return spec.rows if isinstance(spec, IndexSpec) else None
 
 
 def longest_of(spec: TensorSpec | None) -> int | None:
-    """Return how many values of a sequence a model has positions for; None if it does not say.
-
-    Example:
-        >>> longest_of(IndexSpec("ids", np.dtype("i8"), (None, None), rows=400, longest=512))
-        512
-    """
+    """Return how many values of a sequence a model has positions for; None if it does not say."""
     return spec.longest if isinstance(spec, IndexSpec) else None
 
 
@@ -80,11 +65,6 @@ def sizes_of(
     specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]], samples: int
 ) -> dict[str, tuple[int, ...]]:
     """Return shapes of inputs with another number of samples.
-
-    Args:
-        specs: the inputs, which say where the samples are.
-        shapes: by name.
-        samples: how many there are to be.
 
     Example:
         >>> sizes_of([TensorSpec("x", np.dtype("f4"), (2, None), 1)], {"x": (2, 8)}, 1)
@@ -118,10 +98,5 @@ def is_array(output: object) -> bool:
 
 
 def format_shape(shape: tuple[int | None, ...]) -> str:
-    """Write a shape for a message: ``[?, 3, 32, 32]``.
-
-    Example:
-        >>> format_shape((None, 3))
-        '[?, 3]'
-    """
+    """Write a shape for a message: ``[?, 3, 32, 32]``."""
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"

@@ -19,12 +19,7 @@ def format_count(count: float) -> str:
 
 
 def format_bytes(size: int) -> str:
-    """Write a size in decimal units, as disks and package registries count.
-
-    Example:
-        >>> format_bytes(1), format_bytes(999), format_bytes(1_234_567), format_bytes(20 * 10**9)
-        ('1 byte', '999 bytes', '1.23 MB', '20 GB')
-    """
+    """Write a size in decimal units, as disks and package registries count."""
     digits, prefix = _scaled(size)
     return f"{digits} {prefix}B" if prefix else f"{digits} byte{'' if size == 1 else 's'}"
 
@@ -50,8 +45,7 @@ MOST_SPREAD = 2.0
 def too_spread(spread: float) -> str:
     """Return that the machine is too busy, with what to do; nothing if it is not.
 
-    Args:
-        spread: the median run's time over a fast run's.
+    ``spread`` is the median run's time over a fast run's.
 
     Example:
         >>> too_spread(1.4), too_spread(3.0)[:46]

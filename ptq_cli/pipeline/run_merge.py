@@ -18,10 +18,9 @@ from ptq_cli.collectors.calibration_file import (
     merge_calibrations,
 )
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
-from ptq_cli.core.decoding import read_toml
 from ptq_cli.core.errors import CalibrationFileError, StaleCalibrationError, UsageError
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.read_files import require_file
+from ptq_cli.core.read_files import read_toml, require_file
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS
 from ptq_cli.pipeline.calibration.measure import require_samples_seen

@@ -24,12 +24,10 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.write.weight_quantizer import WeightQuantizer
 from ptq_cli.recipe.quantizer_families import (
-    FixedPointActivations,
-    FixedPointWeights,
     ScaledActivations,
     WeightFamily,
 )
-from ptq_cli.recipe.quantizer_settings import describe_activations, describe_weights
+from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.sections import FLOAT16, FLOAT32
 
 
@@ -58,13 +56,13 @@ class Placement:
     @property
     def weight_counts(self) -> dict[str, int]:
         """How many weights are stored as what."""
-        return dict(Counter(describe_weights(family) for family in self.families.values()))
+        return dict(Counter(described(family) for family in self.families.values()))
 
     @property
     def activation_counts(self) -> dict[str, int]:
         """How many activations have which quantizer."""
         families = self.settings.activation_families
-        return dict(Counter(describe_activations(families[source]) for source in self.plan.sources))
+        return dict(Counter(described(families[source]) for source in self.plan.sources))
 
     @property
     def is_plain(self) -> bool:
@@ -173,12 +171,8 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
 def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple[str, ir.Value | None]]:
     families = placement.settings.activation_families
     nodes = {node.name: node for node in model.graph.all_nodes()}
-    weights = {site for site, item in placement.families.items() if isinstance(item, FixedPointWeights)}
-    fixed = {
-        name
-        for name, site in plan.activations.items()
-        if isinstance(families[site.source], FixedPointActivations)
-    }
+    weights = {site for site, item in placement.families.items() if item.powers_of_two}
+    fixed = {name for name, site in plan.activations.items() if families[site.source].powers_of_two}
     for site in weights:
         yield site.tensor, _scale_of(nodes[site.node], site.input_index)
     for bias in plan.biases:

@@ -19,7 +19,6 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth import worthless_layers
 from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
-    CenterWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
@@ -122,7 +121,7 @@ class Planning:
             model=model,
             target=target,
             in_float={node: reason for node, reason in reasons.items() if reason},
-            looked_up={site.node for site, family in families.items() if isinstance(family, CenterWeights)},
+            looked_up={site.node for site, family in families.items() if family.float_reason},
             dynamic=settings.dynamic,
             may_be_empty=may_be_empty,
         )
@@ -217,8 +216,8 @@ def _worth_it(
 
 def _reason_in_float(family: WeightFamily, target: Target) -> str:
     """Return why a layer with such a weight is computed in float, or an empty string if it is not."""
-    if isinstance(family, CenterWeights):
-        return f"its weight is looked up in {family.centers} centers, and there is no integer kernel for that"
+    if family.float_reason:
+        return family.float_reason
     if isinstance(family, ScaledWeights) and family.block_size is not None:
         return (
             f"its weight is {family.bits} bits in blocks of {family.block_size}, which target {target.name} "

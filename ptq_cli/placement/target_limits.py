@@ -12,20 +12,18 @@ from ptq_cli.models.graph_reading import rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
 from ptq_cli.recipe.quantizer_families import (
+    FAMILIES,
     ActivationFamily,
-    CenterWeights,
-    DorefaWeights,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.quantizer_settings import describe_weights, overridden
+from ptq_cli.recipe.quantizer_settings import DEFAULT_QUANTIZER, overridden
+from ptq_cli.recipe.quantizer_settings import described as described_family
 from ptq_cli.recipe.recovery_rungs import FLOAT
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, WeightSettings
 
 BYTE, HALF_BYTE = 8, 4
-CODED = ("dorefa", "centers")
-"""Quantizers whose bits are not those of an integer that a kernel multiplies."""
 
 
 def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
@@ -37,7 +35,10 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
         >>> within_bits(WeightSettings(bits=4), WeightRule(bits=7)).bits
         4
     """
-    if settings.bits is not None or rule.bits == BYTE or settings.quantizer in CODED:
+    family = FAMILIES.get(settings.quantizer or DEFAULT_QUANTIZER)
+    if settings.bits is not None or rule.bits == BYTE:
+        return settings
+    if family is None or not family.weights.takes_bits_of_target:  # An unknown name is refused later.
         return settings
     changed: WeightSettings = overridden(settings, WeightSettings(bits=rule.bits))
     return changed
@@ -46,14 +47,13 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
 def require_weight(family: WeightFamily, site: WeightSite, target: Target, op_type: str) -> None:
     """Raise if a target has no kernel for the integers that are asked of a weight."""
     rule = target.weight_rule(op_type)
-    if isinstance(family, CenterWeights):
+    if family.float_reason:
         return
-    # DoReFa's levels are odd integers up to 2^bits - 1, a bit more than their number says.
-    most = rule.bits - isinstance(family, DorefaWeights)
+    most = rule.bits - family.extra_bits
     if family.bits > most:
         raise TargetOverrideError(
             f"target '{target.name}' supports weights of up to {rule.bits} bits, and '{site.node}' asks for "
-            f"{describe_weights(family)}",
+            f"{described_family(family)}",
             hint=f"ask for {most} bits or fewer, or choose another target",
         )
     if isinstance(family, ScaledWeights):
@@ -75,7 +75,7 @@ def _require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rul
     if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
         raise TargetOverrideError(
             f"target '{target.name}' supports blocks for weights up to {HALF_BYTE} bits, and '{site.node}' "
-            f"asks for {describe_weights(family)}",
+            f"asks for {described_family(family)}",
             hint=f"ask for {HALF_BYTE} bits or fewer, or leave block_size out",
         )
     if family.block_size is not None and not rule.blocks:
@@ -90,7 +90,7 @@ def _require_scales(family: ScaledWeights, site: WeightSite, target: Target) -> 
     if not family.symmetric:
         raise TargetOverrideError(
             f"target '{target.name}' has symmetric weights, and '{site.node}' asks for "
-            f"{describe_weights(family)}",
+            f"{described_family(family)}",
             hint="keep its activations in float with --set activations.mode=float, or leave symmetric out",
         )
     is_other = family.axis is not None and family.axis != site.axis

@@ -1,10 +1,11 @@
-"""The quantizers of weights that a recipe may name, each as what ``qdq`` asks of one.
+"""How each family that a recipe may name stores a weight: its site, and what ``qdq`` asks of a quantizer.
 
 What a family computes is computed by ``ptq_cli.quantizers``; here its results become arrays. PyTorch is
 imported where it is needed: a scaled weight needs none.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,10 @@ import numpy.typing as npt
 from ptq_cli.amax.choice import bits_before_point
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
-from ptq_cli.core.formats import FLOAT4_E2M1
+from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
 from ptq_cli.core.pair_sums import within_pairs
+from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.block_weights import BlockQuantizer, TwoLevelQuantizer
 from ptq_cli.qdq.write.weight_quantizer import (
@@ -31,6 +34,7 @@ from ptq_cli.qdq.write.weight_quantizer import (
 )
 from ptq_cli.recipe.quantizer_families import (
     PLAIN,
+    TENSOR,
     CenterWeights,
     DorefaWeights,
     FixedPointWeights,
@@ -60,6 +64,59 @@ def weight_quantizer(
             return DorefaQuantizer(family, settings, packed, rules)
         case CenterWeights():
             return CenterWeightQuantizer(family, packed)
+
+
+def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
+    """Return a weight's site with a family's integers, and the axis along which its scales differ.
+
+    Raises:
+        RecipeValueError: blocks do not divide the axis.
+    """
+    match family:
+        case ScaledWeights():
+            return _scaled_site(site, family, shape)
+        case FixedPointWeights() if family.alpha == PLAIN:
+            axis = site.axis if family.integer is None else None
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
+        case FixedPointWeights() | DorefaWeights():
+            return replace(site, format=IntegerFormat(family.bits, signed=True, narrow_range=True))
+        case StepWeights():
+            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
+        case CenterWeights():
+            return replace(site, axis=None if family.granularity == TENSOR else site.axis, kernel="")
+
+
+def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
+    found = _formatted(site, family)
+    if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
+        return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
+    if family.block_size is not None:
+        return _in_blocks(found, family.block_size, family.axis, shape)
+    if family.granularity == TENSOR:
+        return replace(found, axis=None)
+    # A DequantizeLinear has scales along one axis only.
+    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
+
+
+def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
+    if family.dtype is not None:  # Rounded once, here: no runtime rounds it again.
+        return replace(site, format=FLOATS[family.dtype], as_pair=False, as_product=False, kernel="")
+    assert isinstance(site.format, IntegerFormat)  # noqa: S101 - a target's own are integers
+    return replace(site, format=replace(site.format, bits=family.bits))
+
+
+def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
+    if axis is None:  # That of the input channels, whose products a kernel adds.
+        axis = len(shape) - 2 if site.axis is None else 1 - site.axis
+        axis = axis if site.block_axis is None else site.block_axis
+    is_there = -len(shape) <= axis < len(shape)
+    if not is_there or shape[axis] % size:
+        wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
+        raise RecipeValueError(
+            f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
+            hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
+        )
+    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False, as_product=False, kernel="")
 
 
 @dataclass(frozen=True)

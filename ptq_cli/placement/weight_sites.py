@@ -6,12 +6,12 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, FloatFormat, IntegerFormat
+from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.models.graph_reading import constant_shape
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.placement.target_limits import block_rule
 from ptq_cli.placement.tensor_settings import TensorSettings
+from ptq_cli.placement.weight_families import weight_site
 from ptq_cli.plan.formats import table_bits, table_sites
 from ptq_cli.plan.requests import tied_tables
 from ptq_cli.plan.sites import Plan, WeightSite
@@ -20,16 +20,10 @@ from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE
 from ptq_cli.recipe.quantizer_families import (
-    PLAIN,
-    TENSOR,
-    CenterWeights,
-    DorefaWeights,
-    FixedPointWeights,
     ScaledWeights,
-    StepWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.quantizer_settings import describe_weights
+from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.recovery_rungs import STATIC
 from ptq_cli.recipe.sections import FLOAT16
 
@@ -65,41 +59,6 @@ def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], targe
     return 4 if family.bits <= QUARTER_BYTE and outputs % OUTPUTS_OF_QUARTERS else family.bits
 
 
-def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
-    """Return a weight's site with a family's integers, and the axis along which its scales differ."""
-    match family:
-        case ScaledWeights():
-            return _scaled_site(site, family, shape)
-        case FixedPointWeights() if family.alpha == PLAIN:
-            axis = site.axis if family.integer is None else None
-            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=axis)
-        case FixedPointWeights() | DorefaWeights():
-            return replace(site, format=IntegerFormat(family.bits, signed=True, narrow_range=True))
-        case StepWeights():
-            return replace(site, format=IntegerFormat(family.bits, signed=True), axis=None)
-        case CenterWeights():
-            return replace(site, axis=None if family.granularity == TENSOR else site.axis, kernel="")
-
-
-def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
-    found = _formatted(site, family)
-    if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
-        return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
-    if family.block_size is not None:
-        return _in_blocks(found, family.block_size, family.axis, shape)
-    if family.granularity == TENSOR:
-        return replace(found, axis=None)
-    # A DequantizeLinear has scales along one axis only.
-    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
-
-
-def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
-    if family.dtype is not None:  # Rounded once, here: no runtime rounds it again.
-        return replace(site, format=FLOATS[family.dtype], as_pair=False, as_product=False, kernel="")
-    assert isinstance(site.format, IntegerFormat)  # noqa: S101 - a target's own are integers
-    return replace(site, format=replace(site.format, bits=family.bits))
-
-
 def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int], kernel: str) -> WeightSite:
     """Return the site of a matrix whose blocks a kernel reads, the last perhaps shorter than the others."""
     axis = site.block_axis if site.block_axis is not None else 1 - (site.axis or 0)
@@ -121,20 +80,6 @@ def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int]
     )
 
 
-def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
-    if axis is None:  # That of the input channels, whose products a kernel adds.
-        axis = len(shape) - 2 if site.axis is None else 1 - site.axis
-        axis = axis if site.block_axis is None else site.block_axis
-    is_there = -len(shape) <= axis < len(shape)
-    if not is_there or shape[axis] % size:
-        wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
-        raise RecipeValueError(
-            f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
-            hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
-        )
-    return replace(site, axis=axis % len(shape), block_size=size, as_pair=False, as_product=False, kernel="")
-
-
 def as_stored(family: WeightFamily, site: WeightSite) -> WeightFamily:
     """Return a family with the bits that its integers have where a kernel reads them in blocks."""
     if site.block_kernel and isinstance(family, ScaledWeights):
@@ -148,7 +93,7 @@ def described_weights(
     """Return the quantizers of weights that are not those of the target, in words."""
     ops = {node.name: node.op_type for node in model.graph.all_nodes()}
     return {
-        site.node: describe_weights(item)
+        site.node: described(item)
         for site, item in families.items()
         if item != ScaledWeights(bits=target.weight_rule(ops[site.node]).bits)
     }

@@ -352,9 +352,6 @@ def quantize_to_centers(
         Half way between two centers the one of lower index wins, whatever their order; of equal centers the
         first one stands for all. ±inf saturates. NaN stays NaN.
 
-    Raises:
-        QuantizerValueError, AxisError, QuantizerShapeError, QuantizerTypeError: as ``soft_assign``.
-
     Source:
         Agustsson et al. 2017; Mentzer et al. 2018, "Conditional probability models for deep image
         compression": hard forward, soft backward.
@@ -417,9 +414,6 @@ def assignment_probabilities(
 
     Edge case:
         Beyond the outermost center the weights stay what they are at it. NaN gives NaN.
-
-    Raises:
-        QuantizerValueError, AxisError, QuantizerShapeError, QuantizerTypeError: as ``soft_assign``.
 
     Source:
         Agustsson et al. 2017.

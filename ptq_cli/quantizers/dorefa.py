@@ -8,8 +8,15 @@ from dataclasses import dataclass
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.grid import granularity_of, read_parameter, require_float, require_no_nan
-from ptq_cli.quantizers.straight_through import apply_straight_through
+from ptq_cli.quantizers.curve import Curve, beyond
+from ptq_cli.quantizers.grid import (
+    granularity_of,
+    read_parameter,
+    require_float,
+    require_no_nan,
+    require_scale,
+)
+from ptq_cli.quantizers.straight_through import apply_straight_through, clamp
 
 
 def k_bit_quantize(x: torch.Tensor, k: int) -> torch.Tensor:
@@ -50,9 +57,6 @@ def k_bit_quantize_forward(x: torch.Tensor, k: int) -> torch.Tensor:
     Shapes:
         x: any; the result has the same, and its dtype.
 
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``k_bit_quantize``.
-
     Source:
         SpikingJelly, ``activation_based.quantize.k_bit_quantize_forward``.
 
@@ -75,9 +79,6 @@ def affine_k_bit_quantize(x: torch.Tensor, k: int, w: torch.Tensor, b: torch.Ten
 
     Edge case:
         As ``k_bit_quantize``.
-
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``k_bit_quantize``.
 
     Source:
         SpikingJelly, ``activation_based.quantize.affine_k_bit_quantize``.
@@ -210,11 +211,20 @@ def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | N
     require_no_nan(x)
     wide = x.detach().to(torch.float32)
     step = read_parameter("scale", scale, wide, granularity_of(axis)).to(wide.device, torch.float32)
-    if not bool((torch.isfinite(step) & (step > 0)).all()):
-        raise QuantizerValueError("a scale must be positive and finite")
+    require_scale(step)
     levels = (1 << k) - 1
     amax = step * levels
     position = (torch.clamp(wide, -amax, amax) + amax) / (2 * amax)
     numbers = torch.round(k_bit_quantize_forward(position, k) * levels).to(torch.uint8)
     table = torch.arange(-levels, levels + 1, 2, dtype=torch.int8, device=wide.device)
     return DorefaLevels(numbers, table, scale.detach().to(torch.float32), axis)
+
+
+def curve(bits: int, amax: float) -> Curve:
+    """Return what is drawn of the quantizer."""
+    width, low = torch.tensor(2 * amax), torch.tensor(-amax)
+
+    def quantizer(x: torch.Tensor) -> torch.Tensor:
+        return affine_k_bit_quantize((clamp(x, -amax, amax) - low) / width, bits, width, low)
+
+    return beyond(quantizer, -amax, amax)

@@ -11,6 +11,7 @@ import torch
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import MAX_BITS
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.quantizers.grid import require_broadcasts
 from ptq_cli.quantizers.step import stochastic_round
 
 # The scale that QKeras finds from a tensor: the least-squares one, or the power of two next to it.
@@ -106,10 +107,6 @@ def nearest_power_of_two(x: torch.Tensor) -> torch.Tensor:
 
     Edge case:
         Infinite and NaN give NaN.
-
-    Example:
-        >>> nearest_power_of_two(torch.tensor([1.4, 1.5, 0.7])).tolist()
-        [1.0, 2.0, 0.5]
     """
     bits = x.view(torch.int32)
     exponent = (bits >> 23) + ((bits & 0x7FFFFF) > SQRT2_MANTISSA).to(torch.int32)
@@ -136,11 +133,6 @@ def automatic_step(
 
     Edge case:
         A channel of zeros has step 0, or ``2^-23`` as a power of two. One with NaN or infinities has NaN.
-
-    Raises:
-        AxisError: the axis is none of the tensor's.
-        QuantizerShapeError: elements_per_scale does not divide the axis.
-        QuantizerTypeError: an option is there that bounds a power of two where none is asked for.
 
     Source:
         QKeras 0.9.0, ``quantized_bits.__call__`` and ``_get_least_squares_scale``.
@@ -284,9 +276,6 @@ class Rounding:
         training: a stochastic rounding takes place; otherwise it is half to even, which is deterministic.
         generator: where the random numbers come from.
 
-    Raises:
-        QuantizerTypeError: a stochastic rounding is to take place, and no generator was given.
-
     Example:
         >>> Rounding().draws, Rounding(stochastic=True, training=False).draws
         (False, False)
@@ -336,12 +325,6 @@ def steps_of(
         ±inf saturates, except with an alpha found from the tensor: the result of its channel is NaN. NaN
         stays NaN. An alpha found from the tensor is symmetric, rounds halves away from zero, has no use for
         stochastic rounding, and keeps negative values even without ``keep_negative``.
-
-    Raises:
-        QuantizerValueError: a number alpha is not finite, a text names no way to find it, or a found one has
-            less than 2 bits.
-        QuantizerShapeError: alpha does not broadcast to the tensor.
-        QuantizerTypeError: the options of a found alpha are there without.
 
     Source:
         QKeras 0.9.0, ``quantized_bits.__call__``.
@@ -406,24 +389,6 @@ def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoS
     scaled = wide / unit
     step = automatic_step(scaled, qmax, power_of_two=alpha != AUTO, auto=auto, steps=steps)
     return Steps(half_away(scaled, step, qmax), step * unit, step * steps)
-
-
-def require_broadcasts(name: str, value: torch.Tensor, x: torch.Tensor) -> None:
-    """Refuse a parameter that does not broadcast to the tensor's shape.
-
-    Raises:
-        QuantizerShapeError: it does not.
-
-    Example:
-        >>> require_broadcasts("alpha", torch.ones(1, 3), torch.zeros(2, 3))
-    """
-    sizes = list(value.shape)
-    own = list(x.shape)[x.ndim - len(sizes) :] if len(sizes) <= x.ndim else []
-    if len(sizes) > x.ndim or any(mine not in (1, theirs) for mine, theirs in zip(sizes, own, strict=True)):
-        raise QuantizerShapeError(
-            f"{name} of shape {tuple(sizes)} does not broadcast to a tensor of shape {tuple(x.shape)}",
-            hint="keep the other axes with size 1",
-        )
 
 
 def _is_whole(value: object) -> bool:

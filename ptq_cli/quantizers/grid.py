@@ -19,37 +19,18 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def integer_format(bits: int, unsigned: bool, narrow_range: bool) -> IntegerFormat:
-    """Return the format; an unsigned one ignores ``narrow_range``, which has no meaning there.
-
-    Raises:
-        QuantizerValueError: bits is outside 2 to 16.
-
-    Example:
-        >>> integer_format(8, unsigned=True, narrow_range=True)
-        IntegerFormat(bits=8, signed=False, narrow_range=False)
-    """
+    """Return the format; an unsigned one ignores ``narrow_range``, which has no meaning there."""
     return IntegerFormat(bits, signed=not unsigned, narrow_range=narrow_range and not unsigned)
 
 
 def integer_dtype(format: IntegerFormat) -> torch.dtype:
-    """Return the torch dtype that holds the format's integers.
-
-    Example:
-        >>> from ptq_cli.core.formats import UINT8
-        >>> integer_dtype(UINT8)
-        torch.uint8
-    """
+    """Return the torch dtype that holds the format's integers."""
     dtype: torch.dtype = getattr(torch, format.storage.name)
     return dtype
 
 
 def granularity_of(axis: int | None) -> Granularity:
-    """Return one scale a tensor for None, otherwise one for each index along ``axis``.
-
-    Example:
-        >>> granularity_of(None), granularity_of(0)
-        (PerTensor(), PerAxis(axis=0))
-    """
+    """Return one scale a tensor for None, otherwise one for each index along ``axis``."""
     return PerTensor() if axis is None else PerAxis(axis)
 
 
@@ -61,14 +42,6 @@ def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granula
 
     Shapes:
         value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
-
-    Raises:
-        QuantizerShapeError: the shape is another.
-        AxisError: the granularity's axis is none of the tensor's.
-
-    Example:
-        >>> read_parameter("amax", [1.0, 2.0], torch.zeros(2, 3), PerAxis(0)).tolist()
-        [[1.0], [2.0]]
     """
     tensor = (
         value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
@@ -86,14 +59,7 @@ def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granula
 
 
 def require_float(x: torch.Tensor) -> None:
-    """Refuse a tensor that is not one of floats.
-
-    Raises:
-        QuantizerTypeError: it is none.
-
-    Example:
-        >>> require_float(torch.ones(1, dtype=torch.float16))
-    """
+    """Refuse a tensor that is not one of floats."""
     if not x.is_floating_point():
         raise QuantizerTypeError(
             f"a quantizer expects a float tensor, got {x.dtype}", hint="convert it with .float()"
@@ -101,14 +67,7 @@ def require_float(x: torch.Tensor) -> None:
 
 
 def require_amax(amax: torch.Tensor) -> None:
-    """Refuse an amax that is negative, NaN or not finite in float32.
-
-    Raises:
-        QuantizerValueError: it is one of these; not while compiling.
-
-    Example:
-        >>> require_amax(torch.tensor([0.0, 3e38]))
-    """
+    """Refuse an amax that is negative, NaN or not finite in float32."""
     if torch.compiler.is_compiling() or not amax.numel():
         return
     low, high = (float(edge) for edge in torch.aminmax(amax.detach()))
@@ -119,14 +78,7 @@ def require_amax(amax: torch.Tensor) -> None:
 
 
 def require_not_negative(x: torch.Tensor) -> None:
-    """Refuse negative values, which an unsigned format has not; -0.0 is none.
-
-    Raises:
-        QuantizerTypeError: there are some; not while compiling.
-
-    Example:
-        >>> require_not_negative(torch.tensor([-0.0, 1.0]))
-    """
+    """Refuse negative values, which an unsigned format has not; -0.0 is none."""
     if torch.compiler.is_compiling() or not x.numel():
         return
     # One fast pass. A NaN hides what the smallest value is; only then every value is compared.
@@ -138,14 +90,7 @@ def require_not_negative(x: torch.Tensor) -> None:
 
 
 def require_no_nan(x: torch.Tensor) -> None:
-    """Refuse NaN, which has no integer.
-
-    Raises:
-        QuantizerValueError: ``x`` holds NaN; not while compiling.
-
-    Example:
-        >>> require_no_nan(torch.tensor([1.0, float("inf")]))
-    """
+    """Refuse NaN, which has no integer."""
     if torch.compiler.is_compiling() or not x.numel():
         return
     # The smallest value is NaN if one is, and finding it allocates nothing.
@@ -155,3 +100,23 @@ def require_no_nan(x: torch.Tensor) -> None:
             f"NaN cannot be quantized; {count} of {x.numel()} values are NaN",
             hint="find the operation that computed them",
         )
+
+
+def require_broadcasts(name: str, value: torch.Tensor, x: torch.Tensor) -> None:
+    """Refuse a parameter that does not broadcast to the tensor's shape."""
+    sizes = list(value.shape)
+    own = list(x.shape)[x.ndim - len(sizes) :] if len(sizes) <= x.ndim else []
+    if len(sizes) > x.ndim or any(mine not in (1, theirs) for mine, theirs in zip(sizes, own, strict=True)):
+        raise QuantizerShapeError(
+            f"{name} of shape {tuple(sizes)} does not broadcast to a tensor of shape {tuple(x.shape)}",
+            hint="keep the other axes with size 1",
+        )
+
+
+def require_scale(scale: torch.Tensor) -> None:
+    """Refuse a scale that is not positive, or not finite."""
+    if torch.compiler.is_compiling():
+        return
+    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+        found = scale.reshape(-1)[:4].tolist()
+        raise QuantizerValueError(f"a scale must be positive and finite, got {found}")

@@ -31,12 +31,6 @@ def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[t
         x: any; the rows are (1, x.numel()), or (x.shape[axis], the rest).
         centers: (centers,), or (x.shape[axis], centers); the rows are (rows, centers).
 
-    Raises:
-        QuantizerValueError: there is no center or more than 256, or one is not finite.
-        AxisError: the axis is none of the tensor's.
-        QuantizerShapeError: the centers' shape does not fit.
-        QuantizerTypeError: one of the tensors is not a float tensor.
-
     Example:
         >>> rows, centers = lay_out(torch.zeros(2, 3), torch.zeros(3, 4), axis=1)
         >>> rows.shape, centers.shape
@@ -78,12 +72,6 @@ def require_centers(centers: torch.Tensor) -> None:
 
     Values are not looked at in a compiled graph, which cannot raise.
 
-    Raises:
-        QuantizerValueError: there is no center or more than 256, one is not finite, or they lie so far apart
-            that float32 cannot tell how far.
-        QuantizerShapeError: they do not have rank 1 or 2.
-        QuantizerTypeError: they are not floats.
-
     Example:
         >>> require_centers(torch.tensor([0.0, 1.0]))
     """
@@ -110,14 +98,7 @@ def require_centers(centers: torch.Tensor) -> None:
 
 
 def require_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not positive, or no normal float32.
-
-    Raises:
-        QuantizerValueError: it is one of these.
-
-    Example:
-        >>> require_temperature(0.05)
-    """
+    """Refuse a temperature that is not positive, or no normal float32."""
     limits = torch.finfo(torch.float32)
     if not limits.tiny <= temperature <= limits.max:
         raise QuantizerValueError(

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
+from ptq_cli.quantizers.curve import Curve
 from ptq_cli.quantizers.grid import require_float
 from ptq_cli.quantizers.straight_through import apply_straight_through, clamp_backward
 
@@ -191,9 +192,6 @@ def round_through(
         The result lies on the grid exactly; QKeras's ``x + (rounded - x)`` may miss it by one float32 ulp.
         NaN and ±inf stay.
 
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``stochastic_round``.
-
     Source:
         QKeras, ``_round_through``.
 
@@ -215,3 +213,14 @@ def round_through(
             x, lambda value: stochastic_round(value, precision, generator=generator)
         )
     return apply_straight_through(x, torch.round)
+
+
+STEPS = 4
+"""Levels that are drawn on both sides of 0: the quantizer has no end."""
+
+
+def curve(step: float) -> Curve:
+    """Return what is drawn of the quantizer."""
+    # A little less than half a step beyond the outermost level.
+    end = (STEPS + 0.49) * step
+    return Curve(lambda x: step_quantize(x, step), -end, end)

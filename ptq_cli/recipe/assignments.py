@@ -62,12 +62,7 @@ class Keys:
 
 
 def setting_types() -> dict[str, Any]:
-    """Return the type of each key that ``--set`` takes.
-
-    Example:
-        >>> setting_types()["image.mean"], setting_types()["amax.method"]
-        (list[float], <class 'str'>)
-    """
+    """Return the type of each key that ``--set`` takes."""
     return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
 
 
@@ -77,18 +72,7 @@ def find_setting(key: str) -> Setting | None:
 
 
 def list_keys(pattern: str | None = None) -> list[Key]:
-    """Return every key, in the order of a recipe.
-
-    Args:
-        pattern: only those that match it, with ``*`` as in a shell, or that contain it.
-
-    Raises:
-        RecipeKeyError: no key does.
-
-    Example:
-        >>> [item.key for item in list_keys("amax.*bin*")]
-        ['amax.bins', 'amax.start_bin']
-    """
+    """Return every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
     found = [
         Key(
             key=item.key,
@@ -114,23 +98,8 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
     A text stays a text where the key takes one; other values are written as in TOML, and lists also without
     brackets. Of two values for a key, the last one counts.
 
-    Args:
-        texts: as typed.
-
-    Returns:
-        Values by the name of the setting, as ``settings_to_table`` takes them. A key that shares its name
-        with another one, such as ``calibration.batch_size``, is its own name.
-
-    Raises:
-        UsageError: a text is not ``KEY=VALUE``, or the key is one of several tables.
-        RecipeKeyError: there is no such key.
-        RecipeValueError: the value has the wrong type.
-
-    Example:
-        >>> parse_assignments(["image.mean=0.5", "data.rename.input=x", "gate.max_drop.top1=1%"])[0]
-        {'mean': [0.5], 'rename': {'input': 'x'}, 'max_drop': {'top1': '1%'}}
-        >>> parse_assignments(["run.restart=true"])[1].restart
-        True
+    Values are by the name of the setting, as ``settings_to_table`` takes them. A key that shares its name
+    with another one, such as ``calibration.batch_size``, is its own name.
     """
     settings: dict[str, Any] = {}
     once: dict[str, Any] = {}
@@ -213,12 +182,7 @@ WORDS = {
 
 
 def type_words(kind: Any, *, plural: bool = False) -> str:
-    """Return a type in words.
-
-    Example:
-        >>> type_words(list[float]), type_words(dict[str, float | str]), type_words(bool | None)
-        ('list of numbers', 'table of numbers or texts', 'true or false')
-    """
+    """Return a type in words."""
     options = [item for item in _members(kind) if item is not NoneType]
     if len(options) > 1:
         return " or ".join(type_words(item, plural=plural) for item in options)

@@ -31,14 +31,6 @@ def check_recipe(recipe: Recipe) -> Recipe:
     """Return the recipe if its values make sense.
 
     Names (of a method, a target, a metric) are looked up by the room that knows them.
-
-    Raises:
-        RecipeValueError: a number outside its range.
-        UnknownNameError: there is no such rung of recovery.
-
-    Example:
-        >>> check_recipe(Recipe()).quantization.target
-        'ort-cpu'
     """
     for key, declared in SETTINGS.items():
         section, _, name = key.partition(".")

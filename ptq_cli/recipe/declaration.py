@@ -62,11 +62,6 @@ class Setting:
 
         Edge case:
             None is allowed, as nothing is set then. NaN is not if there is a limit.
-
-        Example:
-            >>> bits = Setting(help="Bits.", low=2, high=8)
-            >>> bits.allows(2), bits.allows(9), bits.allows(float("nan")), bits.allows(None)
-            (True, False, False, True)
         """
         if isinstance(value, str):
             is_known = not self.choices or self.is_open or value in self.choices
@@ -96,12 +91,9 @@ class Setting:
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
-    """Return a field of a section.
+    """Return a field of a section; ``declared`` are other attributes of ``Setting``.
 
-    Args:
-        default: its default, or ``REQUIRED``; each section gets its own copy of a list or a table.
-        help: one sentence that says what it is.
-        **declared: other attributes of ``Setting``.
+    Each section gets its own copy of a default that is a list or a table.
     """
     made = _declare(help, declared)
     metadata = {
@@ -127,13 +119,7 @@ def one_of(names: Collection[str]) -> str:
 
 
 def parameter(key: str, default: Any, help: str, **declared: Any) -> Setting:
-    """Return a declared setting that is a field of nothing.
-
-    Args:
-        key: its name.
-        default: its default, whose type is the setting's.
-        help: one sentence that says what it is.
-        **declared: other attributes of ``Setting``.
+    """Return a declared setting that is a field of nothing; its default's type is the setting's.
 
     Example:
         >>> parameter("bits", 4, "Number of bits.", low=2, high=16).wanted
@@ -164,12 +150,7 @@ def _wanted(
 
 
 def settings_of(section_type: type, section: str = "", prefix: str = "") -> Iterator[Setting]:
-    """Yield what a section declares, in its order.
-
-    Args:
-        section_type: the dataclass.
-        section: its name in a recipe.
-        prefix: what begins the names of its settings that declare none.
+    """Yield what a section declares, in order; ``prefix`` begins names where none is declared.
 
     Example:
         >>> from ptq_cli.recipe.sections import ImageSettings

@@ -32,18 +32,6 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     Edge case:
         A percentile alone also sets the method to percentile, because no other method has one. With
         ``weight_amax="percentile"`` it is for the weights.
-
-    Raises:
-        UsageError: there is no setting of that name, or its value is not a list; only the Python API can
-            cause this.
-
-    Example:
-        >>> settings_to_table({"method": "max", "batch_size": 8})["calibration"]
-        {'method': 'max', 'batch_size': 8}
-        >>> settings_to_table({"percentile": 99.9})
-        {'amax': {'percentile': 99.9, 'method': 'percentile'}}
-        >>> settings_to_table({"exclude": ["head.*"], "include_op": ["Conv"]})["override"]
-        [{'op': 'Conv', 'quantize': True}, {'match': 'head.*', 'quantize': False}]
     """
     table: dict[str, Any] = {}
     known = [*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE]

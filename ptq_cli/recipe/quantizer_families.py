@@ -1,12 +1,13 @@
 """The quantizers that a recipe may name: each is declared here, with its parameters, once.
 
-This is their one table, without PyTorch: sections, checks, pages and ``ptq quantizers`` are made from it.
-What they compute is in ``ptq_cli.quantizers``.
+This is their one table, without PyTorch: sections, checks, pages and ``ptq quantizers`` are made from it, and
+what other rooms ask of a family without computing anything is answered here. What they compute is in
+``ptq_cli.quantizers``, and how weights are stored in ``ptq_cli.placement.weight_families``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.formats import FLOATS
@@ -19,6 +20,8 @@ POWER_OF_TWO = "auto_po2"
 PLAIN = "none"
 CHANNEL, TENSOR = "channel", "tensor"
 DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
+OTHER_THAN_BYTES = DTYPES[2:]
+FOUR_BITS = 4
 MOST_OCTAVES = 60
 """Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
 STEP: dict[str, Any] = {
@@ -33,8 +36,43 @@ BITS = "Bits per weight."
 EVEN_STEP = "Distance between two values; if not set, the largest integer represents amax."
 
 
+class OfWeights:
+    """What other rooms ask of a family's weights: most have even integers that a kernel multiplies."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def bits(self) -> int:
+            """Bits per weight."""
+
+    takes_bits_of_target: ClassVar[bool] = True
+    """Where the recipe says nothing of bits, those of the target's integers hold."""
+    extra_bits: ClassVar[int] = 0
+    """How many bits an integer needs beyond those that its number of levels has."""
+    powers_of_two: ClassVar[bool] = False
+    """Scales are powers of two, which an export proves."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether integers are evenly spaced, so that recovery may choose others."""
+        return not self.extra_bits
+
+    @property
+    def float_reason(self) -> str:
+        """Why no integer kernel takes the weight; empty if one may."""
+        return ""
+
+    def in_words(self, name: str) -> str:
+        """Say what a weight is stored as."""
+        return f"{name}, {self.bits} bits"
+
+    def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
+        """Return the family if its parameters go together; ``asked_bits`` are the recipe's own."""
+        return self
+
+
 @dataclass(frozen=True, kw_only=True)
-class ScaledWeights:
+class ScaledWeights(OfWeights):
     """Integers spread evenly over [-amax, amax], with a scale for each output channel."""
 
     bits: int = setting(8, BITS, low=2, high=8)
@@ -61,10 +99,49 @@ class ScaledWeights:
     )
     symmetric: bool = setting(True, "Whether zero points are 0; only blocks can have others.")
 
+    @property
+    def is_even(self) -> bool:
+        """Floats are not."""
+        return self.dtype is None
+
+    def in_words(self, name: str) -> str:
+        """Say what a weight is stored as."""
+        if self.dtype is not None:
+            return f"{name}, {self.dtype}"
+        if self.block_size is not None:
+            zeros = "" if self.symmetric else " with zero points"
+            return f"{name}, {self.bits} bits in blocks of {self.block_size}{zeros}"
+        return f"{name}, {self.bits} bits{', one scale' if self.granularity == TENSOR else ''}"
+
+    def checked(self, where: str, asked_bits: int | None) -> Self:
+        """Return the family, with the bits of its float type if it has one."""
+        if not self.symmetric and self.block_size is None:
+            raise RecipeValueError(
+                f"'{where}.symmetric' is false, and only weights in blocks may have zero points",
+                hint=f"set '{where}.block_size', such as 32, or leave symmetric out",
+            )
+        if self.dtype is None:
+            return self
+        bits = FLOATS[self.dtype].bits
+        if asked_bits not in (None, bits):
+            raise RecipeValueError(
+                f"'{where}.bits' is {asked_bits}, but '{where}.dtype' is '{self.dtype}', with {bits}",
+                hint="leave bits out",
+            )
+        if self.block_size is not None:
+            raise RecipeValueError(
+                f"'{where}.block_size' is {self.block_size}, but a {self.dtype} tensor "
+                f"{'always has blocks of 16' if bits == FOUR_BITS else 'has no blocks'}",
+                hint="leave block_size out",
+            )
+        return replace(self, bits=bits)
+
 
 @dataclass(frozen=True)
-class FixedPointWeights:
+class FixedPointWeights(OfWeights):
     """Integers times powers of two, for hardware that shifts instead of multiplying."""
+
+    powers_of_two = True
 
     bits: int = setting(8, BITS, low=2, high=8)
     alpha: str = setting(
@@ -77,17 +154,29 @@ class FixedPointWeights:
         None, "Bits before the binary point; if not set, as few as amax needs.", **INTEGER
     )
 
+    def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
+        """Return the family; only one of alpha and integer can say where the point is."""
+        if self.integer is not None and self.alpha != PLAIN:
+            raise RecipeValueError(
+                f"'{where}.integer' is {self.integer}, but alpha '{self.alpha}' finds the point itself",
+                hint=f"leave integer out, or write alpha = '{PLAIN}'",
+            )
+        return self
+
 
 @dataclass(frozen=True)
-class DorefaWeights:
+class DorefaWeights(OfWeights):
     """2^bits levels from -amax to amax, ends included and 0 not, with an amax for each output channel."""
+
+    takes_bits_of_target = False
+    extra_bits = 1  # The levels are odd integers up to 2^bits - 1.
 
     # With 8 bits, its odd integers would not fit into int8.
     bits: int = setting(4, BITS, low=2, high=7)
 
 
 @dataclass(frozen=True)
-class StepWeights:
+class StepWeights(OfWeights):
     """Multiples of one step for the whole weight, saturating at the ends of the integers."""
 
     bits: int = setting(8, BITS, low=2, high=8)
@@ -95,8 +184,10 @@ class StepWeights:
 
 
 @dataclass(frozen=True)
-class CenterWeights:
+class CenterWeights(OfWeights):
     """Each value becomes the nearest of a few centers that k-means found: an index and a codebook."""
+
+    takes_bits_of_target = False
 
     centers: int = setting(
         16, "Number of centers; up to 16 take 4 bits per weight, more take 8.", low=2, high=256
@@ -114,9 +205,38 @@ class CenterWeights:
         """How many bits an index takes in the file."""
         return 4 if self.centers <= 16 else 8
 
+    @property
+    def is_even(self) -> bool:
+        """Centers are not."""
+        return False
+
+    @property
+    def float_reason(self) -> str:
+        """What is looked up are floats."""
+        return f"its weight is looked up in {self.centers} centers, and there is no integer kernel for that"
+
+    def in_words(self, name: str) -> str:
+        """Say what a weight is stored as."""
+        return f"{name} ({self.centers}), {self.bits} bits"
+
+
+class OfActivations:
+    """What other rooms ask of a family's activations."""
+
+    powers_of_two: ClassVar[bool] = False
+    """Scales are powers of two, which an export proves."""
+
+    def in_words(self, name: str) -> str:
+        """Say what an activation is quantized to, where it is not the target's own."""
+        return name
+
+    def checked(self, where: str) -> Self:  # noqa: ARG002 - one interface
+        """Return the family if its parameters go together."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledActivations:
+class ScaledActivations(OfActivations):
     """Integers spread evenly over the calibrated range, with the zero point that the target has."""
 
     bits: int | None = setting(None, "Activation bits, stored in 8-bit integers.", low=2, high=8)
@@ -128,10 +248,28 @@ class ScaledActivations:
         "Whether the zero point is 0, or the middle of an unsigned type; if not set, the target decides.",
     )
 
+    def in_words(self, name: str) -> str:
+        """Say what an activation is quantized to, where it is not the target's own."""
+        kind = {None: None, True: "symmetric", False: "asymmetric"}[self.symmetric]
+        bits = f"{self.bits} bits" if self.bits is not None else None
+        return ", ".join(filter(None, (name, bits, self.dtype, kind)))
+
+    def checked(self, where: str) -> Self:
+        """Return the family; only integers of 8 bits can be kept within fewer."""
+        if self.bits is not None and self.dtype in OTHER_THAN_BYTES:
+            raise RecipeValueError(
+                f"'{where}.bits' is {self.bits}, but '{where}.dtype' is '{self.dtype}': only integers of 8 "
+                "bits are kept within fewer bits",
+                hint=f"leave out one of the two, or write dtype = '{DTYPES[0]}'",
+            )
+        return self
+
 
 @dataclass(frozen=True)
-class FixedPointActivations:
+class FixedPointActivations(OfActivations):
     """Integers times a power of two; the zero point is 0, or the middle where there are negative values."""
+
+    powers_of_two = True
 
     integer: int | None = setting(
         None, "Bits before the binary point; if not set, as few as amax needs.", **INTEGER
@@ -139,7 +277,7 @@ class FixedPointActivations:
 
 
 @dataclass(frozen=True)
-class StepActivations:
+class StepActivations(OfActivations):
     """Multiples of a step, saturating; the zero point is 0, or the middle where there are negative values."""
 
     step: float | None = setting(None, EVEN_STEP, **STEP)
@@ -162,6 +300,7 @@ class QuantizerFamily:
         weights: its parameters for weights.
         activations: its parameters for activations, or why it takes none.
         drawn: its parameters in a drawing. A model has some of them from its own values, such as amax.
+        module: of ``ptq_cli.quantizers``, whose ``curve`` takes these and returns what is drawn.
     """
 
     name: str
@@ -172,6 +311,7 @@ class QuantizerFamily:
     weights: type[WeightFamily]
     activations: type[ActivationFamily] | str
     drawn: tuple[Setting, ...]
+    module: str
 
     @property
     def takes_activations(self) -> bool:
@@ -192,6 +332,7 @@ class QuantizerFamily:
 _FAMILIES = (
     QuantizerFamily(
         name="scaled",
+        module="scaled.scaled_quantize",
         meaning="integers spread evenly over a range",
         formula="clip(round(x / scale), qmin, qmax) * scale, scale = amax / qmax",
         gradient="1 where |x| <= amax, 0 elsewhere",
@@ -207,6 +348,7 @@ _FAMILIES = (
     ),
     QuantizerFamily(
         name="fixed_point",
+        module="fixed_point_integers",
         meaning="integers times a power of two, for hardware that shifts",
         formula="alpha * step * clip(round(x / step), qmin, qmax), step = 2^(integer - bits + keep_negative)",
         gradient="1 everywhere, also where x is clipped",
@@ -230,6 +372,7 @@ _FAMILIES = (
     ),
     QuantizerFamily(
         name="dorefa",
+        module="dorefa",
         meaning="2^bits levels from -amax to amax, without 0",
         formula="2 amax round(n u) / n - amax, n = 2^bits - 1, u = (clip(x, -amax, amax) + amax) / (2 amax)",
         gradient="1 where |x| <= amax, 0 elsewhere",
@@ -243,6 +386,7 @@ _FAMILIES = (
     ),
     QuantizerFamily(
         name="step",
+        module="step",
         meaning="multiples of a step",
         formula="round(x / step) * step",
         gradient="1 everywhere",
@@ -253,6 +397,7 @@ _FAMILIES = (
     ),
     QuantizerFamily(
         name="centers",
+        module="center_indices",
         meaning="a few values, not evenly spaced, learned by k-means++",
         formula="the nearest center",
         gradient="the gradient of sum(p * centers), p = softmax(-|x - centers| / temperature)",
@@ -278,30 +423,13 @@ FAMILIES: Mapping[str, QuantizerFamily] = {family.name: family for family in _FA
 
 
 def find_family(name: str) -> QuantizerFamily:
-    """Return a family by its name.
-
-    Raises:
-        UnknownNameError: there is none; the message has the nearest name.
-
-    Example:
-        >>> find_family("dorefa").weight_parameters[0].default
-        4
-    """
+    """Return a family by its name."""
     require_known("quantizer", name, FAMILIES)
     return FAMILIES[name]
 
 
 def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings of a drawing of a family: those given, otherwise the defaults.
-
-    Raises:
-        RecipeKeyError: the family has no such parameter.
-        RecipeValueError: a value is out of range.
-
-    Example:
-        >>> drawing_settings(find_family("dorefa"), {"bits": 3})
-        {'bits': 3, 'amax': 1.0}
-    """
+    """Return the settings of a drawing of a family: those given, otherwise the defaults."""
     known = {parameter.key: parameter for parameter in family.drawn}
     for name, value in given.items():
         if name not in known:

@@ -5,15 +5,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
-from ptq_cli.core.decoding import decode_value, read_toml
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
-from ptq_cli.core.read_files import is_entry_point, require_name, resolve_entry_point
+from ptq_cli.core.read_files import is_entry_point, read_toml, require_name, resolve_entry_point
 from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
@@ -22,12 +23,7 @@ from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSetting
 
 
 def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """Return a recipe's nested tables with each location changed.
-
-    Example:
-        >>> map_locations({"model": {"path": "m.pt"}, "amax": {"method": "max"}}, str.upper)
-        {'model': {'path': 'M.PT'}, 'amax': {'method': 'max'}}
-    """
+    """Return a recipe's nested tables with each location changed."""
     return _map(Recipe, table, change)
 
 
@@ -78,15 +74,6 @@ def resolve_location(text: str, folder: Path) -> str:
     Edge case:
         ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is the
         user's home.
-
-    Raises:
-        InputFileError: a name is not UTF-8.
-
-    Example:
-        >>> resolve_location("model.py:build", Path("/models"))
-        '/models/model.py:build'
-        >>> resolve_location("package.module:build", Path("/models"))
-        'package.module:build'
     """
     # Not Path.expanduser(), which raises where there is no such user; such a name is a file's.
     text = os.path.expanduser(text)  # noqa: PTH111
@@ -98,12 +85,7 @@ def resolve_location(text: str, folder: Path) -> str:
 
 
 def relative_location(location: str, folder: Path) -> str:
-    """Return a resolved location relative to ``folder``, so that a folder can move with its files.
-
-    Example:
-        >>> relative_location("/models/a/model.py:build", Path("/models/run"))
-        '../a/model.py:build'
-    """
+    """Return a resolved location relative to ``folder``, so that a folder can move with its files."""
     path, name = location, ""
     if is_entry_point(location) and not Path(location).exists():
         path, _, name = location.rpartition(":")
@@ -131,27 +113,7 @@ TABLE = ("a table", "tables")
 
 
 def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
-    """Return the recipe that nested tables describe; what they leave out has its default.
-
-    Args:
-        table: sections by name, as ``tomllib`` gives them.
-        where: the file's name or ``"the command line"``, for messages.
-
-    Raises:
-        RecipeKeyError: a key that no section has.
-        RecipeValueError: a value of the wrong type.
-
-    Example:
-        >>> decode_recipe({"calibration": {"batch_size": 8}}, "ptq.toml").calibration.batch_size
-        8
-        >>> decode_recipe({"calibration": {"bach_size": 8}}, "ptq.toml")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.RecipeKeyError: PTQ-RECIPE-002: ptq.toml: unknown key \
-'calibration.bach_size' (did you mean 'batch_size'?)
-        hint: [calibration] has: data, method, batch_size, samples, set_aside, checkpoint_every, \
-activation_axis, allow_nonfinite
-    """
+    """Return the recipe that nested tables describe; what they leave out has its default."""
     return decode_table(Recipe, table, where)
 
 
@@ -170,27 +132,46 @@ def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
 
 
 def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str) -> Settings:
-    """Return the dataclass that a table describes; what it leaves out has its default.
-
-    Args:
-        kind: the dataclass; its type hints say what each key may hold.
-        table: the values by name.
-        where: the file's name, for messages.
-
-    Raises:
-        RecipeKeyError: a key that the dataclass does not have.
-        RecipeValueError: a value of the wrong type, or a key without default is missing.
-    """
-    decoded: Settings = decode_value(kind, table, "", _Toml(where))
+    """Return the dataclass that a table describes; what it leaves out has its default."""
+    decoded: Settings = _Decoder(where).section(kind, table, "")
     return decoded
 
 
+_hints = cache(get_type_hints)
+
+
 @dataclass(frozen=True)
-class _Toml:
-    """Tables of TOML: what is left out has its default."""
+class _Decoder:
+    """Makes values of declared types of what TOML holds; ``where`` it stands begins each message."""
 
     where: str
-    table: str = TABLE[0]
+
+    def value(self, kind: Any, value: Any, place: str) -> Any:
+        if is_dataclass(kind):
+            return self.section(kind, value, place)
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin is list:
+            if not isinstance(value, list):
+                raise self.refusal(value, f"a list of {WORDS.get(arguments[0], TABLE)[1]}", place)
+            return [self.value(arguments[0], item, place) for item in value]
+        if origin is dict:
+            if not isinstance(value, Mapping):
+                raise self.refusal(value, TABLE[0], place)
+            return {
+                self.leaf(str, key, place): self.value(arguments[1], item, f"{place}.{key}")
+                for key, item in value.items()
+            }
+        if origin is UnionType:
+            first, *others = arguments
+            return value if isinstance(value, tuple(others)) else self.value(first, value, place)
+        return self.leaf(kind, value, place)
+
+    def section(self, kind: Any, table: Any, place: str) -> Any:
+        if not isinstance(table, Mapping):
+            raise self.refusal(table, TABLE[0], place)
+        self.require_keys(kind, table, place)
+        hints, prefix = _hints(kind), f"{place}." if place else ""
+        return kind(**{key: self.value(hints[key], item, prefix + key) for key, item in table.items()})
 
     def require_keys(self, kind: type, table: Mapping[str, Any], place: str) -> None:
         known, prefix = [item.name for item in fields(kind)], f"{place}." if place else ""
@@ -211,9 +192,6 @@ class _Toml:
                     f"{self.where}: '{prefix}{item.name}' is missing", hint=f"add '{item.name}'"
                 )
 
-    def require_agreement(self, made: Any, table: Mapping[str, Any], place: str) -> None:
-        """Nothing in a table is derived from the rest of it."""
-
     def leaf(self, kind: Any, value: Any, place: str) -> Any:
         # What a metric of the user's is given, it alone knows.
         if kind is Any:
@@ -227,12 +205,6 @@ class _Toml:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise self.refusal(value, WORDS[kind][0], place)
         return value
-
-    def list_of(self, kind: Any) -> str:
-        return f"a list of {WORDS.get(kind, TABLE)[1]}"
-
-    def entry(self, place: str, _index: int) -> str:
-        return place
 
     def refusal(self, value: Any, wanted: str, place: str) -> RecipeValueError:
         return RecipeValueError(
@@ -268,64 +240,31 @@ class RecipeLayer:
 
 
 def preset_names() -> tuple[str, ...]:
-    """Return the names of the presets.
-
-    Example:
-        >>> "int8_ort_cpu" in preset_names()
-        True
-    """
+    """Return the names of the presets."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
 
 
 def preset_layer(name: str) -> RecipeLayer:
-    """Return a preset.
-
-    Raises:
-        UnknownNameError: there is none of that name.
-    """
+    """Return a preset."""
     require_known("preset", name, preset_names())
     return file_layer(PRESETS / f"{name}.toml", f"preset {name}")
 
 
 def file_layer(path: Path, where: str | None = None) -> RecipeLayer:
-    """Return the settings of a TOML file; its locations are relative to its folder.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        RecipeSyntaxError: it is no TOML.
-        RecipeKeyError: it has an unknown key.
-        RecipeValueError: a value has the wrong type.
-    """
+    """Return the settings of a TOML file; its locations are relative to its folder."""
     where = where or str(path)
     table = read_toml(path, "recipe", where)
     return table_layer(table, path.parent, where)
 
 
 def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> RecipeLayer:
-    """Return a layer of nested tables, checked, with its locations resolved against ``folder``.
-
-    Raises:
-        RecipeKeyError: it has an unknown key.
-        RecipeValueError: a value has the wrong type.
-
-    Example:
-        >>> table_layer({"model": {"path": "m.pt"}}, Path("/models"), "a test").table
-        {'model': {'path': '/models/m.pt'}}
-    """
+    """Return a layer of nested tables, checked, with its locations resolved against ``folder``."""
     decode_recipe(table, where)
     return RecipeLayer(map_locations(table, lambda text: resolve_location(text, folder.absolute())), where)
 
 
 def merge_layers(layers: list[RecipeLayer]) -> Recipe:
-    """Return the recipe of layers, the later overriding the earlier, key by key.
-
-    Example:
-        >>> low = table_layer({"calibration": {"method": "max", "batch_size": 8}}, Path("."), "low")
-        >>> high = table_layer({"calibration": {"batch_size": 4}}, Path("."), "high")
-        >>> recipe = merge_layers([low, high])
-        >>> recipe.calibration.method, recipe.calibration.batch_size
-        ('max', 4)
-    """
+    """Return the recipe of layers, the later overriding the earlier, key by key."""
     merged: Table = {}
     for layer in layers:
         merged = _overlay(merged, _with_earlier(merged, layer.table) if layer.adds else layer.table)
@@ -366,21 +305,12 @@ def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
 
     Edge case:
         TOML has no null: a setting without a value is left out, and so has its default when read again.
-
-    Example:
-        >>> print(recipe_to_toml(Recipe(), Path(".")).splitlines()[0])
-        [model]
     """
     return tomli_w.dumps(recipe_to_table(recipe, folder))
 
 
 def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Return the recipe as nested tables, its locations relative to ``folder``.
-
-    Example:
-        >>> recipe_to_table(Recipe(), Path("."))["quantization"]
-        {'target': 'ort-cpu', 'all_layers': False, 'float_type': 'float32'}
-    """
+    """Return the recipe as nested tables, its locations relative to ``folder``."""
     # A list of tables stands between sections; an empty one would be a key above them all.
     sections = {name: section for name, section in dataclasses.asdict(recipe).items() if section != []}
     table = {name: _without_null(section) for name, section in sections.items()}

@@ -55,25 +55,14 @@ def granularity_of(settings: "ActivationSettings") -> str:
 
 
 def needs_ranges(recipe: "Recipe") -> bool:
-    """Return whether a recipe may ask for an activation whose range has to be measured.
-
-    Example:
-        >>> from ptq_cli.recipe.schema import Recipe
-        >>> from ptq_cli.recipe.sections import ActivationSettings
-        >>> needs_ranges(Recipe()), needs_ranges(Recipe(activations=ActivationSettings(mode="float")))
-        (True, False)
-    """
+    """Return whether a recipe may ask for an activation whose range has to be measured."""
     overridden = [item.activations for item in recipe.override if item.activations is not None]
     modes = [recipe.activations.mode or STATIC, *(item.mode for item in overridden if item.mode)]
     return any(mode not in WITHOUT_RANGES for mode in modes)
 
 
 def check_granularity(recipe: "Recipe") -> None:
-    """Check that a granularity of activations has a use.
-
-    Raises:
-        RecipeValueError: no layer's activations become integers at each run.
-    """
+    """Check that a granularity of activations has a use."""
     overridden = [item.activations for item in recipe.override if item.activations is not None]
     own = [recipe.activations, *overridden]
     if any(item.granularity for item in own) and not any(item.mode == DYNAMIC for item in own):
@@ -86,11 +75,6 @@ def check_granularity(recipe: "Recipe") -> None:
 
 def check_mode(settings: "ActivationSettings", where: str = "activations") -> None:
     """Check the mode of ``[activations]`` or of an override.
-
-    Raises:
-        UnknownNameError: there is no such mode.
-        RecipeValueError: integers are described beside a mode that has none; or a granularity beside one that
-            has no use for it, or that there is none of.
 
     Example:
         >>> from ptq_cli.recipe.sections import ActivationSettings
@@ -112,11 +96,7 @@ def check_mode(settings: "ActivationSettings", where: str = "activations") -> No
 
 
 def check_overridden(recipe: "Recipe") -> None:
-    """Check that integers which an override describes are made anywhere.
-
-    Raises:
-        RecipeValueError: the mode of all layers has no integers in measured ranges.
-    """
+    """Check that integers which an override describes are made anywhere."""
     overridden = [item.activations for item in recipe.override if item.activations is not None]
     mode = mode_of(recipe.activations)
     if mode not in WITHOUT_RANGES or any(item.mode == STATIC for item in overridden):
@@ -161,10 +141,6 @@ OF_WEIGHTS_ALONE = (WEIGHED, ROUND)
 
 def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     """Return the rungs that are asked for, in the order in which they run.
-
-    Raises:
-        UnknownNameError: there is no rung of that name.
-        RecipeValueError: ``none`` stands beside others.
 
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings

@@ -33,12 +33,7 @@ from ptq_cli.recipe.sections import (
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All settings, resolved.
-
-    Example:
-        >>> Recipe().calibration.method, Recipe().quantization.target
-        ('histogram', 'ort-cpu')
-    """
+    """All settings, resolved."""
 
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)

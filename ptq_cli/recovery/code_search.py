@@ -352,14 +352,7 @@ class Codes:
     scales: Float64s
 
     def weights(self, block: Int64s) -> Float64s:
-        """Return the real weights.
-
-        Args:
-            block: of each input.
-
-        Shapes:
-            block: (K,); the result (M, K).
-        """
+        """Return the real weights, (M, K), by the block of each input, (K,)."""
         return self.integers * self.scales[:, block]
 
 
@@ -395,11 +388,7 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
     for what the earlier ones have lost (Babai's nearest plane); of few inputs, by trying all. The best are
     improved integer by integer until none can be changed alone, and the scale is fitted again, three times.
 
-    Args:
-        quadratic: the objective.
-        grid: what is allowed.
-        nearest: the integers and scales to be no worse than.
-        threads: share the channels, which do not depend on each other: the result is the same.
+    Threads share the channels, which do not depend on each other: the result is the same.
 
     Edge case:
         A channel whose weights are all 0 stays as it is.
@@ -407,21 +396,6 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
     Source:
         Babai, On Lovász' lattice reduction and the nearest lattice point problem (1986); Frantar et al., GPTQ
         (2023); Nair and Suggala, CDQuant (2024), for coordinate descent.
-
-    Example:
-        >>> from ptq_cli.recovery.second_moments import centered
-        >>> from ptq_cli.recovery.second_moments import fit_least_squares
-        >>> from ptq_cli.recovery.second_moments import second_moments
-        >>> x = np.array([[3.0, 3.0], [-3.0, -3.0], [2.0, 3.0], [-2.0, -3.0]] * 500)
-        >>> weights = np.array([[1.4, 1.4]])
-        >>> sums = second_moments(x, np.rint(x @ weights.T * 1e3))
-        >>> means = centered(sums, input_step=1.0, target_step=np.full(1, 1e-3), has_bias=False)
-        >>> objective = fit_least_squares(means, weights)
-        >>> grid = CodeGrid(lowest=-4, highest=4, block=np.zeros(2, np.int64), least=np.zeros(1), free=False)
-        >>> nearest = Codes(integers=np.ones((1, 2)), scales=np.ones((1, 1)))
-        >>> found = search_codes(objective, grid, nearest)
-        >>> found.integers.tolist()  # One is rounded up, since the other is rounded down.
-        [[2.0, 1.0]]
     """
     channels, size = nearest.integers.shape
     integers, scales = nearest.integers.copy(), nearest.scales.copy()
@@ -481,10 +455,6 @@ def _base(best: Float64s, scales: Float64s, grid: CodeGrid) -> Float64s:
 
 
 def _members(block: Int64s, blocks: int) -> Int64s:
-    """Return the inputs of each block; all blocks have as many.
-
-    Shapes:
-        block: (K,); the result (B, K / B).
-    """
+    """Return the inputs of each block, (B, K / B); all blocks have as many."""
     order: Int64s = np.argsort(block, kind="stable").astype(np.int64)
     return order.reshape(blocks, -1)

@@ -23,19 +23,10 @@ class ByteRows:
 
     The kernels multiply unsigned by signed bytes, which takes half the time, where a trial shows that this
     processor adds them up without saturating; otherwise unsigned ones, which all add up exactly.
-
-    Example:
-        >>> rows = ByteRows(np.array([[2, 3], [1, 0]], np.uint8), 1)
-        >>> rows.gram(0, 2, 2).tolist(), rows.sums().tolist()
-        ([[1, 2], [2, 5]], [1, 1])
     """
 
     def __init__(self, rows: Array, zero: int) -> None:
-        """Prepare the products.
-
-        Args:
-            rows: integers.
-            zero: the integer that stands for 0.
+        """Prepare the products; ``zero`` is the integer that stands for 0.
 
         Shapes:
             rows: (R, K) or (groups, R, K), with R at most 2^15.
@@ -48,12 +39,7 @@ class ByteRows:
             self._right, self._right_zero = signed_bytes(self._rows), signed_bytes(self._zero)
 
     def gram(self, first: int, last: int, width: int) -> Int32s:
-        """Return the sums over the rows of the products of some columns with the first ones, less zero.
-
-        Args:
-            first: of some columns.
-            last: before which they end.
-            width: how many columns they are multiplied with.
+        """Return sums of products of columns ``first`` to ``last`` with the first ``width`` ones, less zero.
 
         Shapes:
             the result (last - first, width), or (groups, last - first, width).
@@ -62,11 +48,7 @@ class ByteRows:
         return multiplied(left, right, self._zero, self._right_zero)
 
     def sums(self) -> Int32s:
-        """Return the sum of each column, less zero.
-
-        Shapes:
-            the result (K,) or (groups, K).
-        """
+        """Return the sum of each column, less zero: (K,) or (groups, K)."""
         ones = np.ones((*self._rows.shape[:-2], 1, self._rows.shape[-2]), np.uint8)
         return multiplied(ones, self._rows, np.asarray(0, np.uint8), self._zero)[..., 0, :]
 
@@ -101,11 +83,7 @@ class InputMoments:
     products: npt.NDArray[np.signedinteger]
 
     def merge(self, other: "InputMoments") -> "InputMoments":
-        """Return the moments of both parts; exact, so the order does not matter.
-
-        Raises:
-            ValueError: the two are of other inputs.
-        """
+        """Return the moments of both parts; exact, so the order does not matter."""
         if self.sums.shape != other.sums.shape:
             raise ValueError(f"moments of {self.sums.shape} and of {other.sums.shape} inputs do not merge")
         products = np.add(self.products, other.products, dtype=np.int64)
@@ -114,15 +92,7 @@ class InputMoments:
         )
 
     def gram(self, group: int) -> Float64s:
-        """Return the whole matrix of a group.
-
-        Shapes:
-            the result (K, K).
-
-        Example:
-            >>> InputMoments(rows=1, sums=np.array([[1, 2]]), products=np.array([[1, 2, 4]])).gram(0).tolist()
-            [[1.0, 2.0], [2.0, 4.0]]
-        """
+        """Return the whole matrix of a group: (K, K)."""
         size = self.sums.shape[1]
         found = np.zeros((size, size))
         start = 0
@@ -133,24 +103,10 @@ class InputMoments:
 
 
 class InputSums:
-    """Adds up the moments of a layer's rows.
-
-    Example:
-        >>> sums = InputSums(groups=1, size=2, zero=1)
-        >>> sums.add(np.array([[2, 3], [1, 0]], np.uint8))
-        >>> found = sums.moments()
-        >>> found.rows, found.sums.tolist(), found.products.tolist()
-        (2, [[1, 1]], [[1, 2, 5]])
-    """
+    """Adds up the moments of a layer's rows."""
 
     def __init__(self, *, groups: int, size: int, zero: int) -> None:
-        """Begin with nothing.
-
-        Args:
-            groups: parts of a row that are apart from each other.
-            size: how many inputs each part has.
-            zero: the integer that stands for 0.
-        """
+        """Begin with nothing: rows have ``groups`` parts of ``size`` inputs; ``zero`` is the integer of 0."""
         self._groups, self._size, self._zero = groups, size, zero
         self._waiting: list[Array] = []
         self._rows = self._waits = 0

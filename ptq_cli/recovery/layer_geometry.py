@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +40,7 @@ class Window:
     added: tuple[int, ...] = ()
 
     def given(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """Return the spatial shape of the output.
-
-        Args:
-            taken: spatial shape of the input.
+        """Return the spatial shape of the output for that of the input.
 
         Example:
             >>> line = Window(kernel=(3,), strides=(2,), dilations=(1,), begins=(1,), ends=(0,), upper=True)
@@ -65,9 +62,7 @@ class Window:
     def positions(self, taken: Sequence[int], given: Sequence[int]) -> Int64s:
         """Return which input positions each output position reads, as indices into the flat spatial axes.
 
-        Args:
-            taken: spatial shape of the input.
-            given: of the output.
+        ``taken`` and ``given`` are the spatial shapes of the input and of the output.
 
         Shapes:
             the result (output positions, kernel size), in the order of the axes.
@@ -158,13 +153,7 @@ class LayerGeometry:
 
 
 def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> LayerGeometry | str:
-    """Return the matrix form of a layer, or why there is none here.
-
-    Args:
-        node: the layer in the float model.
-        site: of its weight.
-        shape: of the weight.
-    """
+    """Return the matrix form of a layer, or why there is none here."""
     if site.input_index != 1 or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
         return LOOKED_UP if node.op_type == "Gather" else f"this weight of {node.op_type} is not supported"
     # It changes the padding of ConvTranspose by a rule that differs between runtimes.
@@ -224,22 +213,11 @@ def _blocked(
     else:
         channel, position = np.divmod(np.arange(length * kernel), kernel)
         block, blocks = channel // site.block_size * kernel + position, length // site.block_size * kernel
-    return LayerGeometry(
-        groups=plain.groups,
-        window=plain.window,
-        transposed=plain.transposed,
-        blocks=blocks,
-        block=block,
-    )
+    return replace(plain, blocks=blocks, block=block)
 
 
 def spread(total: int, wanted: int, sample: int) -> Int64s:
-    """Return evenly spread positions, other ones for each sample.
-
-    Args:
-        total: how many positions there are.
-        wanted: how many to take; all if there are no more.
-        sample: its number: the first position moves on by the golden ratio, so that all are taken alike.
+    """Return ``wanted`` evenly spread positions, other ones for each sample; all if there are no more.
 
     Example:
         >>> spread(4, 9, 0).tolist(), spread(9, 3, 0).tolist(), spread(9, 3, 1).tolist()

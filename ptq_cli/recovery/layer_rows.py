@@ -45,26 +45,10 @@ def every(sample: int) -> bool:
 
 
 class LayerRows:
-    """Collects the rows of one layer, piece by piece.
-
-    Example:
-        >>> none = np.zeros(2, np.int64)
-        >>> plain = LayerGeometry(groups=1, window=None, transposed=True, blocks=1, block=none)
-        >>> rows = LayerRows(plain, wanted=4, samples=2, outside=0)
-        >>> rows.add(0, np.array([[1, 2], [3, 4]], np.uint8), np.ones((2, 3), np.float32), first=0)
-        >>> [(read.tolist(), made.shape) for read, made in rows.parts()]
-        [([[1, 2], [3, 4]], (2, 3))]
-    """
+    """Collects the rows of one layer, piece by piece."""
 
     def __init__(self, geometry: LayerGeometry, *, wanted: int, samples: int, outside: int) -> None:
-        """Say which rows are wanted.
-
-        Args:
-            geometry: of the layer.
-            wanted: how many rows there should be, evenly from all samples.
-            samples: how many there will be.
-            outside: what a convolution reads in its padding: the zero point.
-        """
+        """Take about ``wanted`` rows, evenly from all samples; the padding reads ``outside``."""
         self._geometry = geometry
         self._each = -(-wanted // max(samples, 1))
         self._outside = outside
@@ -72,13 +56,7 @@ class LayerRows:
         self._pieces: dict[int, list[tuple[int, Part]]] = {}
 
     def add(self, piece: int, read: Array, made: Array, *, first: int) -> None:
-        """Take the rows of a piece; several threads may call it, each for its own pieces.
-
-        Args:
-            piece: its number, which orders the rows.
-            read: what the layer reads, its samples along the first axis.
-            made: what it makes in the float model.
-            first: the number of the first sample.
+        """Take the rows of a piece, which its number orders; threads may add pieces at the same time.
 
         Shapes:
             read: (samples, C, …) of a convolution, otherwise (samples, …, K); made: alike, with M for C or K.
@@ -92,10 +70,7 @@ class LayerRows:
         ]
 
     def parts(self, chosen: Chosen = every) -> Iterator[Part]:
-        """Yield what was read and what was made, some thousand rows at a time, in the order of the pieces.
-
-        Args:
-            chosen: of which samples.
+        """Yield what was read and made, some thousand rows at a time, in the order of the pieces.
 
         Shapes:
             (rows, groups * K), (rows, M).
@@ -138,11 +113,7 @@ def _joined(parts: Sequence[Part]) -> Part:
 def gather(
     source: Array, positions: Int64s, outside: float, rows: Array
 ) -> None:  # pragma: no cover - compiled
-    """Write what each output position reads into a row.
-
-    Shapes:
-        source: (C, S); positions: (R, P); rows: (R, C * P).
-    """
+    """Write what each output position reads into a row: (C, S) at (R, P) becomes (R, C * P)."""
     count, size = positions.shape
     for row in range(count):
         for channel in range(source.shape[0]):
@@ -161,6 +132,7 @@ STEPS = 32767
 """On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
 CHECKED = 4
 """Every fourth sample that is learned from says how far the optimum of the others holds."""
+NO_ROWS = "no data reached this part of the model"
 NO_HELP = "the error on the held-out samples did not fall"
 
 
@@ -177,45 +149,19 @@ class LayerData:
     decide: LayerRows
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Units:
-    """Of the integers of rows.
-
-    Attributes:
-        step, zero: step and zero point of the inputs.
-        is_integer: the inputs are integers already.
-        target_steps: step of the targets of each channel.
-        largest: magnitude of the targets of each channel.
-    """
-
-    step: float
-    zero: int
-    is_integer: bool
-    target_steps: Float64s
-    largest: Float64s
-
-
 def solve_layer(
     float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, data: LayerData, *, threads: int
 ) -> SolvedLayer | str:
-    """Return the best constants of a layer that are found, or why it stays as it is.
-
-    Args:
-        float_model: that is quantized.
-        parameters: that were decided for it.
-        layer: of it.
-        data: what it reads in the quantized model, and makes in the float model.
-        threads: share its channels; the result does not depend on them.
-    """
+    """Return the best constants of a layer that are found, with any number of threads, or why it stays."""
     learn, check = (list(data.learn.parts(wanted)) for wanted in (_is_learned, _is_checked))
     decide = list(data.decide.parts())
     if not learn:
         learn, check = check, []
     if not learn:
-        return "no data reached this part of the model"
+        return NO_ROWS
     if not all(np.isfinite(array).all() for part in (*learn, *check, *decide) for array in part):
         return "what a layer reads or makes may not be NaN or Inf"
-    solution = _Solution(float_model, parameters, layer, _units(layer, [*learn, *check]))
+    solution = _Solution(float_model, parameters, layer, [*learn, *check])
     return solution.solve(learn, check, decide, threads)
 
 
@@ -231,12 +177,18 @@ class _Solution:
     """One layer, on its way from moments to constants."""
 
     def __init__(
-        self, float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, units: _Units
+        self, float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, rows: Sequence[Part]
     ) -> None:
-        self._float_model, self._parameters = float_model, parameters
-        self._layer, self._units = layer, units
+        self._float_model, self._parameters, self._layer = float_model, parameters, layer
         self._state = layer_state(float_model, parameters, layer)
         self._parts = [self._state.part(group) for group in range(self._state.groups)]
+        # Of each channel's targets: their largest magnitude, and the step that makes integers of them.
+        self._largest = np.max([np.abs(made).max(axis=0) for _, made in rows], axis=0).astype(np.float64)
+        self._target_steps = _steps(self._largest)
+        if layer.parameters is not None:
+            self._step, self._zero = float(layer.parameters.scale), int(layer.parameters.zero_point)
+        else:
+            self._step, self._zero = _steps(np.max([np.abs(read).max() for read, _ in rows])).item(), 0
 
     def solve(
         self, learn: Sequence[Part], check: Sequence[Part], decide: Sequence[Part], threads: int
@@ -252,10 +204,10 @@ class _Solution:
             for own, item in zip(self._parts, moments, strict=True)
         ]
         found, errors = search_layer(
-            self._layer, state, quadratics, self._units.step, self._units.largest, threads=threads
+            self._layer, state, quadratics, self._step, self._largest, threads=threads
         )
         bias = self._bias(found, moments)
-        again = decided_again(self._parameters, self._layer, found, self._stored(bias), self._units.step)
+        again = decided_again(self._parameters, self._layer, found, self._stored(bias), self._step)
         changed = again.differs(self._parameters, self._float_model)
         if changed and decide and not self._holds(found, bias, self._centered(self._moments(decide))):
             return NO_HELP
@@ -269,12 +221,12 @@ class _Solution:
 
     def _moments(self, parts: Sequence[Part]) -> list[SecondMoments]:
         """Return the moments of each group; exact, whatever the parts are."""
-        units, size = self._units, self._state.weight.shape[1]
+        size, is_integer = self._state.weight.shape[1], self._layer.parameters is not None
         totals: list[SecondMoments] = []
         for read, made in parts:
             inputs = read.astype(np.float64)
-            inputs = inputs - units.zero if units.is_integer else np.rint(inputs / units.step)
-            targets = np.rint(made.astype(np.float64) / units.target_steps)
+            inputs = inputs - self._zero if is_integer else np.rint(inputs / self._step)
+            targets = np.rint(made.astype(np.float64) / self._target_steps)
             found = [
                 second_moments(inputs[:, group * size : (group + 1) * size], targets[:, own])
                 for group, own in enumerate(self._parts)
@@ -286,8 +238,8 @@ class _Solution:
         return [
             centered(
                 item,
-                input_step=self._units.step,
-                target_step=self._units.target_steps[own],
+                input_step=self._step,
+                target_step=self._target_steps[own],
                 has_bias=self._state.bias is not None,
             )
             for own, item in zip(self._parts, moments, strict=True)
@@ -324,21 +276,6 @@ class _Solution:
             before += item.errors(self._state.codes.weights(block)[own], biases[0]).sum()
             after += item.errors(found.weights(block)[own], biases[1]).sum()
         return after < before
-
-
-def _units(layer: QuantizedLayer, parts: Sequence[Part]) -> _Units:
-    largest = np.max([np.abs(made).max(axis=0) for _, made in parts], axis=0).astype(np.float64)
-    if layer.parameters is not None:
-        step, zero = float(layer.parameters.scale), int(layer.parameters.zero_point)
-    else:
-        step, zero = _steps(np.max([np.abs(read).max() for read, _ in parts])).item(), 0
-    return _Units(
-        step=step,
-        zero=zero,
-        is_integer=layer.parameters is not None,
-        target_steps=_steps(largest),
-        largest=largest,
-    )
 
 
 def _steps(largest: Float64s) -> Float64s:

@@ -35,11 +35,7 @@ Sums = npt.NDArray[np.signedinteger]
 
 
 def save_moments(moments: Moments, path: Path) -> None:
-    """Write moments, atomically.
-
-    Raises:
-        OutputFileError: they cannot be written.
-    """
+    """Write moments, atomically."""
     with atomic_write(path) as partial, partial.open("wb") as file:
         for part in CONTAINER.parts(*_stored(moments)):
             file.write(part)
@@ -71,21 +67,12 @@ def _flatten(
 
 
 def load_moments(path: Path) -> Moments:
-    """Open a file of moments, whose arrays are read as they are used.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        MomentsFileError: it is damaged, holds no moments, or is of another format version.
-    """
+    """Open a file of moments, whose arrays are read as they are used."""
     return parse_moments(map_file(path, "file of moments", CONTAINER), str(path))
 
 
 def parse_moments(content: bytes | Bytes, name: str) -> Moments:
-    """Return the moments of a file's content; ``name`` is for messages.
-
-    Raises:
-        MomentsFileError: it is damaged, holds no moments, or is of another format version.
-    """
+    """Return the moments of a file's content; ``name`` is for messages."""
     return CONTAINER.parse(content, name, _moments)
 
 

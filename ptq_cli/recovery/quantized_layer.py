@@ -66,11 +66,7 @@ class QuantizedLayer:
 
 
 def require_integers(plan: Plan) -> None:
-    """Refuse a plan with floats of few bits, which have no integers to choose from.
-
-    Raises:
-        UnsupportedFormatError: there is one.
-    """
+    """Refuse a plan with floats of few bits, which have no integers to choose from."""
     sites: tuple[WeightSite | ActivationSite, ...] = (*plan.weights, *plan.activations.values())
     for site in sites:
         if isinstance(site.format, FloatFormat):
@@ -86,15 +82,8 @@ def quantized_layers(
 ) -> tuple[dict[str, QuantizedLayer], dict[str, str]]:
     """Return the layers that can be recovered, and why the others cannot, both by name.
 
-    Args:
-        float_model: that is quantized.
-        plan: for it.
-        parameters: that were decided for the plan.
-        free: whether the scales of a weight may be chosen again; a weight whose quantizer has no evenly
-            spread integers is not in it.
-
-    Raises:
-        UnsupportedFormatError: the plan has floats of few bits.
+    ``free`` says whether the scales of a weight may be chosen again; a weight whose quantizer has no evenly
+    spread integers is not in it.
     """
     require_integers(plan)
     finder = _Layers(float_model, plan, parameters)
@@ -275,11 +264,7 @@ def layer_state(float_model: ir.Model, parameters: Parameters, layer: QuantizedL
 
 
 def bias_values(float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> Float64s | None:
-    """Return the bias that a layer adds, in real units; None if there is none that can be changed.
-
-    Shapes:
-        (M,).
-    """
+    """Return the bias that a layer adds, (M,), in real units; None if there is none that can be changed."""
     if layer.bias is None:
         return None
     if isinstance(layer.bias, BiasSite):
@@ -294,18 +279,7 @@ def bias_values(float_model: ir.Model, parameters: Parameters, layer: QuantizedL
 def code_grid(
     layer: QuantizedLayer, state: LayerState, own: slice, step: float, largest: Float64s
 ) -> CodeGrid:
-    """Return which integers and scales some channels of a layer may have.
-
-    Args:
-        layer: of the model.
-        state: as it is.
-        own: the channels.
-        step: of what the layer reads.
-        largest: magnitude of what each channel makes: its bias has to fit in int32.
-
-    Shapes:
-        largest: (M,).
-    """
+    """Return which integers and scales channels may have: a bias of ``largest``, (M,), fits in int32."""
     least = np.full(len(state.weight), SMALLEST_SCALE if layer.free else 0.0)
     if layer.free and state.bias is not None and isinstance(layer.bias, BiasSite):
         room = BIAS_ROOM * np.maximum(np.abs(state.bias), largest)
@@ -341,15 +315,7 @@ def decided_again(
 ) -> DecidedConstants:
     """Return what is decided of a layer with other integers and scales.
 
-    Args:
-        parameters: of the model.
-        layer: of it.
-        codes: its new integers and scales.
-        bias: its new bias; None leaves the one that it has, if it has any that can be changed.
-        step: of what it reads.
-
-    Shapes:
-        bias: (M,).
+    Without a new bias, (M,), the layer keeps the one that it has; ``step`` is of what it reads.
     """
     geometry, site, item = layer.geometry, layer.site, parameters.decided[layer.site]
     integers = geometry.in_place(codes.integers, item.stored.shape)
@@ -402,19 +368,8 @@ def search_layer(
 ) -> tuple[Codes, tuple[float, float]]:
     """Return the best integers and scales that are found, and the error before and after.
 
-    Args:
-        layer: of the model.
-        state: as it is.
-        quadratics: the objective of each group.
-        step: of what it reads.
-        largest: magnitude of what each channel makes.
-        threads: share the channels; the result does not depend on them.
-
-    Returns:
-        Each error is a share of what the layer's output varies by.
-
-    Shapes:
-        largest: (M,).
+    Each error is a share of what the layer's output varies by. ``quadratics`` are the groups' objectives,
+    ``step`` is of what the layer reads, ``largest``, (M,), what its channels make.
     """
     block = layer.geometry.block
     found = Codes(integers=state.codes.integers.copy(), scales=state.codes.scales.copy())
@@ -438,9 +393,7 @@ def search_layer(
 def residual_input(model: ir.Model, layer: QuantizedLayer) -> str:
     """Return the name of the tensor that an Add adds to what a layer makes, and to nothing else of it.
 
-    Args:
-        model: the float model.
-        layer: of it; the Add of its own bias may come between.
+    The Add of the layer's own bias may come between.
 
     Edge case:
         Without such an Add the name is empty.

@@ -1,7 +1,9 @@
 """What each range of a tensor costs the outputs of a model, measured on samples."""
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +17,10 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recovery.loudest import loudest
 from ptq_cli.recovery.recovery_samples import output_sqnr
 from ptq_cli.runtime.session import Session
 
+Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]
 QUIET = 2.0**-6
@@ -69,9 +71,6 @@ def range_costs(
     Edge case:
         What the error at a tensor's readers alone would choose is worse: it clips outliers that the output
         depends on.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     tensors: dict[str, list[str]] = {}
     own = {value.name for value in float_model.graph.inputs}
@@ -103,6 +102,24 @@ def range_costs(
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
     done(each * len(pieces), each * len(pieces))
     return costs
+
+
+def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:
+    """Return what makes all but the share ``quiet`` of the noise, and at most so many, in the order given.
+
+    Edge case:
+        Noise that is not finite is loud.
+    """
+    sizes = {name: share if math.isfinite(share) else math.inf for name, share in shares.items()}
+    order = sorted(sizes, key=lambda name: (-sizes[name], name))
+    total = sum(share for share in sizes.values() if math.isfinite(share))
+    kept, left = set(), total
+    for name in order[:most]:
+        if math.isfinite(sizes[name]) and left <= quiet * total:
+            break
+        kept.add(name)
+        left -= sizes[name] if math.isfinite(sizes[name]) else 0.0
+    return [name for name in shares if name in kept]
 
 
 def _undecided(running: Running) -> Running:
@@ -210,20 +227,7 @@ def _noise(wanted: Array, found: Array) -> float:
 def model_sqnr(
     float_model: StoredModel, quantized_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
 ) -> float:
-    """Return the SQNR of a quantized model's outputs on samples.
-
-    Args:
-        float_model: as it was.
-        quantized_model: made from it.
-        pieces: the model's inputs, of some samples each.
-        threads: each runs a piece; the result does not depend on them.
-
-    Units:
-        decibels; see ``output_sqnr``.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
-    """
+    """Return the SQNR of a quantized model's outputs on samples, in dB; see ``output_sqnr``."""
     with ThreadPoolExecutor(threads, "ranges") as pool:
         outputs = []
         for model in (float_model, quantized_model):

@@ -1,5 +1,6 @@
 """The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
 from ptq_cli.recovery.input_moments import InputMoments
-from ptq_cli.recovery.layer_rows import LayerData, LayerRows, solve_layer
+from ptq_cli.recovery.layer_rows import NO_ROWS, LayerData, LayerRows, solve_layer
 from ptq_cli.recovery.quantized_layer import (
     LayerState,
     QuantizedLayer,
@@ -27,7 +28,7 @@ from ptq_cli.recovery.quantized_layer import (
     residual_input,
     search_layer,
 )
-from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, Shelf, output_sqnr
+from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, Shelf, output_sqnr, samples_in
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
 from ptq_cli.recovery.tensor_moments import TensorMoments, grid_of_input, reading_of
@@ -47,15 +48,16 @@ class RecoveredRounding:
     Attributes:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
-        before, after: SQNR of the model's outputs on the samples to decide by, in dB.
         decided: the weights and biases that were chosen.
+        before, after: SQNR of the model's outputs on the samples to decide by, in dB; NaN where no model was
+            run to choose them.
     """
 
     layers: Mapping[str, SolvedLayer]
     refused: Mapping[str, str]
-    before: float
-    after: float
     decided: DecidedConstants = field(repr=False)
+    before: float = math.nan
+    after: float = math.nan
 
     @property
     def changed(self) -> bool:
@@ -81,21 +83,7 @@ def recover_rounding(
     Three streams of tensors go through the model: that of the float model, that of the quantized one with the
     layers that are done, and, of the samples to decide by, that of the quantized one as it was.
 
-    Args:
-        twins: the float model and the quantized one, which are run stage by stage.
-        places: where the quantized one holds what was decided.
-        plan: of the quantized one.
-        parameters: that were decided for the plan.
-        free: of each weight, whether its scales may change; see ``quantized_layers``.
-        samples: to learn from, and to decide by.
-        folder: where tensors wait that do not fit into memory.
-        memory: bytes of tensors that wait in memory.
-        threads: the result does not depend on them.
-        done: is told after each layer how many are done, of how many.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
-        OutputFileError: there is no room for the tensors.
+    Tensors that do not fit into ``memory`` wait in ``folder``. The result does not depend on the threads.
     """
     layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
@@ -146,7 +134,7 @@ class _Walk:
         self._fit, self._decide = len(samples.fit), len(samples.decide)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
         self._dropped = last_readers(stages, self._outputs)
-        sizes, aside = ([_size(piece) for piece in part] for part in (samples.fit, samples.decide))
+        sizes, aside = ([samples_in(piece) for piece in part] for part in (samples.fit, samples.decide))
         self._samples, self._set_aside = sum(sizes), sum(aside)
         self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
         pieces = (*samples.fit, *samples.decide)
@@ -232,10 +220,6 @@ class _Walk:
         return found.__getitem__
 
 
-def _size(piece: Mapping[str, Array]) -> int:
-    return max((len(array) for array in piece.values() if array.ndim), default=1)
-
-
 def _changed(model: StoredModel, constants: Mapping[str, Array]) -> StoredModel:
     loaded = model.load()
     replace_constants(loaded, constants)
@@ -246,29 +230,8 @@ def _changed(model: StoredModel, constants: Mapping[str, Array]) -> StoredModel:
 
 
 NOT_MEASURED = "what it reads is not quantized, and was not measured by the calibration"
-NO_ROWS = "no data reached this part of the model"
 DEVIATIONS = 8.0
 """What a layer makes is taken to be within so many standard deviations of its mean."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeighedRounding:
-    """What was chosen.
-
-    Attributes:
-        layers: by name, what was chosen for each.
-        refused: why the others are as they were.
-        decided: the weights and biases that were chosen.
-    """
-
-    layers: Mapping[str, SolvedLayer]
-    refused: Mapping[str, str]
-    decided: DecidedConstants = field(repr=False)
-
-    @property
-    def changed(self) -> bool:
-        """Whether any layer has another constant than before."""
-        return any(item.changed for item in self.layers.values())
 
 
 def weigh_rounding(
@@ -282,22 +245,13 @@ def weigh_rounding(
     samples: int,
     threads: int = 1,
     done: Callable[[int, int], None] = lambda _done, _total: None,
-) -> WeighedRounding:
+) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
     The error of each weight is weighed by what the layer reads in the float model, on the grid of its
     integers. Layers do not depend on each other.
 
-    Args:
-        float_model: that is quantized.
-        plan: for it.
-        parameters: that were decided for the plan.
-        free: of each weight, whether its scales may change; see ``quantized_layers``.
-        moments: of the tensors that ``moment_sites`` names.
-        largest: magnitude of tensors, as for ``moment_sites``.
-        samples: how many there were.
-        threads: the result does not depend on them.
-        done: is told after each layer how many are done, of how many.
+    ``largest`` and ``samples`` are as for ``moment_sites``.
     """
     layers, refused = quantized_layers(float_model, plan, parameters, free)
     solved: dict[str, SolvedLayer] = {}
@@ -310,7 +264,7 @@ def weigh_rounding(
         else:
             solved[name] = _solve(float_model, parameters, layer, own, float(grid.scale), threads=threads)
         done(number, len(layers))
-    return WeighedRounding(layers=solved, refused=refused, decided=_all_of(solved))
+    return RecoveredRounding(layers=solved, refused=refused, decided=_all_of(solved))
 
 
 def _solve(

@@ -26,26 +26,23 @@ class RecoverySamples:
     decide: Sequence[Mapping[str, Array]]
 
 
+def samples_in(piece: Mapping[str, Array]) -> int:
+    """Return how many samples a piece has; 1 if none of its arrays has an axis."""
+    return max((len(array) for array in piece.values() if array.ndim), default=1)
+
+
 # How far a model's outputs are from those of another, as one number.
 
 
 def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
     """Return the ratio of signal to noise of all outputs, in dB; noise counts as a share of its signal.
 
-    Args:
-        wanted: of each piece, the outputs of the float model.
-        found: the same of the other model.
+    Both have the outputs of each piece.
 
     Edge case:
         Of an output of integers, noise is the share of those that differ. An output of another shape than
         wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
         infinitely many dB, NaN has minus infinity.
-
-    Example:
-        >>> round(output_sqnr([[np.array([3.0, 4.0])]], [[np.array([3.0, 4.05])]]), 6)
-        40.0
-        >>> output_sqnr([[np.array([1, 2])]], [[np.array([1, 3])]])
-        3.010299956639812
     """
     shares = [
         _noise_share([piece[index] for piece in wanted], [piece[index] for piece in found])
@@ -83,23 +80,10 @@ IN_MEMORY = 2 << 30
 
 
 class Shelf:
-    """Keeps arrays by key.
-
-    Example:
-        >>> shelf = Shelf(Path(tempfile.gettempdir()), limit=16)
-        >>> shelf.put("kept", [np.zeros(2), None])
-        >>> shelf.put("moved", [np.arange(3.0)])
-        >>> shelf.get("moved", 0).tolist(), shelf.get("kept", 1), shelf.moved
-        ([0.0, 1.0, 2.0], None, 24)
-    """
+    """Keeps arrays by key."""
 
     def __init__(self, folder: Path, *, limit: int = IN_MEMORY) -> None:
-        """Begin with nothing.
-
-        Args:
-            folder: where the files lie; they have no name, and go with the last reader.
-            limit: bytes that are kept in memory.
-        """
+        """Keep ``limit`` bytes in memory, more in files without names, which go with the last reader."""
         self._folder, self._limit = folder, limit
         self._kept: dict[str, Sequence[Array | None]] = {}
         self._filed: dict[str, _Filed] = {}
@@ -111,11 +95,7 @@ class Shelf:
         return key in self._kept or key in self._filed
 
     def put(self, key: str, arrays: Sequence[Array | None]) -> None:
-        """Keep arrays under a key; sequences of arrays, which ONNX has too, always stay in memory.
-
-        Raises:
-            OutputFileError: there is no room for them.
-        """
+        """Keep arrays under a key; sequences of arrays, which ONNX has too, always stay in memory."""
         size = _size(arrays)
         if self.held + size <= self._limit or not all(item is None or is_array(item) for item in arrays):
             self._kept[key] = arrays

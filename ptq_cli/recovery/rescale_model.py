@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.amax.decide import grid_of_range
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.rescaling.channel_ids import Factors
@@ -37,9 +37,6 @@ def tensor_ranges(
 
     Edge case:
         NaN counts as nothing.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     fed = {value.name for value in model.graph.inputs}
     taps = [name for name in tensors if name not in fed]
@@ -60,17 +57,12 @@ def plainly_quantized(
 ) -> StoredModel:
     """Return a model quantized with given ranges; the model stays as it is.
 
-    Args:
-        model: the float model.
-        plan: for it.
-        ranges: of each measured tensor of the plan.
-        bits: of the weights. With fewer than 8, they are on a grid of as many, stored as 8: this needs no
-            newer opset.
+    Weights of fewer than 8 bits are on a grid of as many, stored as 8: this needs no newer opset.
     """
 
     def decide(site: ActivationSite) -> QuantParameters:
         ends = [ranges[name] for name in plan.members(site.source)]
-        return activation_grid(site, min(low for low, _ in ends), max(high for _, high in ends))
+        return _grid(site, min(low for low, _ in ends), max(high for _, high in ends))
 
     quantized = model.clone()
     if bits < BYTE:
@@ -91,26 +83,8 @@ def _round_weights(model: ir.Model, plan: Plan, bits: int) -> None:
             )
 
 
-def activation_grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
-    """Return the grid of a tensor with a range.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW, UINT8
-        >>> grid = activation_grid(ActivationSite("x", "x", UINT8, False), -1.0, 1.0)
-        >>> int(grid.zero_point)
-        128
-        >>> grid = activation_grid(ActivationSite("x", "x", INT8_NARROW, True), -1.0, 1.27)
-        >>> int(grid.zero_point), round(float(grid.scale), 6)
-        (0, 0.01)
-    """
-    if not site.symmetric and isinstance(site.format, IntegerFormat):
-        return parameters_from_range(low, high, site.format)
-    # An unsigned format is then the signed one, shifted.
-    signed = site.format if site.format.signed else IntegerFormat(site.format.bits, signed=True)
-    zero_point = 0 if site.format.signed else -int(signed.qmin)
-    return QuantParameters(
-        scale_from_amax(max(-low, high), signed), np.asarray(zero_point, np.int64), site.format
-    )
+def _grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
+    return grid_of_range(low, high, site.format, symmetric=site.symmetric)
 
 
 # The factors of channels: a family of one strength for each space, tried on what its layers read.
@@ -141,13 +115,7 @@ class SpaceFactors:
 
 
 def find_factors(spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int) -> list[SpaceFactors]:
-    """Return factors for the spaces that gain from them, in order.
-
-    Args:
-        spaces: of the model.
-        found: what they hold.
-        bits: of the weights.
-    """
+    """Return factors for the spaces that gain from them, in order."""
     readers = {name: _Trial(reader, bits) for name, reader in found.readers.items()}
     table = {name: np.ones(len(item.low)) for name, item in found.ranges.items()}
     chosen = []
@@ -178,11 +146,7 @@ class _Trial:
         return self._signal > 0.0
 
     def weight_by_channel(self, count: int) -> Factors:
-        """Return, of each index of the tensor, its largest weight beside what an output is made of.
-
-        Shapes:
-            (count,).
-        """
+        """Return, of each index of the tensor, its largest weight beside what an output is made of."""
         weight = self._apart(np.abs(self.reader.weight))  # (groups, M / groups, K)
         spread = self._read.std(axis=0).reshape(len(weight), 1, -1) if len(self._read) else np.ones((1, 1, 1))
         size = np.sqrt(np.sum((weight * spread) ** 2, axis=2, keepdims=True))
@@ -194,16 +158,11 @@ class _Trial:
     def error(self, factors: Factors, low: Factors, high: Factors, noise: Factors) -> float:
         """Return the error of the output, as a share of what it varies by.
 
-        Args:
-            factors: of each index of the tensor.
-            low: of each index, without factors.
-            high: alike.
-            noise: variance of what other tensors add to each index, without factors.
+        Factors, ranges and ``noise``, the variance that other tensors add, are of each index; the latter two
+        without factors.
         """
         scaled = factors[self.reader.columns].astype(np.float32)
-        grid = activation_grid(
-            self.reader.activation, float((low * factors).min()), float((high * factors).max())
-        )
+        grid = _grid(self.reader.activation, float((low * factors).min()), float((high * factors).max()))
         read = _on_grid(self._read * scaled, grid)
         weight = self._rounded(
             self._apart(self.reader.weight) / scaled.reshape(self.reader.geometry.groups, 1, -1)
@@ -299,7 +258,7 @@ class _SpaceTrial:
             )
             if site.source in noise:
                 continue
-            grid = activation_grid(site, float((found.low * at).min()), float((found.high * at).max()))
+            grid = _grid(site, float((found.low * at).min()), float((found.high * at).max()))
             own = np.unique(item.channels[item.channels != NO_CHANNEL])
             noise[site.source] = np.zeros(len(factors))
             noise[site.source][own] = float(grid.scale) ** 2 / 12.0 / factors[own] ** 2
@@ -381,21 +340,11 @@ def rescale_model(
     Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
     the samples to decide by its outputs are the same to 1e-5.
 
-    Args:
-        model: stays as it is.
-        plan: for the model; it holds for the result too.
-        samples: ranges are those of all of them; those to decide by say whether the factors are kept.
-        bits: of the weights.
-        kind: says which spaces are meant.
-        judged: plan of the quantized form that decides, if it is another.
-        least_gain: by how much the SQNR must rise, in dB.
-        threads: that run the model.
+    ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
+    another, and its SQNR must rise by ``least_gain`` dB.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     rescaled = model.clone()
     trace = trace_scales(rescaled.graph)

@@ -24,13 +24,7 @@ class SampleStream:
     def __init__(
         self, pairs: Mapping[str, ActivationPair], pieces: Sequence[Mapping[str, Array]], shelf: Shelf
     ) -> None:
-        """Begin with a model's inputs.
-
-        Args:
-            pairs: by tensor.
-            pieces: the inputs of some samples each.
-            shelf: where tensors wait.
-        """
+        """Begin with a model's inputs, in pieces of some samples each."""
         self._pairs, self._shelf = pairs, shelf
         self._count = len(pieces)
         for name in pieces[0] if pieces else ():
@@ -46,19 +40,10 @@ class SampleStream:
         tapped: Tapped | None = None,
         keep: bool = True,
     ) -> None:
-        """Run a stage on every piece, several at once.
+        """Run a stage on every piece, several at once, each by one thread so that the result stays the same.
 
-        Args:
-            form: of the stage.
-            model: the form's, or one with other constants.
-            pool: its threads; each runs a piece with one thread, so that the result does not depend on them.
-            tap: a further tensor of the stage that is wanted.
-            tapped: is given it.
-            keep: the stage's outputs are kept for the stages behind it.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
-            OutputFileError: there is no room for the outputs.
+        ``model`` is the form's, or one with other constants. ``tapped`` is given the tensor ``tap`` of the
+        stage; with ``keep`` the stage's outputs are kept for the stages behind it.
         """
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]
@@ -112,12 +97,7 @@ class SampleStream:
 
 
 def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[str]]:
-    """Return which tensors no stage behind each one reads.
-
-    Args:
-        stages: in order.
-        outputs: of the model, which are never let go of.
-    """
+    """Return which tensors no stage behind each one reads; the model's outputs are never let go of."""
     last: dict[str, int] = {}
     for index, stage in enumerate(stages):
         last.update(dict.fromkeys((*stage.outputs, *stage.inputs), index))

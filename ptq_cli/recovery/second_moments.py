@@ -64,12 +64,6 @@ def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
 
     Edge case:
         No rows have moments of 0.
-
-    Example:
-        >>> x, y = np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([[5.0], [-2.0]])
-        >>> found = second_moments(x, y)
-        >>> found.gram.tolist(), found.cross.tolist(), found.inputs.tolist()
-        ([[10, -1], [-1, 5]], [[-1, 12]], [4, 1])
     """
     largest = max(np.abs(inputs).max(initial=1.0), np.abs(targets).max(initial=1.0))
     rows = max(1, int(EXACT / largest**2))
@@ -102,13 +96,6 @@ def cholesky(matrix: Float64s) -> Float64s:
 
     Shapes:
         matrix and result: (K, K).
-
-    Raises:
-        ValueError: the matrix is not positive definite.
-
-    Example:
-        >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
-        [[2.0, 0.0], [1.0, 2.0]]
     """
     lower = np.tril(matrix)
     if not _factor(lower, PANEL):
@@ -148,10 +135,6 @@ def solve(lower: Float64s, right: Float64s) -> Float64s:
 
     Shapes:
         lower: (K, K); right and result: (M, K).
-
-    Example:
-        >>> solve(np.array([[2.0, 0.0], [1.0, 2.0]]), np.array([[8.0, 9.0]])).tolist()
-        [[1.375, 1.25]]
     """
     columns = np.array(right.T, order="C")  # A copy, also of a single row.
     _substitute(lower, columns)
@@ -184,10 +167,6 @@ def products(matrix: Float64s, rows: Float64s) -> Float64s:
 
     Shapes:
         matrix: (K, K); rows and result: (M, K).
-
-    Example:
-        >>> products(np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([[1.0, 2.0]])).tolist()
-        [[4.0, 7.0]]
     """
     found = np.zeros(rows.shape)
     _multiply(matrix, np.ascontiguousarray(rows), found)
@@ -262,11 +241,7 @@ class CenteredMoments:
         return (DAMPING + size / self.rows) * float(np.trace(self.gram)) / size
 
     def curvature(self) -> Float64s:
-        """Return the damped moments of the inputs; those of inputs that never vary are an identity.
-
-        Shapes:
-            the result (K, K).
-        """
+        """Return the damped moments of the inputs, (K, K); an identity if none of them varies."""
         size, damping = len(self.gram), self.damping
         if not damping > 0.0:
             return np.eye(size)
@@ -275,11 +250,7 @@ class CenteredMoments:
         return damped
 
     def optimum(self, lower: Float64s, weights: Float64s) -> Float64s:
-        """Return the best real weights, damped towards those that are given.
-
-        Args:
-            lower: Cholesky factor of the curvature.
-            weights: of the float model.
+        """Return the best real weights, damped towards those given; ``lower`` is the curvature's factor.
 
         Shapes:
             lower: (K, K); weights and result: (M, K).
@@ -290,9 +261,7 @@ class CenteredMoments:
     def errors(self, weights: Float64s, bias: Float64s | None = None) -> Float64s:
         """Return the mean square error of each channel's output, less the mean square of its target.
 
-        Args:
-            weights: of each channel.
-            bias: what is added to each channel; None is the best one.
+        Without a bias that of the best one counts.
 
         Shapes:
             weights: (M, K); bias and result: (M,).
@@ -306,13 +275,7 @@ class CenteredMoments:
 def centered(
     moments: SecondMoments, *, input_step: float, target_step: Float64s, has_bias: bool
 ) -> CenteredMoments:
-    """Return moments in real units.
-
-    Args:
-        moments: of integers.
-        input_step: size of an integer step of the inputs.
-        target_step: of the targets, for each channel.
-        has_bias: a bias makes up for means, so that only what varies counts.
+    """Return moments in real units; where a bias makes up for means, only what varies counts.
 
     Shapes:
         target_step: (M,).
@@ -360,11 +323,7 @@ class Quadratic:
     pull: Float64s
 
     def error(self, weights: Float64s) -> Float64s:
-        """Return the objective of weights, for each channel.
-
-        Shapes:
-            weights: (M, K); the result (M,).
-        """
+        """Return the objective of weights, (M, K), for each channel, (M,)."""
         found: Float64s = quadratic_forms(self.curvature, self.best - weights)
         return found
 
@@ -372,10 +331,7 @@ class Quadratic:
 def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: float = 1.0) -> Quadratic:
     """Return the objective whose minimum makes a layer's output, behind a quantized input, the wanted one.
 
-    Args:
-        moments: of the quantized inputs and of the float model's outputs.
-        weights: of the float model, towards which the optimum is damped.
-        share: how far to go from the weights to the optimum; see ``share_that_holds``.
+    Go by ``share`` from the weights to the optimum; see ``share_that_holds``.
 
     Shapes:
         weights: (M, K).
@@ -386,18 +342,6 @@ def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: flo
     Source:
         Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
         float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
-
-    Example:
-        >>> import numpy as np
-        >>> from ptq_cli.recovery.second_moments import centered
-        >>> from ptq_cli.recovery.second_moments import second_moments
-        >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]] * 1000)
-        >>> y = x @ np.array([[3.0], [-1.0]])
-        >>> sums = centered(second_moments(x, y), input_step=1.0, target_step=np.ones(1), has_bias=False)
-        >>> fit_least_squares(sums, np.array([[2.0, 0.0]])).best.round(1).tolist()
-        [[3.0, -1.0]]
-        >>> fit_least_squares(sums, np.array([[2.0, 0.0]]), share=0.5).best.round(1).tolist()
-        [[2.5, -0.5]]
     """
     curvature = moments.curvature()
     lower = cholesky(curvature)
@@ -410,33 +354,13 @@ def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: flo
 def share_that_holds(
     learned: Sequence[CenteredMoments], checked: Sequence[CenteredMoments], weights: Sequence[Float64s]
 ) -> float:
-    """Return how far to go from a float model's weights to the optimum of some rows, judged by other rows.
+    """Return how far to go, 0 to 1, from a model's weights to the optimum of some rows, judged by others.
 
     An optimum of few rows follows their noise, too. The share with the least error on the other rows is
     known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
 
-    Args:
-        learned: moments that optima are made of, of each group of a layer.
-        checked: of other rows.
-        weights: of the float model.
-
-    Returns:
-        From 0 to 1.
-
     Shapes:
         weights: (M, K) each.
-
-    Example:
-        >>> import numpy as np
-        >>> from ptq_cli.recovery.second_moments import centered
-        >>> from ptq_cli.recovery.second_moments import second_moments
-        >>> x = np.array([[1.0], [-1.0]] * 500)
-        >>> found = [
-        ...     centered(second_moments(x, y * x), input_step=1.0, target_step=np.ones(1), has_bias=False)
-        ...     for y in (4.0, 3.0)
-        ... ]
-        >>> round(share_that_holds(found[:1], found[1:], [np.array([[2.0]])]), 2)  # 4 or 3? It was 2.
-        0.67
     """
     gain = cost = 0.0
     for one, other, own in zip(learned, checked, weights, strict=True):

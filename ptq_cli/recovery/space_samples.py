@@ -15,7 +15,7 @@ from ptq_cli.models.rescaling.scale_spaces import HeldChannels, ScaleSpace
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recovery.layer_rows import LayerRows
-from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.recovery_samples import RecoverySamples, samples_in
 from ptq_cli.recovery.second_moments import Float64s
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -71,17 +71,10 @@ class SpaceReader:
     rows: LayerRows = field(repr=False)
 
     def read(self) -> Float32s:
-        """Return the rows that were collected.
-
-        Shapes:
-            (rows, groups * K).
-        """
+        """Return the rows that were collected: (rows, groups * K)."""
         parts = [read for read, _ in self.rows.parts()]
-        return (
-            np.concatenate(parts).astype(np.float32)
-            if parts
-            else np.zeros((0, len(self.columns)), np.float32)
-        )
+        none = np.zeros((0, len(self.columns)), np.float32)
+        return np.concatenate(parts).astype(np.float32) if parts else none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,21 +100,10 @@ def sample_spaces(
     *,
     threads: int,
 ) -> SpaceSamples:
-    """Run some samples through a float model, and keep what the choice of factors needs.
-
-    Args:
-        model: the float model.
-        spaces: its spaces.
-        plan: of the model: what is not quantized needs no factors.
-        samples: ranges are those of all of them, rows those of the ones to decide by.
-        threads: that run it.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
-    """
+    """Run samples through a float model: ranges are those of all, rows those of the ones to decide by."""
     nodes = {node.name or "": node for node in model.graph}
     wanted = {item.name for space in spaces for item in space.readers}
-    count = sum(_samples(piece) for piece in samples.decide)
+    count = sum(samples_in(piece) for piece in samples.decide)
     readers = {
         site.node: reader
         for site in plan.weights
@@ -146,7 +128,7 @@ def sample_spaces(
             if number < len(samples.decide):
                 for name, reader in readers.items():
                     reader.rows.add(number, arrays[reader.activation.tensor], arrays[made[name]], first=first)
-                first += _samples(piece)
+                first += samples_in(piece)
     return SpaceSamples(
         readers=readers, ranges=ranges, sites={name: plan.activations[name] for name in ranges}
     )
@@ -185,7 +167,3 @@ def _reader(node: ir.Node, site: WeightSite, plan: Plan, samples: int) -> SpaceR
         columns=np.repeat(np.arange(inputs // kernel), kernel),
         rows=LayerRows(geometry, wanted=ROWS, samples=samples, outside=0),
     )
-
-
-def _samples(piece: Mapping[str, Array]) -> int:
-    return max((len(array) for array in piece.values() if array.ndim), default=1)

@@ -37,12 +37,7 @@ class InputReading:
 
     @property
     def key(self) -> str:
-        """All of it, as text.
-
-        Example:
-            >>> InputReading(groups=1, size=64, window=None).key
-            '1 x 64'
-        """
+        """All of it, as text."""
         text = f"{self.groups} x {self.size}"
         return f"{text}, {self.each} of {self.window}" if self.window is not None else text
 
@@ -91,11 +86,7 @@ class TensorMoments:
     readings: Mapping[str, InputMoments] = field(repr=False)
 
     def merge(self, other: "TensorMoments") -> "TensorMoments":
-        """Return the moments of both parts; exact, so the order does not matter.
-
-        Raises:
-            ValueError: they are of other grids or readers.
-        """
+        """Return the moments of both parts; exact, so the order does not matter."""
         if self.grid != other.grid or self.readings.keys() != other.readings.keys():
             raise ValueError(f"moments on the grid {self.grid} and on {other.grid} do not merge")
         merged = {key: item.merge(other.readings[key]) for key, item in self.readings.items()}
@@ -107,24 +98,9 @@ class TensorMomentCollector:
 
     Which output positions of an image are taken depends on the image alone, so that it does not matter in
     which batch, and beside which other images, it comes. What is not taken is not looked at.
-
-    Example:
-        >>> from ptq_cli.core.formats import UINT8
-        >>> grid = QuantParameters(np.float32(0.5).reshape(()), np.int64(0).reshape(()), UINT8)
-        >>> rows = InputReading(groups=1, size=2, window=None)
-        >>> collector = TensorMomentCollector(MomentSite(tensor="x", parameters=grid, readings=(rows,)))
-        >>> collector.update(np.array([[1.0, 2.0]], np.float32))
-        True
-        >>> collector.statistics().readings["1 x 2"].products.tolist()
-        [[4, 8, 16]]
     """
 
     def __init__(self, site: MomentSite) -> None:
-        """Begin with nothing.
-
-        Args:
-            site: the tensor.
-        """
         self._site = site
         zero = int(site.parameters.zero_point)
         self._sums = [InputSums(groups=item.groups, size=item.size, zero=zero) for item in site.readings]
@@ -215,13 +191,7 @@ ROWS_PER_INPUT = 4
 
 
 def reading_of(layer: QuantizedLayer, samples: int) -> InputReading:
-    """Return how a layer reads its input.
-
-    Args:
-        layer: of the model.
-        samples: how many there will be; of the images of a convolution as many positions are taken as
-            make enough rows.
-    """
+    """Return how a layer reads its input: of a convolution's images positions that make enough rows."""
     geometry = layer.geometry
     size = len(geometry.block)
     wanted = max(ROWS, ROWS_PER_INPUT * size)
@@ -230,15 +200,7 @@ def reading_of(layer: QuantizedLayer, samples: int) -> InputReading:
 
 
 def grid_of_input(layer: QuantizedLayer, largest: Mapping[str, float]) -> QuantParameters | None:
-    """Return the grid of integers of what a layer reads.
-
-    Args:
-        layer: of the model.
-        largest: magnitude of tensors, by name: floats are put on a grid of 16 bits.
-
-    Edge case:
-        None for floats that were not measured.
-    """
+    """Return the grid of what a layer reads: floats get 16 bits; None if they were not measured."""
     if layer.parameters is not None:
         return layer.parameters
     if layer.reads not in largest:
@@ -250,13 +212,7 @@ def grid_of_input(layer: QuantizedLayer, largest: Mapping[str, float]) -> QuantP
 def moment_sites(
     layers: Iterable[QuantizedLayer], largest: Mapping[str, float], samples: int
 ) -> list[MomentSite]:
-    """Return the tensors that some layers read; those whose range nobody knows are left out.
-
-    Args:
-        layers: in the order of the model.
-        largest: magnitude of tensors, by name.
-        samples: how many there will be.
-    """
+    """Return the tensors that some layers read; those whose range nobody knows are left out."""
     found: dict[str, MomentSite] = {}
     for layer in layers:
         parameters = grid_of_input(layer, largest)

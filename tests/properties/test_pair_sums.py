@@ -17,8 +17,7 @@ from ptq_cli.core.pair_sums import (
     exceeds_pairs,
     mates_along,
 )
-from ptq_cli.placement.weight_families import weight_quantizer
-from ptq_cli.placement.weight_sites import weight_site
+from ptq_cli.placement.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.integer_storage import as_it_is
 from ptq_cli.qdq.write.site_parameters import decide_weight

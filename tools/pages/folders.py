@@ -32,11 +32,7 @@ WORDS = (
 
 
 def make(name: str, folder: Path, *, whole: bool = False) -> None:
-    """Make the folder of this name; a sample has all of its data if it is to be whole.
-
-    Raises:
-        KeyError: there is none of this name.
-    """
+    """Make the folder of this name; a sample has all of its data if it is to be whole."""
     if name in sample_names():
         copy_sample(name, folder, whole=whole)
     else:

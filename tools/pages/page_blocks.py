@@ -61,9 +61,6 @@ class Step:
 def blocks(page: str) -> list[PageBlock]:
     r"""Return the blocks of a page in their order.
 
-    Raises:
-        ValueError: a fence says more than its language.
-
     Example:
         >>> page = "<!-- folder: ocr -->\n<!-- file: a.py -->\n```python\nx = 1\n```\n"
         >>> [(block.folder, block.file, block.text) for block in blocks(page)]

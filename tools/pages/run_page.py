@@ -34,17 +34,7 @@ class Ran:
 
 
 def run_page(page: Path, place: Path, call: Call, *, whole: bool = False) -> list[Ran]:
-    """Run all blocks of a page, and return the commands that ran.
-
-    Args:
-        page: the Markdown file.
-        place: an empty folder, in which the page's folders are made.
-        call: runs a command.
-        whole: whether samples have all of their data.
-
-    Raises:
-        ValueError: a block says neither where it runs nor why it does not, or is not what it says.
-    """
+    """Run all blocks of a page, and return the commands that ran."""
     ran: list[Ran] = []
     names: dict[int, dict[str, Any]] = {}
     for block in blocks(page.read_text(encoding="utf-8")):
@@ -75,12 +65,7 @@ def run_page(page: Path, place: Path, call: Call, *, whole: bool = False) -> lis
 
 
 def require_content(block: PageBlock) -> None:
-    """Read what stands in a file as the format that it is.
-
-    Raises:
-        ValueError: it is something else.
-        PtqError: a recipe has a key that there is not.
-    """
+    """Read what stands in a file as the format that it is."""
     if block.language == "toml" and str(block.file).endswith("ptq.toml"):
         decode_recipe(tomllib.loads(block.text), str(block.file))
     elif block.language == "toml":
@@ -90,11 +75,7 @@ def require_content(block: PageBlock) -> None:
 
 
 def run_python(page: Path, block: PageBlock, folder: Path, names: dict[str, Any]) -> None:
-    """Run Python as a script in a folder, whose modules are not those of other folders.
-
-    Raises:
-        ValueError: an expression has another value than the comment behind it says.
-    """
+    """Run Python as a script in a folder, whose modules are not those of other folders."""
     before, paths = set(sys.modules), list(sys.path)
     sys.path.insert(0, str(folder))
     lines = block.text.splitlines()

@@ -17,11 +17,7 @@ def sample_names() -> list[str]:
 
 
 def copy_sample(name: str, folder: Path, *, whole: bool = False, has_recipe: bool = True) -> None:
-    """Copy a sample into a folder; with few of its data, unless it is to be whole.
-
-    Raises:
-        FileNotFoundError: there is no sample of this name.
-    """
+    """Copy a sample into a folder; with few of its data, unless it is to be whole."""
     ignored = shutil.ignore_patterns(*(ONLY_MODEL[1:] if has_recipe else ONLY_MODEL))
     if whole:
         shutil.copytree(SAMPLES / name, folder, ignore=ignored, dirs_exist_ok=True)

@@ -49,9 +49,6 @@ def missing(shown: Iterable[str], printed: Iterable[str], *, is_cut: bool = Fals
 def refreshed(shown: Sequence[str], printed: Sequence[str]) -> list[str]:
     """Return what was printed; where the page leaves lines out, only those that it shows.
 
-    Raises:
-        ValueError: lines that the page shows one after another were not printed so.
-
     Example:
         >>> refreshed(["…", "wrote a.onnx (3 kB)"], ["reading", "calibrate", "wrote a.onnx (4 kB)"])
         ['…', 'wrote a.onnx (4 kB)']

@@ -66,17 +66,7 @@ PROCESSORS = {
 
 
 def run_pack(name: str, pack: Path, cache: Path) -> Path:
-    """Run a pack on a processor, and return the file of its answer.
-
-    Args:
-        name: of the processor.
-        pack: the folder of the runners and cases.
-        cache: where emulators are set up.
-
-    Raises:
-        UnavailableError: the processor cannot be set up.
-        FailedError: it does not run the pack to its end.
-    """
+    """Run a pack on a processor, and return the file of its answer."""
     processor = PROCESSORS[name]
     words = COMMANDS[processor.emulator](processor.cpu, pack, cache)
     answer = pack / f"answer-{name}.safetensors"
@@ -230,11 +220,7 @@ def _program(name: str) -> str:
 
 
 def _step(program: str, *words: str) -> str:
-    """Run a program that sets something up, and return what it prints.
-
-    Raises:
-        UnavailableError: it failed, or is not there.
-    """
+    """Run a program that sets something up, and return what it prints."""
     done = subprocess.run([_program(program), *words], capture_output=True, text=True, check=False)
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.strip()] or ["it printed nothing"]

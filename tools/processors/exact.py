@@ -39,10 +39,6 @@ class Expected:
 def expect(node: onnx.NodeProto, inputs: Sequence[Numbers | None]) -> Expected:
     """Compute a kernel that adds products: integers have to be the same, and floats those of the same sum.
 
-    Args:
-        node: one of `SUMMING`.
-        inputs: its inputs, in order; None for one that it does not have.
-
     Example:
         >>> node = onnx.helper.make_node("MatMulInteger", ["a", "b"], ["y"])
         >>> a, b = np.full((1, 2), 255, np.uint8), np.full((2, 1), 127, np.int8)

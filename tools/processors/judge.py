@@ -39,11 +39,7 @@ class Verdict:
 
 
 def judge(pack: Path, answer: Path) -> list[Verdict]:
-    """Return a verdict on each case of a pack.
-
-    Raises:
-        FailedError: the answer lacks an output.
-    """
+    """Return a verdict on each case of a pack."""
     given, about = _read(answer)
     seconds, verdicts = json.loads(about["seconds"]), []
     for folder in sorted((pack / "cases").iterdir()):

@@ -31,15 +31,7 @@ def open_session(
     disabled: Sequence[str] = (),
     saved: Path | None = None,
 ) -> onnxruntime.InferenceSession:
-    """Return a session of one thread.
-
-    Args:
-        model: the content of a file.
-        exact: let it change the weights where this processor's kernels saturate; it is slower there.
-        level: how far it optimizes.
-        disabled: names of optimizers.
-        saved: where it writes the graph that it runs.
-    """
+    """Return a session of one thread."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.intra_op_num_threads = 1
@@ -88,11 +80,7 @@ class Kernels:
         return [{self._input(name): found[name] for name in self._read} for found in tensors]
 
     def apart(self, met: Tensors) -> bytes:
-        """Return a model in which each kernel reads inputs of the model and makes an output.
-
-        Args:
-            met: what the kernels read, which tells its types.
-        """
+        """Return a model in which each kernel reads inputs of the model and makes an output."""
         nodes = []
         for node in self.nodes:
             copy = onnx.NodeProto()
@@ -120,12 +108,7 @@ class Kernels:
         return content
 
     def expected(self, inputs: Tensors, here: Tensors) -> dict[str, Expected]:
-        """Return what each kernel has to give, by the name of its output.
-
-        Args:
-            inputs: of ``apart``.
-            here: its outputs on this machine, one step from which kernels may be that add no products.
-        """
+        """Return what each kernel has to give, by the name of its output."""
         found = {}
         for node in self.nodes:
             output = node.output[0]

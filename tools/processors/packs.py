@@ -45,13 +45,7 @@ class QuantizedFile:
 
 
 def write_pack(folder: Path, files: Sequence[QuantizedFile], *, whole: bool = True) -> None:
-    """Write a pack; one that is there is removed.
-
-    Args:
-        folder: of the pack.
-        files: give two cases each.
-        whole: False leaves out the cases of whole files.
-    """
+    """Write a pack; one that is there is removed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in RUNNERS:

@@ -22,7 +22,6 @@ from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, StepWeights
 from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, granularity_of, rewriting_rungs
 from ptq_cli.recipe.sections import WeightSettings
@@ -197,9 +196,7 @@ def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
 
 def _weight_bits(weights: WeightSettings) -> int | None:
     family = weight_family(weights)
-    if isinstance(family, ScaledWeights) and family.dtype is not None:
-        return None
-    return family.bits if isinstance(family, ScaledWeights | FixedPointWeights | StepWeights) else None
+    return family.bits if family.is_even else None
 
 
 def _is_by_default(rung: str, asked: Sequence[str]) -> bool:

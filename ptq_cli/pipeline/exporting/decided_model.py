@@ -51,7 +51,7 @@ from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
-from ptq_cli.recipe.quantizer_families import FixedPointWeights, ScaledWeights, StepWeights
+from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.recovery_rungs import RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
@@ -364,10 +364,8 @@ def largest_values(calibration: Calibration, float_model: ir.Model) -> dict[str,
 
 def free_scales(placement: Placement) -> dict[WeightSite, bool]:
     """Return of each weight whose integers are evenly spread whether its scales may be any."""
-    found = {}
-    for site, family in placement.families.items():
-        if isinstance(family, ScaledWeights) and family.dtype is None:
-            found[site] = True
-        elif isinstance(family, FixedPointWeights | StepWeights):
-            found[site] = False
-    return found
+    return {
+        site: isinstance(family, ScaledWeights)
+        for site, family in placement.families.items()
+        if family.is_even
+    }

@@ -26,7 +26,7 @@ from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.sections import SIZE
-from ptq_cli.recovery.loudest import loudest
+from ptq_cli.recovery.range_effects import loudest
 
 # The noise that each layer adds on its own, in as few runs as tell the loud ones from the others.
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ptq_cli.pipeline.views.calibration_view import COLORS, figure_in
-from ptq_cli.pipeline.views.staircase import Curve, Floats, Staircase
+from ptq_cli.pipeline.views.staircase import Staircase
+from ptq_cli.quantizers.curve import Curve, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.decoding import read_toml
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS, INTEGERS
 from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.pair_sums import LARGEST_SUM, RESTART
 from ptq_cli.core.plugins import TARGETS as PLUGINS
 from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names
+from ptq_cli.core.read_files import read_toml
 from ptq_cli.plan.target.rules import (
     BIASES,
     INTEGER_FORMS,

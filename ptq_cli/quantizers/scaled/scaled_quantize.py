@@ -25,6 +25,7 @@ from ptq_cli.collectors.collector_registry import Collector, make_collector
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.quantizers.curve import BEYOND, Curve, beyond
 from ptq_cli.quantizers.grid import (
     Real,
     granularity_of,
@@ -35,6 +36,7 @@ from ptq_cli.quantizers.grid import (
     require_float,
     require_no_nan,
     require_not_negative,
+    require_scale,
 )
 from ptq_cli.quantizers.straight_through import clipped, map_blocks
 from ptq_cli.recipe.sections import AmaxSettings
@@ -104,9 +106,6 @@ def fake_quantize_to(
 
     Shapes:
         x: any; the result has the same. amax: broadcasts to it.
-
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``fake_quantize``.
 
     Example:
         >>> fake_quantize_to(torch.ones(2, 2), torch.tensor([[0.0, 1.0]]), IntegerFormat(8, True)).tolist()
@@ -182,9 +181,6 @@ def quantize_to(
 
     Shapes:
         x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
-
-    Raises:
-        QuantizerValueError, QuantizerTypeError: as ``quantize``.
 
     Example:
         >>> quantize_to(torch.ones(2), torch.ones(1), IntegerFormat(4, signed=False))[0].tolist()
@@ -271,15 +267,6 @@ class Calibrator:
     Args:
         method: the collector's name.
         kept: the axes along which each index has statistics of its own; none for one of the whole tensor.
-
-    Raises:
-        UnknownNameError: there is no such collector.
-
-    Example:
-        >>> calibrator = Calibrator("max", kept=(0,))
-        >>> calibrator.update(torch.tensor([[1.0, -2.0], [0.0, 0.5]]))
-        >>> calibrator.amax(AmaxSettings(method="max"), IntegerFormat(8, signed=True)).tolist()
-        [[2.0], [0.5]]
     """
 
     def __init__(self, method: str, kept: tuple[int, ...]) -> None:
@@ -293,10 +280,6 @@ class Calibrator:
 
         Shapes:
             x: any, with the same rank and the same sizes along the kept axes at each call.
-
-        Raises:
-            QuantizerShapeError: the sizes changed.
-            QuantizerValueError: x holds NaN or infinite values; then nothing of it is kept.
         """
         if not bool(torch.isfinite(x).all()):
             raise QuantizerValueError("NaN and infinite values have no range to be calibrated")
@@ -322,11 +305,6 @@ class Calibrator:
 
         Shapes:
             As the tensors', with 1 for the axes that are not kept; () without kept ones.
-
-        Raises:
-            UnknownNameError: there is no such method.
-            MissingStatisticError: it needs histograms, and the collector kept none.
-            QuantizerValueError: there are no statistics yet.
         """
         check_amax_settings(settings)
         if not self._collectors:
@@ -402,19 +380,11 @@ def fake_quantize_affine(
     granularity = granularity_of(axis)
     step = read_parameter("scale", scale, x, granularity).to(x.device, torch.float32)
     zero = read_parameter("zero_point", zero_point, x, granularity).to(x.device, torch.float32)
-    _require_scale(step)
+    require_scale(step)
     _require_zero_point(zero, format)
     # Saturating before the zero point is added keeps the sum exact, and then it cancels.
     low, high = format.qmin - zero, format.qmax - zero
     return clipped(_affine_values, x, low * step, high * step, step, low, high)
-
-
-def _require_scale(scale: torch.Tensor) -> None:
-    if torch.compiler.is_compiling():
-        return
-    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
-        found = scale.reshape(-1)[:4].tolist()
-        raise QuantizerValueError(f"a scale must be positive and finite, got {found}")
 
 
 def _require_zero_point(zero_point: torch.Tensor, format: IntegerFormat) -> None:
@@ -432,3 +402,13 @@ def _affine_values(
     x: torch.Tensor, scale: torch.Tensor, low: torch.Tensor, high: torch.Tensor
 ) -> torch.Tensor:
     return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)
+
+
+def curve(bits: int, amax: float, unsigned: bool, narrow_range: bool) -> Curve:
+    """Return what is drawn of the quantizer."""
+
+    def quantizer(x: torch.Tensor) -> torch.Tensor:
+        return fake_quantize(x, amax, bits=bits, unsigned=unsigned, narrow_range=narrow_range)
+
+    # An unsigned quantizer refuses negative values.
+    return Curve(quantizer, 0.0, (1 + BEYOND) * amax) if unsigned else beyond(quantizer, -amax, amax)

@@ -12,9 +12,15 @@ from functools import partial
 import torch
 
 from ptq_cli.core.arithmetic import ZERO_AMAX
-from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
+from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.grid import integer_format, require_float, require_no_nan, require_not_negative
+from ptq_cli.quantizers.grid import (
+    integer_format,
+    require_broadcasts,
+    require_float,
+    require_no_nan,
+    require_not_negative,
+)
 from ptq_cli.quantizers.straight_through import clipped
 
 
@@ -189,16 +195,6 @@ def _checked(
     return integer_format(num_bits, unsigned, narrow_range)
 
 
-def _require_broadcast(amax: torch.Tensor, inputs: torch.Tensor) -> None:
-    missing = inputs.ndim - amax.ndim
-    sizes = zip(amax.shape, inputs.shape[max(missing, 0) :], strict=False)
-    if missing < 0 or any(size not in (1, wanted) for size, wanted in sizes):
-        raise QuantizerShapeError(
-            f"amax of shape {tuple(amax.shape)} does not broadcast to inputs of shape {tuple(inputs.shape)}",
-            hint="keep the reduced axes with size 1",
-        )
-
-
 def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the inputs are multiplied with, and what the integers are divided by."""
     bound = amax.to(torch.float32)
@@ -211,7 +207,7 @@ def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, to
 
 def _edge(amax: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """Return up to what the gradient passes; torch compares a single number in the tensor's dtype."""
-    _require_broadcast(amax, inputs)
+    require_broadcasts("amax", amax, inputs)
     return amax.to(inputs.dtype) if amax.ndim == 0 < inputs.ndim else amax
 
 

@@ -11,7 +11,7 @@ from ptq_cli.pipeline.tuning.layer_ranking import QUIET, LayerRanking, layer_noi
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recovery.loudest import loudest
+from ptq_cli.recovery.range_effects import loudest
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins
 
