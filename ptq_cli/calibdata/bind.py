@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Batch, cut, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, rebatch
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, indexed_names
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
 from ptq_cli.core.read_files import load_entry_point, sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
@@ -200,10 +200,9 @@ class CallableDataset(ItemsDataset):
                 hint="create the generator inside the function",
             )
         # Batches in between cannot be skipped: the callable runs, but their arrays are not copied.
-        return rebatch(self._limited(iterable), batch_size, selection)
+        return rebatch(first_samples(self._labelled(iterable), self._samples), batch_size, selection)
 
-    def _limited(self, iterable: Iterable[Any]) -> Generator[Batch]:
-        left = self._samples
+    def _labelled(self, iterable: Iterable[Any]) -> Generator[Batch]:
         for number, batch in enumerate(self._batches(iterable)):
             if (batch.labels is not None) != self.has_labels:
                 found = "no labels" if self.has_labels else "labels"
@@ -211,11 +210,7 @@ class CallableDataset(ItemsDataset):
                     f"{self._where(number)} has {found}, unlike the first batch",
                     hint="yield labels always or never",
                 )
-            if left is not None and batch.size >= left:
-                yield cut(batch, 0, left)
-                return
             yield batch
-            left = None if left is None else left - batch.size
 
     def _peek(self) -> tuple[Arrays, Array | None]:
         iterable = self._call()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.selection import SUFFIXES, escaped_name, is_image
+from ptq_cli.calibdata.dataset.data_files import SUFFIXES, escaped_name, is_image
 from ptq_cli.core.errors import (
     DamagedSampleError,
     DataFormatError,

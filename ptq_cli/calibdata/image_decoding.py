@@ -26,8 +26,9 @@ from ptq_cli.calibdata.checked_settings import (
     require_size_of_first,
     resized,
 )
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset
-from ptq_cli.calibdata.dataset.selection import Selection, escaped_name
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import escaped_name
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, PtqError
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections import ImageSettings

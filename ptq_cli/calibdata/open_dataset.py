@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset, NpzFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
+from ptq_cli.calibdata.dataset.data_files import expand_ranges, has_range, list_shards, require_files
 from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
-from ptq_cli.calibdata.dataset.selection import expand_ranges, has_range, list_shards, require_files
 from ptq_cli.calibdata.image_decoding import ImageDataset
-from ptq_cli.calibdata.npy_header import NpyDataset
-from ptq_cli.calibdata.npz_file import NpzDataset, NpzFolder
 from ptq_cli.calibdata.tar.archive_stream import BLOCK_BYTES, is_tar_header
 from ptq_cli.calibdata.tar.tar_dataset import GZIP_MAGIC, TarDataset
 from ptq_cli.calibdata.text_dataset import TextDataset

@@ -10,9 +10,10 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import digest_files
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
-from ptq_cli.calibdata.dataset.selection import Selection, digest_files
 from ptq_cli.calibdata.text_rows import columns_of, kind_of, text_rows
 from ptq_cli.calibdata.token_samples import (
     IGNORED,

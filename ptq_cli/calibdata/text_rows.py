@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ptq_cli.calibdata.dataset.data_files import escaped_name
 from ptq_cli.calibdata.dataset.labels import find_label
-from ptq_cli.calibdata.dataset.selection import escaped_name
 from ptq_cli.core.errors import (
     DataFormatError,
     DataNameError,

@@ -30,7 +30,7 @@ class Share:
     """The shards that were seen, and how many batches of each.
 
     Attributes:
-        count: into how many shards the batches are dealt; see ``ptq_cli.calibdata.dataset.selection``.
+        count: into how many shards the batches are dealt; see ``ptq_cli.calibdata.dataset.batches``.
         batches: how many batches were seen, by the shard's number.
         batch_size: samples a batch: shards of batches of different sizes do not make a whole.
         finished: whether these are all of the shards' batches; those of a checkpoint are not.

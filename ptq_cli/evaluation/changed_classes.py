@@ -28,7 +28,7 @@ class ChangeCollector:
         paint: makes pictures of the first sixty; None for none.
 
     Example:
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
+        >>> from ptq_cli.calibdata.dataset.batches import Batch
         >>> collector = ChangeCollector()
         >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=np.array([1, 0]), names=("a", "b")), first=0)
         >>> collector.update(np.eye(2), np.array([[0.0, 1.0], [0.0, 1.0]]), place)

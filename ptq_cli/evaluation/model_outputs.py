@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.labels import is_class_index
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array, format_shape, is_array
@@ -335,7 +335,7 @@ def fitting_targets(
         MetricError: the output has another shape than the metric takes.
 
     Example:
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
+        >>> from ptq_cli.calibdata.dataset.batches import Batch
         >>> from ptq_cli.evaluation.metrics.value_errors import MeanSquaredError
         >>> place = Place(Batch({}, labels=np.array([0.5, 1.0]), names=("a", "b")), first=0)
         >>> fitting_targets(MeanSquaredError(), "mse", np.ones((2, 1)), place)[0].shape

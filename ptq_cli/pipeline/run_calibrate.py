@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
-from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     calibration_bytes,

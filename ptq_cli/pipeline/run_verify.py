@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.dataset.dataset import part_of
+from ptq_cli.calibdata.dataset.batches import part_of
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of

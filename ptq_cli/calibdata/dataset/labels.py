@@ -11,8 +11,8 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset, unequal_hint
-from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, unequal_hint
 from ptq_cli.core.errors import DataNameError, DataShapeError, EmptyDataError, LabelError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
@@ -373,7 +373,7 @@ def rename_arrays(
 
     Example:
         >>> import numpy as np, tempfile
-        >>> from ptq_cli.calibdata.npz_file import NpzDataset
+        >>> from ptq_cli.calibdata.array_files import NpzDataset
         >>> path = tempfile.mkdtemp() + "/calib.npz"
         >>> np.savez(path, image=np.zeros((4, 3), np.float32), target=np.arange(4))
         >>> dataset = rename_arrays(NpzDataset(path), {"image": "x", "target": "label"})

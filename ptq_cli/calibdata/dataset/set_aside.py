@@ -8,8 +8,8 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut, rebatch
-from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, cut, rebatch
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.tensors import TensorSpec
 
 BLOCK = 100

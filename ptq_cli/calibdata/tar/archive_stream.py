@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from ptq_cli.calibdata.dataset.selection import escaped_name
+from ptq_cli.calibdata.dataset.data_files import escaped_name
 from ptq_cli.core.errors import DataFormatError, InputFileError, PtqError
 
 # The headers of a tar archive, checked as untrusted input.

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.calibdata.checked_settings import normalize_images
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.data_files import is_image
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES
-from ptq_cli.calibdata.dataset.selection import is_image
 from ptq_cli.core.errors import DataShapeError, DataTypeError
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.recipe.sections import ImageSettings

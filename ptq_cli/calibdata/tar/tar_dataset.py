@@ -14,11 +14,13 @@ from typing import IO, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.calibdata.array_files import read_rows
 from ptq_cli.calibdata.checked_settings import MAX_IMAGE_BYTES, check_image_settings, image_spec
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset
-from ptq_cli.calibdata.dataset.selection import Selection, digest_files, escaped_name
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.image_decoding import decode_bytes
-from ptq_cli.calibdata.npy_header import read_header, read_rows, require_size
+from ptq_cli.calibdata.npy_header import read_header, require_size
 from ptq_cli.calibdata.tar.archive_stream import TarMember, tar_members
 from ptq_cli.calibdata.tar.sample import Kind, Role, Sample, join_samples, role_of, split_name
 from ptq_cli.core.errors import DataFormatError, DataNameError, EmptyDataError, InputFileError, LabelError

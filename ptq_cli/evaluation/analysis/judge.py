@@ -348,7 +348,7 @@ class Judge:
 
     Example:
         >>> import numpy as np
-        >>> from ptq_cli.calibdata.dataset.dataset import Batch
+        >>> from ptq_cli.calibdata.dataset.batches import Batch
         >>> from ptq_cli.evaluation.evaluator import judged_metrics
         >>> from ptq_cli.evaluation.metrics.spec import MetricSpec
         >>> top1 = judged_metrics([MetricSpec(name="top1", metric="top1")], ["scores"])[0]

@@ -12,8 +12,7 @@ from typing import Generic, Protocol
 
 import numpy as np
 
-from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
 from ptq_cli.collectors.calibration_file import Item
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent

@@ -5,10 +5,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.ahead import require_finite
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size, match_names
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection, Shard, require_finite
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.collector_registry import compile_channels

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, statistics_digest
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import InputFileError, MomentsFileError, NonFiniteActivationError, StaleMomentsError

@@ -6,7 +6,8 @@ from typing import Protocol
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.bit_histogram import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, resident_bytes

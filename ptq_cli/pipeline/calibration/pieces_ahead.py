@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.collectors.collector_registry import Collector, SharedMemory, make_collector, together
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.runtime.machine import Device

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
+from ptq_cli.calibdata.dataset.batches import WHOLE, Selection, decoded_ahead
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import is_entry_point, sha256_file

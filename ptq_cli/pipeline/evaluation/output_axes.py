@@ -5,7 +5,8 @@ from contextlib import closing
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.evaluation.sample_axes import NO_AXIS, Axis, Run, axes_for_one_sample, axes_that_grow
 from ptq_cli.models.batch_axes import noted_axes

@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.amax.finish import ScaleRules
-from ptq_cli.calibdata.dataset.selection import WHOLE
+from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder

@@ -11,7 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecoveryError, StaleCalibrationError

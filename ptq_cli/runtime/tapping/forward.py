@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import MemoryLimitError
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.words import format_bytes

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.session import Session

@@ -1,8 +1,4 @@
-"""Which batches of a data set are run: those of one shard, without the ones that are done already.
-
-Shards get whole batches and never single samples: a shard runs exactly the batches that a single run would
-have run, so its activations are the same to the last bit, even where a sum depends on the batch's size.
-"""
+"""Data in files: how they are named in messages, listed, checked and hashed."""
 
 import hashlib
 import math
@@ -10,107 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.core.errors import DataFormatError, InputFileError, UsageError
-
-_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One of several equal shares of a data set's batches.
-
-    Batch ``b``, counted from 0, belongs to shard ``b mod count + 1``.
-
-    Attributes:
-        number: which shard, from 1 to ``count``.
-        count: number of shards.
-
-    Example:
-        >>> str(Shard(2, 8))
-        '2/8'
-    """
-
-    number: int = 1
-    count: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-
-WHOLE = Shard()
-"""The single shard that holds every batch."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The batches of a shard, without its first ones.
-
-    Attributes:
-        shard: the shard.
-        done: how many batches at its start are left out.
-
-    Example:
-        >>> selection = Selection(Shard(2, 3), done=1)
-        >>> [number for number in range(12) if number in selection]
-        [4, 7, 10]
-    """
-
-    shard: Shard = WHOLE
-    done: int = 0
-
-    def __contains__(self, number: int) -> bool:
-        turn, place = divmod(number, self.shard.count)
-        return place == self.shard.number - 1 and turn >= self.done
-
-    def samples(self, total: int, batch_size: int) -> int:
-        """Return how many samples are selected from a data set with ``total`` samples.
-
-        Example:
-            >>> [Selection(Shard(number, 2)).samples(10, 4) for number in (1, 2)]
-            [6, 4]
-        """
-        first = (self.done * self.shard.count + self.shard.number - 1) * batch_size
-        starts = range(first, total, self.shard.count * batch_size)
-        # Only the last batch of the data set can be smaller.
-        return batch_size * len(starts) - max(starts[-1] + batch_size - total, 0) if starts else 0
-
-
-EVERY_BATCH = Selection()
-
-
-def parse_shard(text: str) -> Shard:
-    """Return the shard that ``--shard 2/8`` names.
-
-    Raises:
-        UsageError: it is not ``K/N`` with K from 1 to N.
-
-    Example:
-        >>> parse_shard("2/8")
-        Shard(number=2, count=8)
-        >>> parse_shard("9/8")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: there is no shard '9/8': 8 shards are \
-numbered from 1 to 8
-        hint: --shard 2/8 is the second of eight
-    """
-    hint = "--shard 2/8 is the second of eight"
-    match = _SHARD.fullmatch(text)
-    if match is None:
-        raise UsageError(f"--shard '{text[:40]}' is not of the form K/N", hint=hint)
-    shard = Shard(int(match[1]), int(match[2]))
-    if not shard.count:
-        raise UsageError(f"there is no shard '{text}': the number of shards must be at least 1", hint=hint)
-    if not 1 <= shard.number <= shard.count:
-        raise UsageError(
-            f"there is no shard '{text}': {shard.count} shards are numbered from 1 to {shard.count}",
-            hint=hint,
-        )
-    return shard
-
+from ptq_cli.core.errors import DataFormatError, InputFileError
 
 # Names of files: how they are written in messages, and which are of images.
 
