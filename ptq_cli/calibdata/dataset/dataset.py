@@ -14,8 +14,6 @@ from ptq_cli.core.tensors import TensorSpec
 
 ANONYMOUS = ""
 """Name of the array of a source with a single unnamed array: images, ``.npy``."""
-
-
 POSITION = "#"
 """Begins the name of an array that has none, among several; its place follows: ``#0``."""
 
@@ -48,22 +46,15 @@ class Dataset(ABC):
     renamed: Mapping[str, str] = MappingProxyType({})
 
     def only(self, names: Collection[str]) -> Self:
-        """Return the same data with only these arrays; sources that can, do not read the others.
-
-        Edge case:
-            A source that always reads all arrays returns itself.
-        """
+        """Return the same data with only these arrays; sources that can, do not read the others."""
         del names
         return self
 
     def along(self, axes: Mapping[str, int | None]) -> "Dataset":
         """Return the same data with the samples of its arrays on these axes.
 
-        Args:
-            axes: by the array's name; None for an array that belongs to all samples together.
-
-        Edge case:
-            Where each sample is stored by itself, the arrays of a batch are joined along the axis.
+        None is for an array that belongs to all samples together. Where each sample is stored by itself, the
+        arrays of a batch are joined along the axis.
 
         Raises:
             DataShapeError: an array does not have the axis, or arrays differ in the number of samples.
@@ -73,11 +64,7 @@ class Dataset(ABC):
     def singles(self, axes: Mapping[str, int | None]) -> "Dataset | None":
         """Return the same data where each item is one sample, whose arrays get an axis for it.
 
-        Args:
-            axes: where each array gets it; None for an array that belongs to all samples together.
-
-        Edge case:
-            None where items are not stored apart, or have the axis already.
+        None where items are not stored apart, or have the axis already.
         """
         del axes
         return None
@@ -90,11 +77,7 @@ class Dataset(ABC):
     def fitted(self, inputs: Mapping[str, TensorSpec]) -> "Dataset":
         """Return the same data as a model takes it, where that decides what is made of it.
 
-        Args:
-            inputs: the model's inputs, by the name that the data has for each.
-
-        Raises:
-            PtqError: the data cannot be made to fit.
+        ``inputs`` are the model's, by the name that the data has for each.
         """
         del inputs
         return self
@@ -110,21 +93,12 @@ class Dataset(ABC):
 
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 that says which data this is, in hexadecimal.
-
-        It covers the source, not how it is used: neither ``samples`` nor the image settings.
-        """
+        """SHA-256 of the source, in hexadecimal; how it is used is no part of it, such as ``samples``."""
 
     def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
-        """Yield all samples in order, ``batch_size`` at a time; the last batch may be smaller.
+        """Yield the selected batches in order; only the last of all may be smaller.
 
-        Args:
-            batch_size: samples per batch.
-            selection: which of the batches; the others are skipped, without reading them where possible.
-
-        Raises:
-            RecipeValueError: the batch size is below 1.
-            PtqError: the source is damaged, or changed since it was opened.
+        Those that are not selected are skipped, without reading them where possible.
         """
         if batch_size < 1:
             raise RecipeValueError(f"batch_size must be at least 1, got {batch_size}", hint="32 is usual")
@@ -136,19 +110,7 @@ class Dataset(ABC):
 
 
 def require_samples(samples: int | None) -> None:
-    """Check a limit on the number of samples.
-
-    Raises:
-        RecipeValueError: it is below 1.
-
-    Example:
-        >>> require_samples(None)
-        >>> require_samples(0)
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: samples must be at least 1, got 0
-        hint: leave it out to use all samples
-    """
+    """Refuse a limit on the number of samples below 1."""
     if samples is not None and samples < 1:
         raise RecipeValueError(
             f"samples must be at least 1, got {samples}", hint="leave it out to use all samples"
@@ -156,40 +118,52 @@ def require_samples(samples: int | None) -> None:
 
 
 def indexed_names(source: str, start: int, rows: int) -> tuple[str, ...]:
-    """Name samples of a source that has no names of its own.
-
-    Example:
-        >>> indexed_names("calib.npz", 16, 2)
-        ('calib.npz[16]', 'calib.npz[17]')
-    """
+    """Name samples of a source that has no names of its own: ``calib.npz[17]``."""
     return tuple(f"{source}[{index}]" for index in range(start, start + rows))
 
 
-# Samples that are stored one by one, joined along another axis than the first.
+# Data that is seen differently, such as samples on another axis than the first, where they are stored.
 
 
-class MovedAxes(Dataset):
+class DatasetView(Dataset):
+    """The samples of another data set, seen differently: what it does not say itself, the other one does."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.source, self.count, self.specs = dataset.source, dataset.count, dataset.specs
+        self.has_labels, self.class_names = dataset.has_labels, dataset.class_names
+        self.is_resumable = dataset.is_resumable
+        self.extras_allowed, self.default_input = dataset.extras_allowed, dataset.default_input
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the source."""
+        return self._dataset.remarks
+
+    def can_make(self, name: str) -> bool:
+        """Tell whether the source can make an array."""
+        return self._dataset.can_make(name)
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array has a single value for all samples."""
+        return self._dataset.is_single(name)
+
+    def digest(self) -> str:
+        """The digest of the source; it does not depend on how that is seen."""
+        return self._dataset.digest()
+
+
+class MovedAxes(DatasetView):
     """The same samples on other axes; made by ``move_axes``."""
 
     def __init__(self, dataset: Dataset, axes: Mapping[str, int]) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         self._axes = dict(axes)
-        self.source = dataset.source
-        self.count = dataset.count
         self.specs = {name: _moved(spec, axes.get(name, 0)) for name, spec in dataset.specs.items()}
-        self.has_labels = dataset.has_labels
-        self.class_names = dataset.class_names
-        self.is_resumable = dataset.is_resumable
-        self.extras_allowed = dataset.extras_allowed
-        self.default_input = dataset.default_input
 
     def only(self, names: Collection[str]) -> "MovedAxes":
         """Return the same data with only these arrays."""
         return MovedAxes(self._dataset.only(names), self._axes)
-
-    def digest(self) -> str:
-        """The digest of the data; it does not depend on the axes."""
-        return self._dataset.digest()
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         with closing(self._dataset.batches(batch_size, selection)) as batches:
