@@ -19,9 +19,9 @@ from typing import IO, Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, part_of, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, part_of, rebatch
 from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, indexed_names, no_axis, unequal_hint
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, no_axis, unequal_hint
 from ptq_cli.calibdata.dataset.labels import (
     ItemsDataset,
     as_labels,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, rebatch
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, indexed_names
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
 from ptq_cli.core.read_files import load_entry_point, sha256_file, sha256_text

@@ -6,6 +6,7 @@ import struct
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,17 +49,17 @@ class ArrayHeader:
     shape: tuple[int, ...]
     raw: bytes
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Number of samples; 1 for a scalar."""
         return self.shape[0] if self.shape else 1
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of one sample."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
-    @property
+    @cached_property
     def end(self) -> int:
         """Bytes of the whole stream."""
         return len(self.raw) + self.count * self.row_bytes

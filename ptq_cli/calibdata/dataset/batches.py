@@ -45,6 +45,11 @@ class Batch:
         return len(self.names)
 
 
+def indexed_names(source: str, start: int, rows: int) -> tuple[str, ...]:
+    """Name samples of a source that has no names of its own: ``calib.npz[17]``."""
+    return tuple(f"{source}[{index}]" for index in range(start, start + rows))
+
+
 # Which batches of a data set are run: those of one shard, without the ones that are done already.
 #
 # Shards get whole batches and never single samples: a shard runs exactly the batches that a single run would
@@ -328,3 +333,11 @@ def require_finite(batch: Batch) -> None:
             f"input '{name}' holds {array[first]} at {inside} of sample '{batch.names[sample]}'",
             hint="fix the sample, remove it, or pass --set calibration.allow_nonfinite=true",
         )
+
+
+def checked(batches: Generator[Batch]) -> Generator[Batch]:
+    """Yield the batches, each of which has to be finite."""
+    with closing(batches) as given:
+        for batch in given:
+            require_finite(batch)
+            yield batch

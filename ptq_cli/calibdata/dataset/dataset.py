@@ -117,11 +117,6 @@ def require_samples(samples: int | None) -> None:
         )
 
 
-def indexed_names(source: str, start: int, rows: int) -> tuple[str, ...]:
-    """Name samples of a source that has no names of its own: ``calib.npz[17]``."""
-    return tuple(f"{source}[{index}]" for index in range(start, start + rows))
-
-
 # Data that is seen differently, such as samples on another axis than the first, where they are stored.
 
 

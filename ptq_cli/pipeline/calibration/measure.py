@@ -1,12 +1,12 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Unpack
 
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size, match_names
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection, Shard, require_finite
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
@@ -22,10 +22,9 @@ from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.calibration_checkpoint import advance
-from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints, collect
-from ptq_cli.pipeline.calibration.count_batches import AfterBatch
+from ptq_cli.pipeline.calibration.collect import collect, counting_on
+from ptq_cli.pipeline.calibration.count_batches import Counting
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.calibration.pieces_ahead import counting_on
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, no_data, open_data
@@ -178,22 +177,11 @@ def measure(
     machine: Machine,
     progress: ProgressCallback,
     selection: Selection = EVERY_BATCH,
-    *,
-    after_batch: AfterBatch | None = None,
-    checkpoints: CalibrationCheckpoints | None = None,
-    initial: Mapping[str, TensorStatistics] | None = None,
-) -> tuple[dict[str, TensorStatistics], int]:
-    """Run the data through the model; return the statistics of the plan's tensors and the sample count.
+    **counting: Unpack[Counting[TensorStatistics]],
+) -> tuple[dict[str, TensorStatistics], int, int]:
+    """Run the selected batches through the model; return the plan's statistics, and the batches and samples.
 
-    Args:
-        subject: the model and the data.
-        settings: of the calibration.
-        machine: where it runs.
-        progress: is called after each batch.
-        selection: which batches.
-        after_batch: is called after each batch; see ``collect``.
-        checkpoints: is given statistics; see ``collect``.
-        initial: statistics to begin with; their samples are not counted again.
+    ``counting`` is what else ``count_batches`` takes.
     """
     model, dataset, plan = subject.model, subject.dataset, subject.plan
     bound = bind_inputs(dataset, model.inputs)
@@ -218,22 +206,12 @@ def measure(
         prefetch=machine.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
-        after_batch=after_batch,
-        checkpoints=checkpoints,
-        initial=initial,
         make_tapped=counting_on(device),
         axes=axes,
         allow_nonfinite=settings.allow_nonfinite,
         nested=nested_values(model.model.graph),
+        **counting,
     )
-
-
-def checked(batches: Generator[Batch]) -> Generator[Batch]:
-    """Yield the batches, each checked for NaN and Inf."""
-    with closing(batches) as given:
-        for batch in given:
-            require_finite(batch)
-            yield batch
 
 
 # One part of a calibration: where it comes from, and its statistics.
@@ -267,53 +245,19 @@ def measure_part(
     machine: Machine,
     begun: Provenance,
     progress: ProgressCallback,
-    *,
-    after_batch: AfterBatch | None = None,
-    checkpoints: CalibrationCheckpoints | None = None,
-    initial: Mapping[str, TensorStatistics] | None = None,
+    **counting: Unpack[Counting[TensorStatistics]],
 ) -> Calibration:
-    """Run what is left of a shard through the model.
-
-    Args:
-        subject: the model and the data.
-        settings: of the calibration.
-        machine: where it runs.
-        begun: which shard, and how much of it was seen before.
-        progress: is called after each batch.
-        after_batch: is called after each batch.
-        checkpoints: is given the statistics after a batch where it wants them.
-        initial: the statistics of what was seen before.
+    """Run what is left of a shard, of which ``begun`` says how much was seen before, through the model.
 
     Raises:
         EmptyDataError: the whole set, which is but one shard, has no samples.
-        PtqError: as ``measure`` does.
     """
     if begun.share is None:
         raise ValueError("a part is of a shard")
     ((number, done),) = begun.share.batches.items()
-    batches = 0
-
-    def count_batch(count: int, samples: int) -> None:
-        nonlocal batches
-        batches = count
-        if after_batch is not None:
-            after_batch(count, samples)
-
-    def shift(step: Progress) -> None:
-        total = begun.samples + step.total if step.total is not None else None
-        progress(replace(step, done=begun.samples + step.done, total=total))
-
     selection = Selection(Shard(number, begun.share.count), done)
-    statistics, samples = measure(
-        subject,
-        settings,
-        machine,
-        shift,
-        selection,
-        after_batch=count_batch,
-        checkpoints=checkpoints,
-        initial=initial,
-    )
+    counting["seen"] = begun.samples
+    statistics, batches, samples = measure(subject, settings, machine, progress, selection, **counting)
     provenance = advance(begun, batches, samples, finished=True)
     require_samples_seen(provenance)
     return Calibration(provenance, statistics)

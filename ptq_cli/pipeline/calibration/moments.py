@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, statistics_digest
 from ptq_cli.collectors.share import Share
@@ -19,18 +19,16 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
 from ptq_cli.pipeline.calibration.count_batches import (
     AfterBatch,
-    BatchReports,
+    Piece,
     count_batches,
     non_finite_error,
 )
-from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece
 from ptq_cli.pipeline.setup.resumable import Checkpoints
 from ptq_cli.recovery.moments_file import METHOD, Moments, load_moments, save_moments
 from ptq_cli.recovery.tensor_moments import MomentSite, TensorMomentCollector, TensorMoments, total_bytes
 from ptq_cli.runtime.machine import Device, Machine
-from ptq_cli.runtime.tapping.forward import Tensor
+from ptq_cli.runtime.tapping.tapped import Tensor
 
 # The calibration data are run once more, and the products of what layers read are added up.
 
@@ -96,20 +94,19 @@ def collect_moments(
     )
     batches = dataset.batches(size, selection)
     count = selection.samples(dataset.count, size) if dataset.count is not None else None
-    reports = BatchReports(
+    work = _Work(sites, fed, allow_nonfinite=subject.allow_nonfinite)
+    return count_batches(
+        work.run_and_count,
+        work.statistics,
+        forward,
+        batches if subject.allow_nonfinite else checked(batches),
         stage=STAGE,
-        total=seen + count if count is not None else None,
+        total=count,
         seen=seen,
+        prefetch=machine.prefetch,
         progress=progress,
         after_batch=after_batch,
         checkpoints=checkpoints,
-    )
-    return count_batches(
-        _Work(sites, fed, allow_nonfinite=subject.allow_nonfinite),
-        forward,
-        batches if subject.allow_nonfinite else checked(batches),
-        reports,
-        prefetch=machine.prefetch,
         initial=initial,
     )
 

@@ -18,17 +18,24 @@ from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.forward import (
-    Forward,
-    ForwardPass,
+from ptq_cli.runtime.tapping.memory_plan import (
     MemoryPlan,
     Needs,
-    begins_with,
     plan_memory,
     require_host_memory,
+    tapped_sizes,
+)
+from ptq_cli.runtime.tapping.tapped import (
+    ENOUGH_BYTES,
+    PIECE_BYTES,
+    Forward,
+    ForwardPass,
+    TappedModel,
+    begins_with,
+    most_at_once,
+    nothing,
     samples_of_piece,
 )
-from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once, tapped_sizes
 from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000
@@ -88,7 +95,7 @@ def open_forward(
     release(model.model)
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward((ForwardPass(taps=(), run=lambda _inputs: []),))
+        return Forward((ForwardPass(taps=(), run=nothing),))
     if not machine.device.is_host:
         return _open_on_device(model, taps, machine, data, batch_size, progress)
     threads, limit = machine.threads, machine.memory

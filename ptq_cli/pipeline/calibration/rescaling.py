@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
@@ -16,7 +16,7 @@ from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import check_stored, is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
@@ -28,7 +28,7 @@ from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, gr
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
-from ptq_cli.runtime.tapping.tapped import tapped_sizes
+from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
 

@@ -13,7 +13,8 @@ from onnx import TensorProto, numpy_helper
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import TappedModel, block_of, open_tapped, unblock
+from ptq_cli.runtime.tapping.channel_blocks import block_of, open_tapped, unblock
+from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap
 
 RNG = np.random.default_rng(5)
