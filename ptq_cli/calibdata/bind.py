@@ -26,9 +26,6 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
 
     The only array fits a model with one input, whatever its name. An array that is not an input is ignored
     where the data allows more arrays than the model takes.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
     """
     for found, name in dataset.renamed.items():
         if name not in wanted and name not in LABEL_NAMES:
@@ -81,13 +78,7 @@ def sole_notes(dataset: Dataset, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def require_names(found: Collection[str], wanted: Mapping[str, str], where: str) -> None:
-    """Refuse arrays that are not those of a model's inputs.
-
-    Args:
-        found: names of the arrays.
-        wanted: the name of the array of each input.
-        where: they are, for messages.
-    """
+    """Refuse arrays that are not those of a model's inputs."""
     keys = list(wanted.values())
     unknown = [name for name in found if name not in keys]
     for key in keys:
@@ -170,12 +161,7 @@ class BoundDataset(DatasetView):
         self.notes = (*sole_notes(dataset, names), *dataset.remarks)
 
     def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
-        """Yield the selected batches, keyed by the model's input names.
-
-        Raises:
-            DataShapeError: the model takes batches of one size only, and ``batch_size`` is not that size, or
-                the number of samples is not a multiple of it.
-        """
+        """Yield the selected batches, keyed by the model's input names."""
         fixed = fixed_batch_size(self._inputs)
         if fixed is not None:
             self._require_batch_size(batch_size, fixed)
@@ -220,11 +206,6 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
 
     Every batch is checked again when it is read, because a callable may yield something different later;
     compared to running the model that costs nothing.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
-        DataShapeError: a rank or a fixed dimension differs.
-        DataTypeError: a dtype differs; none is converted, because float64 for float32 hints at a mistake.
     """
     dataset, names = fit_dataset(dataset, inputs)
     label = positional_label(dataset, names)
@@ -284,9 +265,6 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     """Return the batch size that the model's inputs fix, or None if any is allowed.
 
     It is 1 if no input has an axis for samples: a run is then one step.
-
-    Raises:
-        DataShapeError: two inputs fix different ones.
     """
     axes = {spec.name: spec.samples_axis for spec in inputs}
     if is_step(inputs):

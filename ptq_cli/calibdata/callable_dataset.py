@@ -32,11 +32,6 @@ def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
             tuple itself, and the second is the labels then.
         where: how messages call the batch; they begin with it.
 
-    Raises:
-        DataFormatError: it is something else, or an array does not hold numbers.
-        EmptyDataError: there are no arrays.
-        LabelError: there are two arrays of labels.
-
     Example:
         >>> arrays, labels = as_arrays((np.zeros((2, 3)), np.array([1, 0])), "batch 0")
         >>> list(arrays), labels
@@ -73,19 +68,7 @@ def as_batch(
 ) -> Batch:
     """Make a batch from a yielded value.
 
-    Args:
-        value: as for ``as_arrays``.
-        where: how messages call the batch; they begin with it.
-        source: prefix of the samples' names.
-        start: number of samples before this batch.
-        axes: the axis of the samples of arrays that do not have it first; None for one that has none. If no
-            array has one, the value is one step, and counts as one sample.
-        singles: the value is one sample, whose arrays have no axis for the samples yet.
-
-    Raises:
-        DataFormatError, EmptyDataError: as for ``as_arrays``, or there are no samples.
-        DataShapeError: an array has no axis for the samples, or they disagree on their number.
-        LabelError: the labels are not numbers, or not one per sample.
+    ``start`` is the number of samples before this batch; ``axes`` and ``singles`` are as for ``batch_of``.
 
     Example:
         >>> batch = as_batch({"x": np.zeros((2, 3)), "label": np.array([1, 0])}, "batch 0", "data", 4)
@@ -147,11 +130,6 @@ class CallableDataset(ItemsDataset):
 
     Its batches may have any size: they are split and joined to the requested size. On opening, the first
     batch is made one extra time to learn names, shapes and dtypes before anything runs.
-
-    Raises:
-        EntryPointError: the callable cannot be imported, or raised.
-        DataFormatError: it yields something other than arrays.
-        EmptyDataError: it yields nothing.
 
     Example:
         >>> import tempfile

@@ -99,13 +99,7 @@ def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSe
 def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, int]:
     """Height and width after ``resize``.
 
-    Args:
-        size: height and width of the image.
-        resize: [height, width], or [n] for the shorter side; the longer side is then rounded down.
-        name: how messages call the image.
-
-    Raises:
-        DamagedSampleError: the longer side would make the result larger than any sensible image.
+    Of ``[n]``, the shorter side, the longer side is rounded down.
 
     Source:
         torchvision.transforms.Resize.
@@ -234,17 +228,10 @@ def normalize_images(
 ) -> npt.NDArray[np.float32]:
     """Return decoded images as one normalized batch.
 
-    Args:
-        images: as ``decode_bytes`` returns them.
-        names: how messages call each image.
-        settings: the image settings, already checked.
-        source: the data that the user named, for messages.
+    The images are as ``decode_bytes`` returns them.
 
     Shapes:
         result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
-
-    Raises:
-        DataShapeError: two images differ in size.
 
     Example:
         >>> pixels = np.zeros((2, 3, 3), np.uint8)
@@ -264,9 +251,6 @@ def require_size_of_first(
 
     Shapes:
         found, first: begin with height and width.
-
-    Raises:
-        DataShapeError: they differ in size.
     """
     if found[:2] != first[:2]:
         raise DataShapeError(
@@ -309,11 +293,6 @@ def list_images(root: str) -> ImageListing:
     Hidden files and files with other suffixes are ignored. A link to an image inside the folder is followed;
     a link that leaves the folder, and any link to a folder, is refused.
 
-    Raises:
-        EmptyDataError: there are no images.
-        DataFormatError: images lie both beside and in subfolders, or a link is refused.
-        InputFileError: a folder cannot be listed.
-
     Example:
         >>> import pathlib, tempfile
         >>> root = pathlib.Path(tempfile.mkdtemp())
@@ -352,9 +331,6 @@ def digest_listing(root: str, names: list[str]) -> str:
     Edge case:
         If a file's content changed but not its size or name, the digest stays the same: reading every image
         of a large folder to compute it would take as long as calibrating.
-
-    Raises:
-        InputFileError: a file is gone.
     """
     digest = hashlib.sha256()
     for name in sorted(names):

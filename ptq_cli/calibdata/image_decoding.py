@@ -40,10 +40,7 @@ _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
     """Return an image's pixels after mode, resize and crop; BGR is still RGB here.
 
-    Args:
-        path: the file.
-        name: how messages call it, such as ``"image 'cat/1.jpg' of 'calib'"``; they begin with it.
-        settings: the image settings, already checked.
+    Messages begin with ``name``, such as ``"image 'cat/1.jpg' of 'calib'"``.
 
     Shapes:
         result: ``(height, width, 3)``, or ``(height, width)`` for mode ``L``.
@@ -55,9 +52,6 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
         The first frame of an animated image is used; an alpha channel is dropped.
 
     Raises:
-        InputFileError: the file cannot be read.
-        DamagedSampleError: it cannot be decoded, is truncated, or is a decompression bomb.
-        DataFormatError: its pixels have more than 8 bits.
         RecipeValueError: the crop is larger than the image.
 
     Example:
@@ -85,21 +79,12 @@ def decode_bytes(content: bytes, name: str, settings: ImageSettings) -> npt.NDAr
 
 
 def image_size(path: str, name: str) -> tuple[int, int]:
-    """Return height and width from the file's header, without decoding.
-
-    Raises:
-        InputFileError: the file cannot be read.
-        DamagedSampleError: the header is damaged, or tells of a decompression bomb.
-    """
+    """Return height and width from the file's header, without decoding."""
     return encoded_size(_read(path, name), name)
 
 
 def encoded_size(content: bytes, name: str) -> tuple[int, int]:
-    """Return height and width from an encoded image's header, without decoding.
-
-    Raises:
-        DamagedSampleError: the header is damaged, or tells of a decompression bomb.
-    """
+    """Return height and width from an encoded image's header, without decoding."""
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             return image.height, image.width
@@ -175,8 +160,6 @@ class ImageDataset(Dataset):
 
     Raises:
         RecipeValueError: a setting cannot be used.
-        EmptyDataError, DataFormatError, InputFileError: as raised by ``list_images``.
-        DamagedSampleError: the first image, whose size may be needed, is damaged.
 
     Example:
         >>> import tempfile
@@ -250,10 +233,6 @@ def thumbnail(sample: Array, settings: ImageSettings) -> bytes | None:
 
     The steps of the image settings are undone. Where the result is not pixels, as for an array that was
     prepared elsewhere, the sample's own range is mapped to black and white.
-
-    Args:
-        sample: one sample of a model's input.
-        settings: the image settings that the pixels were normalized with.
 
     Shapes:
         sample: [H, W], or with 1 or 3 channels [C, H, W] or [H, W, C]; H and W at least 4.

@@ -75,11 +75,8 @@ def read_header(
 ) -> ArrayHeader:
     """Read the header as NEP 1 has it; the stream is then at the first value.
 
-    Args:
-        stream: at the start of an ``.npy``.
-        where: how messages call it, such as ``"array 'x' of 'calib.npz'"``; they begin with it.
-        one_sample: the array is a single sample; the result has an axis of size 1 before its own.
-        scalars: a single value without axes is allowed.
+    Messages begin with ``where``, such as ``"array 'x' of 'calib.npz'"``. With ``one_sample`` the array gets
+    an axis of size 1 before its own; with ``scalars`` a single value is allowed.
     """
     shape, fortran_order, dtype, raw = _parse(stream, where)
     _require_numbers(dtype, where)

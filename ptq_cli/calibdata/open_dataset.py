@@ -46,14 +46,6 @@ def open_dataset(
         samples: use only the first N samples; None for all.
 
     Raises:
-        InputFileError: it is missing or cannot be read.
-        DataFormatError: ptq does not read this kind of data, or it is damaged, or holds Python objects.
-        EmptyDataError: it has no samples.
-        DataShapeError: its arrays disagree on the number of samples.
-        LabelError: its labels are not numbers, or not one per sample.
-        DamagedSampleError: the first image cannot be decoded.
-        UsageError: it is Parquet, and pyarrow is not installed.
-        EntryPointError: the callable cannot be imported, or raised.
         RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
 
     Example:

@@ -65,12 +65,7 @@ class ParquetPart:
         return f"{escaped_name(Path(self.path).name)}[{row}]"
 
     def require_columns(self, columns: Sequence[ParquetColumn], first: "ParquetPart") -> None:
-        """Check that these columns are the same as in the first file.
-
-        Raises:
-            DataNameError: one is missing.
-            DataTypeError: one has another type.
-        """
+        """Check that these columns are the same as in the first file."""
         for column in columns:
             if column.name not in self.types:
                 raise DataNameError(
@@ -109,12 +104,7 @@ class Rows:
 
 
 def open_part(path: str) -> ParquetPart:
-    """Read a file's footer.
-
-    Raises:
-        DataFormatError: it is not a Parquet file, is damaged, or has two columns of one name.
-        InputFileError: it cannot be read.
-    """
+    """Read a file's footer."""
     where = f"data '{escaped_name(path)}'"
     with parquet_errors(where), pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema_arrow
@@ -136,13 +126,7 @@ def open_part(path: str) -> ParquetPart:
 def read_group(
     part: ParquetPart, group: int, columns: Sequence[ParquetColumn], batch_size: int
 ) -> Iterator[Rows]:
-    """Yield the rows of a row group, at most ``batch_size`` at a time.
-
-    Raises:
-        DataFormatError: the file is damaged, has fewer or more rows than its footer says, or declares rows of
-            more than 2 GiB.
-        InputFileError: it cannot be read.
-    """
+    """Yield the rows of a row group, at most ``batch_size`` at a time."""
     start = sum(part.groups[:group])
     wanted = part.groups[group]
     done = 0
@@ -184,12 +168,7 @@ def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[ParquetColumn],
 
 @contextlib.contextmanager
 def parquet_errors(where: str) -> Iterator[None]:
-    """Turn what pyarrow raises into errors that name the file.
-
-    Raises:
-        DataFormatError: the file is damaged, or does not fit in memory.
-        InputFileError: it cannot be read.
-    """
+    """Turn what pyarrow raises into errors that name the file."""
     try:
         yield
     except MemoryError as error:  # this includes pyarrow's own
@@ -215,9 +194,6 @@ class ParquetDataset(Dataset):
     without reading them.
 
     Raises:
-        DataFormatError: a footer is damaged.
-        EmptyDataError: there are no rows, or no column of numbers or images.
-        LabelError: the labels are not numbers, or not one per sample.
         RecipeValueError: an image setting cannot be used.
 
     Example:

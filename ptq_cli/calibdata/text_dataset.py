@@ -46,9 +46,6 @@ def empty_cache(spec: TensorSpec) -> TensorSpec:
     Edge case:
         A cache of fixed length has that many positions, which are zeros, and which the mask leaves out.
 
-    Raises:
-        CacheInputError: the length cannot be told from the other axes.
-
     Example:
         >>> str(empty_cache(TensorSpec("past.0.key", np.dtype("f4"), (None, 3, None, 64))))
         'past.0.key: float32[?, 3, 0, 64]'
@@ -67,9 +64,6 @@ def empty_cache(spec: TensorSpec) -> TensorSpec:
 
 def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
     """Return the tokens of a sample: those that were asked for, or that the model's shapes say, or 128.
-
-    Raises:
-        SequenceLengthError: the model takes another number of tokens, or fewer.
 
     Example:
         >>> window_of(None, {"input_ids": TensorSpec("ids", np.dtype("i8"), (None, 64))})
@@ -102,11 +96,7 @@ def _cached(inputs: Mapping[str, TensorSpec]) -> int:
 
 
 def require_tokens(samples: Iterable[TokenSample], rows: int | None, tokenizer: str) -> None:
-    """Refuse tokens that the embedding does not have.
-
-    Raises:
-        TokenizerError: the message names the first sample that holds one.
-    """
+    """Refuse tokens that the embedding does not have."""
     if rows is None:
         return
     for sample in samples:
@@ -186,10 +176,6 @@ class TextDataset(Dataset):
     The tokens of the samples are in memory, 4 bytes each; arrays are made a batch at a time. What the window
     is, and which arrays there are, is decided once the model's inputs are known. The labels of windows and
     texts are the tokens that follow, which make no ``has_labels``.
-
-    Raises:
-        DataFormatError, DataNameError: a file is not text, or has no such column.
-        TokenizerError: the tokenizer is none.
     """
 
     extras_allowed = True
@@ -235,13 +221,7 @@ class TextDataset(Dataset):
         return is_cache(name)
 
     def fitted(self, inputs: Mapping[str, TensorSpec]) -> "TextDataset":
-        """Return the same texts in windows of the model's length, with empty caches.
-
-        Raises:
-            SequenceLengthError: the window is longer than the model takes, or than the text.
-            TokenizerError: a token is outside the model's embedding.
-            CacheInputError: a cache has no shape.
-        """
+        """Return the same texts in windows of the model's length, with empty caches."""
         window = window_of(self._settings.window, inputs)
         made = copy.copy(self)
         made._layout = ArrayLayout.of(window, self._tokenizer.pad, inputs)

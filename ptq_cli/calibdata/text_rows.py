@@ -48,16 +48,7 @@ class TextColumns:
 def columns_of(file: str, texts: Sequence[str], label: str | None) -> TextColumns:
     """Return the columns that are read of a file and of all that are like it.
 
-    Args:
-        file: the first one.
-        texts: columns that were named; if none, ``text``.
-        label: column that was named; if None, ``label`` or ``labels`` where there is one.
-
-    Raises:
-        DataFormatError: a line is not JSON, or a footer is damaged.
-        DataNameError: a column does not exist.
-        EmptyDataError: the file has no row.
-        UsageError: columns of a text file were named.
+    If none are named, they are ``text``, and ``label`` or ``labels`` where there is one.
     """
     wanted = tuple(texts) or (DEFAULT_COLUMN,)
     kind = kind_of(file)
@@ -80,11 +71,7 @@ def columns_of(file: str, texts: Sequence[str], label: str | None) -> TextColumn
 
 
 def kind_of(file: str) -> str:
-    """Return ``"parquet"`` by content, ``"json"`` by the suffix, otherwise ``"lines"``.
-
-    Raises:
-        InputFileError: the file cannot be read.
-    """
+    """Return ``"parquet"`` by content, ``"json"`` by the suffix, otherwise ``"lines"``."""
     try:
         with Path(file).open("rb") as stream:
             start = stream.read(len(_PARQUET_MAGIC))
@@ -109,16 +96,10 @@ def _names_in(file: str, kind: str) -> list[str]:
 def text_rows(files: Sequence[str], columns: TextColumns, *, keep_blank: bool = False) -> Iterator[TextRow]:
     """Yield the texts of files in their order; a line or a batch of rows is in memory at a time.
 
-    Args:
-        files: text files, JSON lines or Parquet.
-        columns: those of the texts and of the label.
-        keep_blank: whether blank lines of a text file are kept, as line breaks before the text that follows.
+    With ``keep_blank``, blank lines of a text file are kept, as line breaks before the text that follows.
 
     Edge case:
         Blank lines before the first text and after the last one of a file are left out.
-
-    Raises:
-        PtqError: a file is damaged, is not text, or a value is of another kind than its column's.
     """
     for file in files:
         kind = kind_of(file)
@@ -233,9 +214,6 @@ def _unreadable(file: str, error: OSError) -> InputFileError:
 
 def list_texts(folder: str) -> list[str]:
     """Return the paths of a folder's ``.txt``, ``.jsonl`` and ``.ndjson`` files by name.
-
-    Raises:
-        InputFileError: the folder cannot be listed.
 
     Example:
         >>> import tempfile

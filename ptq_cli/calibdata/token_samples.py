@@ -42,12 +42,7 @@ class Encoded:
 class TextTokenizer:
     """A tokenizer of the ``tokenizers`` library.
 
-    Args:
-        path: a ``tokenizer.json``, or a folder that holds one.
-
-    Raises:
-        InputFileError: there is no such file.
-        TokenizerError: it is not a tokenizer, or larger than 256 MiB.
+    It is read from a ``tokenizer.json``, or a folder that holds one.
     """
 
     def __init__(self, path: str) -> None:
@@ -172,12 +167,7 @@ class Windows:
 
 
 def windows_of(stream: Iterable[Ids], windows: Windows, source: str) -> list[TokenSample]:
-    """Return the windows of a stream of tokens; each token is the target of one window alone.
-
-    Raises:
-        EmptyDataError: there is no token.
-        SequenceLengthError: there are fewer tokens than a window has, or too many for memory.
-    """
+    """Return the windows of a stream of tokens; each token is the target of one window alone."""
     length, stride = windows.length, windows.stride
     enough = None if windows.most is None else (windows.most - 1) * stride + length
     tokens = _collected(stream, enough, source)
@@ -247,13 +237,7 @@ class RowRules:
 def rows_of(
     rows: Iterable[TextRow], tokenizer: TextTokenizer, rules: RowRules, source: str
 ) -> list[TokenSample]:
-    """Return a sample for each text, or for each text of a pair.
-
-    Raises:
-        EmptyDataError: there is no text, or one is empty.
-        TokenizerError: tokens are to be masked, and the tokenizer has no mask token.
-        SequenceLengthError: there are too many tokens for memory.
-    """
+    """Return a sample for each text, or for each text of a pair."""
     found: list[TokenSample] = []
     count = 0
     for row, texts in _each_text(rows, apart=rules.apart):

@@ -76,9 +76,6 @@ def share_to_table(share: Share | None) -> dict[str, Any] | None:
 def table_to_share(table: Any) -> Share | None:
     """Return the share that ``share_to_table`` wrote.
 
-    Raises:
-        ValueError: it cannot have been written by it; a file from outside may hold anything.
-
     Example:
         >>> table_to_share({"batch_size": 4, "batches": [[2, 3]], "count": 2, "finished": True}).describe()
         'shard 2 of 2'
@@ -192,9 +189,6 @@ def unflatten(entries: Any, arrays: Arrays) -> dict[str, TensorStatistics]:
     Args:
         entries: a list of entries, or whatever stands in its place in a file from outside.
         arrays: by name.
-
-    Raises:
-        ValueError: the entries or the arrays cannot come from ``flatten``; the message names the tensor.
     """
     for name, dtype in ARRAYS.items():
         if name not in arrays or arrays[name].dtype != dtype:

@@ -21,10 +21,6 @@ def require_device(device: Device) -> None:
     Edge case:
         The host always can.
 
-    Raises:
-        DeviceError: ONNX Runtime or PyTorch is a build without CUDA, there is no such GPU, or CUDA's
-            libraries cannot be loaded.
-
     Example:
         >>> require_device(Device("cpu"))
     """
@@ -36,11 +32,7 @@ def require_device(device: Device) -> None:
 
 
 def require_provider(device: Device) -> None:
-    """Check that this ONNX Runtime was built for a device.
-
-    Raises:
-        DeviceError: it was not.
-    """
+    """Check that this ONNX Runtime was built for a device."""
     available = onnxruntime.get_available_providers()
     if device.provider in available:
         return
@@ -54,11 +46,7 @@ def require_provider(device: Device) -> None:
 
 
 def require_gpu(device: Device) -> None:
-    """Check that this PyTorch was built for CUDA, and finds the GPU.
-
-    Raises:
-        DeviceError: it was not, or does not.
-    """
+    """Check that this PyTorch was built for CUDA, and finds the GPU."""
     import torch
 
     if torch.version.cuda is None:

@@ -85,11 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def require(self) -> None:
-        """Refuse to begin where it is not installed.
-
-        Raises:
-            MissingRuntimeError: it cannot be imported; the hint says how to install it.
-        """
+        """Refuse to begin where it is not installed."""
 
     @abstractmethod
     def version(self) -> str:
@@ -99,10 +95,6 @@ class Engine(ABC):
     def open(self, model: Model, *, threads: int) -> OpenedModel:
         """Return the model ready to run, optimized as it is for users.
 
-        Args:
-            model: serialized, or the path of a file.
-            threads: of one operator, at least 1.
-
         Raises:
             RuntimeFailedError: it cannot load the model.
         """
@@ -111,8 +103,7 @@ class Engine(ABC):
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return what became of each node, those of nested graphs too, by its name.
 
-        Args:
-            model: is left as it is; the names of its nodes are unique.
+        The model is left as it is; the names of its nodes are unique.
 
         Raises:
             RuntimeFailedError: it cannot load the model.
@@ -168,11 +159,7 @@ class OpenVino(Engine):
     name = OPENVINO
 
     def require(self) -> None:
-        """Refuse to begin without it.
-
-        Raises:
-            MissingRuntimeError: the package is not installed.
-        """
+        """Refuse to begin without it."""
         if importlib.util.find_spec(OPENVINO) is None:
             raise MissingRuntimeError("target 'openvino' needs OpenVINO, which is not installed", hint=HINT)
 
@@ -216,10 +203,6 @@ class CompiledModel:
 
     def __init__(self, model: Model, *, threads: int) -> None:
         """Read a model.
-
-        Args:
-            model: a serialized model, or the path of a file.
-            threads: of one operator, at least 1.
 
         Raises:
             RuntimeFailedError: OpenVINO cannot load the model.

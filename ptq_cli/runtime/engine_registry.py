@@ -87,10 +87,8 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     """Let ONNX Runtime optimize a model, and return the kernel of each node, those of nested graphs too.
 
     Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
-    the file gives no names, or the same one twice.
-
-    Args:
-        model: is left as it is; the names of its nodes are unique.
+    the file gives no names, or the same one twice. The model is left as it is; the names of its nodes are
+    unique.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
@@ -132,9 +130,7 @@ def _placements(
 ) -> Iterator[tuple[onnx.NodeProto, Placement]]:
     """Yield each kernel with where it computes; types are followed, since the file does not hold them all.
 
-    Args:
-        graph: as ONNX Runtime optimized it; those nested in it are looked through, too.
-        around: names of integers of the graphs that it is nested in.
+    ``around`` are integers of the graphs that it is nested in.
     """
     integers = set(around) | {
         tensor.name for tensor in graph.initializer if tensor.data_type in INTEGER_TYPES
@@ -175,9 +171,7 @@ class OnnxRuntime(Engine):
     def __init__(self, accuracy_level: int | None = None, *, exact_sums: bool = False) -> None:
         """Make a runtime.
 
-        Args:
-            accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
-            exact_sums: no sum of two products saturates, on any processor, where activations are int8.
+        With ``exact_sums``, no sum of two products saturates, on any processor, where activations are int8.
         """
         self._level, self._exact_sums = accuracy_level, exact_sums
 
@@ -224,11 +218,7 @@ def engine_of(target: Target) -> Engine | None:
 
 
 def require_runtime(target: Target) -> None:
-    """Refuse a target before any work is done for it whose runtime is not installed.
-
-    Raises:
-        MissingRuntimeError: the hint says how to install it.
-    """
+    """Refuse a target before any work is done for it whose runtime is not installed."""
     if engine := engine_of(target):
         engine.require()
 

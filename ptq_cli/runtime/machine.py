@@ -86,9 +86,6 @@ HOST = Device()
 def parse_device(text: str) -> Device:
     """Return the device that ``runtime.device`` names.
 
-    Raises:
-        UnknownNameError: it is none; the message has the nearest name.
-
     Example:
         >>> parse_device("cuda:1")
         Device(kind='cuda', index=1)

@@ -99,7 +99,6 @@ class Session:
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load the model.
-            DeviceError: ONNX Runtime cannot use the device; it would go on without it.
         """
         _silence_default_logger()
         options = _options(threads, optimize=optimize, arena=arena, device=device)
@@ -320,11 +319,7 @@ def signed_bytes(integers: Array) -> Array:
 def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -> Int32s:
     """Return the product of matrices of bytes.
 
-    Args:
-        left: unsigned.
-        right: unsigned or signed, which decides the kernel.
-        left_zero: the byte of the first that stands for 0.
-        right_zero: that of the second.
+    The left matrix is unsigned; whether the right one is signed decides the kernel.
 
     Shapes:
         left (…, M, K), right (…, K, N), the result (…, M, N).
@@ -362,9 +357,6 @@ def know_foreign_types(model: ir.Model) -> int:
 
     Edge case:
         Where ONNX Runtime does not know an operator either, nothing is noted; running it says so.
-
-    Args:
-        model: is changed in place.
     """
     values = {value.name: value for value in _unknown(model)}
     if not values:
@@ -411,13 +403,6 @@ SURELY_KNOWN = 22
 
 def require_known_opset(opset: int, what: str) -> None:
     """Check that ONNX Runtime can load a model of an opset.
-
-    Args:
-        opset: version of ONNX's operators.
-        what: the file's name, for messages.
-
-    Raises:
-        InvalidOnnxError: it cannot.
 
     Example:
         >>> require_known_opset(20, "m.onnx")

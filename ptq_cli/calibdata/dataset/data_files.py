@@ -66,9 +66,6 @@ def expand_ranges(source: str) -> list[str]:
         As in a shell, numbers are padded to the width of the range's first number if that begins with a
         zero. With several ranges, the last one changes fastest.
 
-    Raises:
-        InputFileError: a range counts downwards, or there are more than a million names.
-
     Example:
         >>> expand_ranges("train-{08..10}.tar")
         ['train-08.tar', 'train-09.tar', 'train-10.tar']
@@ -105,10 +102,6 @@ def list_shards(folder: str) -> list[str]:
 
     The numbers in the names of ``.npz`` files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
     and other files are ignored. Links are followed, because download caches consist of them.
-
-    Raises:
-        DataFormatError: the folder has files of several kinds, or images beside them.
-        InputFileError: the folder cannot be listed.
 
     Example:
         >>> import tempfile
@@ -169,9 +162,6 @@ def _kind(name: str) -> str | None:
 def require_files(files: Sequence[str]) -> None:
     """Check that each is a regular file; reading a pipe would block.
 
-    Raises:
-        InputFileError: one is missing, is not a regular file, or cannot be read.
-
     Example:
         >>> require_files(["missing.tar"])
         Traceback (most recent call last):
@@ -204,9 +194,6 @@ def digest_files(files: Sequence[str]) -> str:
     Edge case:
         Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on:
         of each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
-
-    Raises:
-        InputFileError: a file cannot be read.
     """
     digest = hashlib.sha256()
     try:

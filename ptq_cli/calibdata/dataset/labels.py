@@ -97,15 +97,9 @@ def batch_of(
 ) -> Batch:
     """Return arrays that belong together as a batch.
 
-    Args:
-        arrays: by name.
-        label: of all samples, or of the one.
-        where: how messages call the item; they begin with it.
-        names: returns the names of that many samples.
-        axes: the axis of the samples of arrays that do not have it first; None for one that has none. If no
-            array has one, the item is one step, and counts as one sample.
-        singles: the item is one sample, and its arrays get the axis.
-
+    Samples are on the axes that ``axes`` names, otherwise on the first; if no array has an axis for them, the
+    item is one step, and counts as one sample. With ``singles`` the item is one sample, and its arrays get
+    the axis. ``where`` begins messages.
     """
     known = {name: axis for name, axis in (axes or {}).items() if name in arrays}
     if singles:
@@ -283,17 +277,13 @@ def rename_arrays(
 ) -> Dataset:
     """Return the data with arrays under other names, and without those that are not read.
 
-    Args:
-        dataset: the data.
-        rename: the new name of an array by its own. An array named ``label`` holds the labels.
-        left_out: names of arrays that are not read, where the data has them, by their new names.
-        required: names in ``rename`` that the data must have.
+    ``rename`` has the new name of an array by its own; one named ``label`` holds the labels. ``left_out`` are
+    new names of arrays that are not read.
 
     Edge case:
         A single array without a name has nothing to rename. An array that the data does not have is no
         error if its new name is there, or is that of the labels, unless it is required: the same settings
         serve calibration and evaluation data.
-
     """
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
         for name in required:

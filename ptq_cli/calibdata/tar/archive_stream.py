@@ -82,12 +82,7 @@ def is_tar_header(block: bytes) -> bool:
 def parse_header(block: bytes, where: str) -> TarHeader | None:
     """Return what a block of 512 bytes says, or None for the end of the archive.
 
-    Args:
-        block: fewer bytes are a truncated archive.
-        where: what the archive is to the user; messages begin with it.
-
-    Raises:
-        DataFormatError: it is truncated, or not a header.
+    Fewer bytes are a truncated archive.
     """
     if len(block) < BLOCK_BYTES:
         raise DataFormatError(f"{where} is truncated inside a header", hint="create or download it again")
@@ -111,9 +106,6 @@ def parse_header(block: bytes, where: str) -> TarHeader | None:
 
 def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
     r"""Return the records of a pax extended header: ``"%d %s=%s\n" % (length, key, value)`` each.
-
-    Raises:
-        DataFormatError: they are damaged.
 
     Example:
         >>> parse_records(b"12 path=a/b\n11 size=42\n", "it")
@@ -173,11 +165,7 @@ class TarMember:
     _left: int
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next bytes; all that are left if ``count`` is negative.
-
-        Raises:
-            DataFormatError: the archive is truncated or damaged.
-        """
+        """Return the next bytes; all that are left if ``count`` is negative."""
         count = self._left if count < 0 else min(count, self._left)
         content = read_exactly(self._stream, count, f"'{escaped_name(self.name)}' of {self._where}")
         self._left -= count
@@ -192,17 +180,10 @@ class TarMember:
 def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
     r"""Yield the archive's regular files in their order; folders are passed over.
 
-    Args:
-        stream: at the start of the archive; of a compressed one the decompressed stream.
-        where: what it is to the user, such as ``"data 'train.tar'"``; messages begin with it.
+    The stream is the decompressed one; ``where``, such as ``"data 'train.tar'"``, begins messages.
 
     Edge case:
         What a member's reader left is passed over by seeking.
-
-    Raises:
-        DataFormatError: the archive is damaged or truncated, holds links, devices or sparse files, or goes on
-            after its end.
-        InputFileError: reading failed.
 
     Source:
         POSIX.1-2017, pax: "ustar Interchange Format" and "pax Interchange Format"; GNU tar for long names.
@@ -300,18 +281,7 @@ def _require_end(stream: IO[bytes], where: str) -> None:
 
 
 def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = False) -> bytes:
-    """Return the next ``count`` bytes.
-
-    Args:
-        stream: what is read.
-        count: how many bytes.
-        where: what it is to the user.
-        or_end: fewer are returned where the stream ends.
-
-    Raises:
-        DataFormatError: the stream ends early, or is damaged.
-        InputFileError: reading failed.
-    """
+    """Return the next ``count`` bytes."""
     parts = []
     left = count
     try:
@@ -330,12 +300,7 @@ def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = Fa
 
 
 def skip(stream: IO[bytes], count: int, where: str) -> None:
-    """Pass over the next ``count`` bytes; a compressed stream has to be decompressed for that.
-
-    Raises:
-        DataFormatError: the stream is damaged.
-        InputFileError: seeking failed.
-    """
+    """Pass over the next ``count`` bytes; a compressed stream has to be decompressed for that."""
     try:
         stream.seek(count, os.SEEK_CUR)
     except (*_DAMAGED, OSError) as error:

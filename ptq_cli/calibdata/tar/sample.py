@@ -37,15 +37,6 @@ class Sample:
 def join_samples(samples: Sequence[Sample], settings: ImageSettings, source: str) -> Batch:
     """Return a batch of samples that have arrays and images with the same names.
 
-    Args:
-        samples: at least one.
-        settings: how the images are normalized; already checked.
-        source: the data that the user named, for messages.
-
-    Raises:
-        DataShapeError: two samples differ in an array's shape, or in an image's size.
-        DataTypeError: they differ in an array's dtype.
-
     Example:
         >>> samples = [Sample(name, {"x": np.zeros(3)}, {}, None) for name in ("a", "b")]
         >>> join_samples(samples, ImageSettings(), "it").inputs["x"].shape

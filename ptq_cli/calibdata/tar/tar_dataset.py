@@ -37,43 +37,24 @@ _INT64 = np.iinfo(np.int64)
 
 
 def read_image(member: TarMember, where: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
-    """Return a decoded image.
-
-    Raises:
-        DataFormatError: it is larger than the limit for images, or truncated.
-        PtqError: as raised by ``decode_bytes``.
-    """
+    """Return a decoded image."""
     return decode_bytes(_read(member, where, MAX_IMAGE_BYTES), where, settings)
 
 
 def read_array(member: TarMember, where: str) -> Array:
-    """Return the array of an ``.npy`` member, which is one sample.
-
-    Raises:
-        DataFormatError: it is damaged, or holds Python objects.
-        EmptyDataError: it has no values.
-    """
+    """Return the array of an ``.npy`` member, which is one sample."""
     header = read_header(member, where, one_sample=True)
     require_size(header, member.size, where)
     return read_rows(member, header, 1, where).reshape(header.shape[1:])
 
 
 def read_class(member: TarMember, where: str) -> int:
-    """Return the class that is written in a ``.cls`` member.
-
-    Raises:
-        LabelError: it is not an integer.
-    """
+    """Return the class that is written in a ``.cls`` member."""
     return as_label(_read(member, where, MAX_CLASS_BYTES).decode("utf-8-sig", "replace").strip(), where)
 
 
 def read_label_array(member: TarMember, where: str) -> int:
-    """Return the label of a ``label.npy`` member: one integer, with or without an axis.
-
-    Raises:
-        LabelError: it is anything else.
-        DataFormatError: it is damaged.
-    """
+    """Return the label of a ``label.npy`` member: one integer, with or without an axis."""
     array = read_array(member, where)
     if array.size != 1 or array.dtype.kind not in "iu":
         raise LabelError(
@@ -84,11 +65,7 @@ def read_label_array(member: TarMember, where: str) -> int:
 
 
 def read_json_label(member: TarMember, where: str) -> int | None:
-    """Return the label of a ``.json`` member: an integer, or one under the key ``label``; or None.
-
-    Raises:
-        LabelError: it is not JSON.
-    """
+    """Return the label of a ``.json`` member: an integer, or one under the key ``label``; or None."""
     try:
         value = json.loads(_read(member, where, MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
@@ -100,9 +77,6 @@ def read_json_label(member: TarMember, where: str) -> int | None:
 
 def as_label(text: str, where: str) -> int:
     """Return an integer that fits into int64.
-
-    Raises:
-        LabelError: it is not an integer, or does not fit.
 
     Example:
         >>> as_label("7", "it")
@@ -155,15 +129,7 @@ class Entry:
 
 
 def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
-    """Yield the members of a shard that belong to a sample; the others are skipped.
-
-    Args:
-        stream: the archive, decompressed.
-        file: its path, for messages.
-
-    Raises:
-        DataFormatError, InputFileError: as raised by ``tar_members``.
-    """
+    """Yield the members of a shard that belong to a sample; the others are skipped."""
     shard = escaped_name(Path(file).name)
     for member in tar_members(stream, f"data '{escaped_name(file)}'"):
         parts = split_name(member.name)
@@ -186,19 +152,10 @@ def read_sample(
 ) -> Sample | None:
     """Read the members of one key.
 
-    Args:
-        entries: the members, in the order of the archive.
-        settings: how images become arrays; already checked.
-        names: the images and arrays to read; None for all.
-        with_json: look for a label in a ``.json`` too.
+    The images and arrays in ``names`` are read, or all; with ``with_json`` a label in a ``.json`` too.
 
     Returns:
         The sample, or None if ``is_sample`` is false.
-
-    Raises:
-        DataFormatError: two members have one name, there are too many, or one is damaged.
-        LabelError: there are two labels, or one is not an integer.
-        PtqError: an image or an array cannot be read.
     """
     parts = _Parts(settings=settings, names=names, with_json=with_json)
     for entry in entries:
@@ -273,9 +230,6 @@ class TarDataset(Dataset):
     skipped without reading them, and so are arrays that are not inputs of the model.
 
     Raises:
-        DataFormatError: the first sample is damaged.
-        DataNameError: the first sample has neither an image nor an array.
-        EmptyDataError: there are no samples.
         RecipeValueError: an image setting cannot be used.
 
     Example:

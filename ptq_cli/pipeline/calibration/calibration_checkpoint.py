@@ -13,10 +13,7 @@ from ptq_cli.pipeline.setup.resumable import Checkpoints, Tell, read_checkpoint
 class CheckpointWriter(Generic[Item]):
     """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``collect``.
 
-    Args:
-        checkpoints: the file, and when it is due.
-        begun: what the calibration is made from, with the samples and batches that were seen before.
-        save: writes one, atomically.
+    ``begun`` is what the calibration is made from, with the samples and batches that were seen before.
     """
 
     def __init__(
@@ -57,15 +54,7 @@ def load_checkpoint(
     *,
     load: Callable[[Path], Counted[Item]],
 ) -> Counted[Item] | None:
-    """Return the checkpoint of this very calibration, or None.
-
-    Args:
-        path: of the checkpoint, which need not be there.
-        wanted: what the calibration is made from; its share is the shard at hand.
-        tensors: that are measured.
-        tell: is told why a checkpoint is ignored.
-        load: reads one.
-    """
+    """Return the checkpoint of this very calibration, or None."""
     return read_checkpoint(path, "calibration", load, lambda found: _difference(found, wanted, tensors), tell)
 
 

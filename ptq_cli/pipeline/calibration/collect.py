@@ -117,11 +117,8 @@ class Feeding:
     ) -> str | None:
         """Let each collector have its array; return the first, in graph order, that is not all finite.
 
-        Args:
-            arrays: by tensor name.
-            shared: memory that some of them share, as their collectors want them; None if there is none.
-            pool: of threads that help.
-            helpers: how many of them may.
+        ``shared`` is memory that some arrays share, as their collectors want them; so many ``helpers`` of the
+        pool may help.
         """
         left = deque(self._groups)
         bad: set[str] = set()
@@ -213,11 +210,6 @@ def collect(
 
     Returns:
         The statistics by tensor name, and how many batches and samples were seen; none of ``initial``.
-
-    Raises:
-        NonFiniteActivationError: a tensor holds NaN or Inf; the message names the first such tensor in graph
-            order and the sample.
-        ActivationAxisError: a tensor does not have its axis, or not as many channels as before.
     """
     forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(taps), run=run),))
     axes = axes or {}

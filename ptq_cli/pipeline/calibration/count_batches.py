@@ -82,14 +82,8 @@ def work_ahead(
 ) -> Generator[tuple[Piece, Result]]:
     """Yield each piece with what work on it returned, in order, while the next ones are worked on.
 
-    Args:
-        parts: the pieces; the next ones are asked for while others are worked on.
-        work: runs in other threads, for as many pieces at once as ``at_once`` says; 1 works in turn, in this.
-        at_once: as many threads.
-        stop_after: is asked of each piece whether no later one may be begun before it was yielded.
-
-    Raises:
-        PtqError: the work on a piece failed; the pieces before it were yielded.
+    As many threads work as ``at_once`` says; 1 works in turn, in this one. ``stop_after`` is asked of each
+    piece whether no later one may be begun before it was yielded.
     """
     if at_once <= 1:
         for piece in parts:
@@ -163,9 +157,6 @@ def count_batches(
         after_batch: is called after each batch.
         checkpoints: wants the statistics now and then.
         initial: what was counted before.
-
-    Raises:
-        NonFiniteActivationError: a tensor holds NaN or Inf.
     """
     number = samples = 0
     due: Piece | None = None
@@ -207,14 +198,7 @@ def count_batches(
 
 
 def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
-    """Return the error that says where a tensor of a piece first holds NaN or Inf.
-
-    Args:
-        name: of the tensor.
-        array: its values, one of which is not finite.
-        piece: that was run.
-        is_nested: the tensor is in an If, Loop or Scan.
-    """
+    """Return the error that says where a tensor of a piece first holds NaN or Inf."""
     batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]

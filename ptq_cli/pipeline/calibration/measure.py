@@ -74,11 +74,7 @@ class CalibrationSubject:
 
     @property
     def dataset(self) -> Dataset:
-        """The data.
-
-        Raises:
-            EmptyDataError: none were given.
-        """
+        """The data."""
         if self.data is None:
             raise no_data("calibration", "--data")
         return self.data
@@ -92,14 +88,7 @@ def open_subject(
 ) -> CalibrationSubject:
     """Open the model and the calibration set, turn the model into ONNX, and plan it for the target.
 
-    Args:
-        resolved: names them.
-        progress: is called as the work proceeds.
-        output: where the float model will be written.
-        evaluation: the evaluation set, where there is one: its names are checked before PyTorch exports.
-
-    Raises:
-        PtqError: one of them cannot be used, or they do not fit together.
+    The names of the evaluation set are checked before PyTorch exports.
 
     Edge case:
         A recipe that names no data, and asks for no activation that would have to be measured, needs none.
@@ -148,16 +137,7 @@ def open_subject(
 
 
 def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:
-    """Return the samples that are calibrated on: all but those that are set aside.
-
-    Args:
-        dataset: the calibration set.
-        settings: say which share is set aside.
-        inputs: of the model, which may fix how many samples stay together.
-
-    Raises:
-        EmptyDataError: none would be left.
-    """
+    """Return the samples that are calibrated on: all but those that are set aside."""
     dataset, _ = fit_dataset(dataset, inputs)
     if not settings.set_aside:
         return dataset
@@ -247,11 +227,7 @@ def measure_part(
     progress: ProgressCallback,
     **counting: Unpack[Counting[TensorStatistics]],
 ) -> Calibration:
-    """Run what is left of a shard, of which ``begun`` says how much was seen before, through the model.
-
-    Raises:
-        EmptyDataError: the whole set, which is but one shard, has no samples.
-    """
+    """Run what is left of a shard, of which ``begun`` says how much was seen before, through the model."""
     if begun.share is None:
         raise ValueError("a part is of a shard")
     ((number, done),) = begun.share.batches.items()
@@ -264,11 +240,7 @@ def measure_part(
 
 
 def require_samples_seen(provenance: Provenance) -> None:
-    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none.
-
-    Raises:
-        EmptyDataError: there was no sample.
-    """
+    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none."""
     if provenance.share is None and not provenance.samples:
         raise EmptyDataError(
             "the calibration set has no samples", hint="pass a set that has samples with --data"

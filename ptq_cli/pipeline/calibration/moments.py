@@ -71,20 +71,7 @@ def collect_moments(
 ) -> tuple[dict[str, TensorMoments], int, int]:
     """Return the moments of tensors, and how many batches and samples were run.
 
-    Args:
-        subject: the model and the data.
-        sites: the tensors.
-        machine: what of it may be used; models are run on its processor.
-        progress: is called after each batch.
-        selection: which batches.
-        seen: samples that were run before.
-        after_batch: is called after each batch.
-        checkpoints: is given the moments after a batch where it wants them.
-        initial: moments to begin with.
-
-    Raises:
-        NonFiniteActivationError: a tensor holds NaN or Inf, and that is an error.
-        PtqError: the data cannot be read, or the model cannot be run.
+    ``checkpoints``, ``initial`` and ``seen`` are as for ``count_batches``. Models are run on the processor.
     """
     fed = {spec.name for spec in subject.inputs}
     taps = [site.tensor for site in sites if site.tensor not in fed]
@@ -156,12 +143,7 @@ STATISTICS, RANGES = "calibration.statistics", "activations.ranges"
 
 
 def divided(sites: Sequence[MomentSite], memory: int | None) -> list[list[MomentSite]]:
-    """Return the tensors in blocks whose sums fit into memory; a tensor that does not is alone.
-
-    Args:
-        sites: the tensors.
-        memory: bytes that all may take; None for any number.
-    """
+    """Return the tensors in blocks whose sums fit into memory; a tensor that does not is alone."""
     limit = memory // MEMORY_SHARE if memory is not None else IN_MEMORY
     blocks: list[list[MomentSite]] = []
     for site in sites:
@@ -192,16 +174,7 @@ def moments_provenance(
 
 
 def require_fit(moments: Moments, wanted: Provenance, name: str) -> None:
-    """Refuse moments that rest on another calibration or on other ranges.
-
-    Args:
-        moments: as they were found.
-        wanted: what they have to rest on.
-        name: of their file.
-
-    Raises:
-        StaleMomentsError: they do.
-    """
+    """Refuse moments that rest on another calibration or on other ranges."""
     has = moments.provenance
     for reason, fits in (
         ("another model", has.model == wanted.model),
@@ -234,21 +207,9 @@ def measure_blocks(
 ) -> Moments:
     """Return the moments of all tensors, each block from its last checkpoint on.
 
-    Args:
-        subject: the model and the data.
-        sites: the tensors.
-        machine: what of it may be used.
-        begun: what the moments are made from; its share is the shard to run.
-        progress: is told of batches, and of checkpoints.
-        folder: where the moments of blocks wait, and checkpoints are; None where there is one block and no
-            checkpoint.
-        every: seconds between checkpoints; None for none.
-        after_batch: is called after each batch.
-        join: puts a block together with those of other processes; where there are some, none continues
-            another's.
-
-    Raises:
-        PtqError: as ``collect_moments`` does.
+    In ``folder`` the moments of blocks wait, and checkpoints are, every so many seconds; without it there is
+    one block and no checkpoint. ``join`` puts a block together with those of other processes; where there are
+    some, none continues another's.
     """
     blocks = divided(sites, machine.memory)
     if len(blocks) > 1:

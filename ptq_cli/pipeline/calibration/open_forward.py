@@ -77,20 +77,11 @@ def open_forward(
 ) -> Forward:
     """Return how batches are run for the values of ``taps``.
 
-    Args:
-        model: the model.
-        taps: names of its tensors.
-        machine: where it is run, by how many threads, and below which limit of memory.
-        data: its first batch tells the sizes, if there is a limit.
-        batch_size: samples of a batch.
-        progress: is told the plan, if there is a limit.
-        axes: tensors of which each channel is measured, with their axis.
-        kept: bytes that what is counted takes; None for the statistics of a calibration.
+    The first batch of the data tells the sizes, if there is a limit of memory; ``kept`` is how many bytes
+    take what is counted, None for the statistics of a calibration.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
-        MemoryLimitError: the limit is too low.
-        DeviceError: ONNX Runtime cannot use the device.
     """
     release(model.model)
     if not taps:

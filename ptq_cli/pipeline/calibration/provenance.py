@@ -101,16 +101,8 @@ def device_kind(device: Device) -> dict[str, str]:
 def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict[str, str]:
     """Return the hash of each file that the float model was made from, by its path from the run directory.
 
-    Args:
-        arch: what builds the model, as ``file.py:callable``.
-        file: the model's.
-        run: the run directory.
-
     Edge case:
         What the architecture's file itself imports is not covered.
-
-    Raises:
-        InputFileError: one of them cannot be read any more.
     """
     hashes = {}
     for path in _source_files(arch, file):
@@ -163,12 +155,8 @@ def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirecto
     """Return the size of an ONNX file, with its external data, that a calibration was made from.
 
     Preparation may store a constant twice, or leave out what nothing reads, so that its file says little
-    about what quantization saves.
-
-    Args:
-        model: the file that the recipe names.
-        settings: of the calibration, which names each file that it was made from.
-        run: the run directory, from which those paths begin.
+    about what quantization saves. ``settings`` are of the calibration, and name each file that it was made
+    from.
 
     Units:
         bytes.

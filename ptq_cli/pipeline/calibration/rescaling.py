@@ -115,7 +115,6 @@ def rescaled(
     A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
 
     Raises:
-        NonFiniteDataError: a sample holds NaN or Inf.
         RuntimeFailedError: ONNX Runtime failed.
     """
     recipe = resolved.recipe

@@ -70,15 +70,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Return the fastest plan below a limit: large pieces in one pass, or smaller ones, or several passes.
 
-    Args:
-        needs: what it takes.
-        limit: in bytes.
-        most_samples: of a piece.
-        least_samples: of a piece; all of a batch's where it cannot be cut.
-        at_once: most runs at once.
-
-    Raises:
-        MemoryLimitError: not even one tensor at a time fits; the message says what would.
+    A batch that cannot be cut has as many ``least_samples`` as samples.
 
     Example:
         >>> needs = Needs(reached=90, base=100, fixed=10, session=20, scratch=5, taps={"a": 30, "b": 30})
@@ -119,13 +111,8 @@ def plan_memory(
 def require_host_memory(reached: int, more: int, limit: int) -> int:
     """Return the estimate of the host's peak where the tensors are on a device: nothing is left to plan.
 
-    Args:
-        reached: the most that the process took so far, with the device in use.
-        more: what batches that wait and statistics will take besides.
-        limit: in bytes.
-
-    Raises:
-        MemoryLimitError: the limit is lower; the message says what would do.
+    ``reached`` is the most that the process took so far, with the device in use; ``more`` is what batches
+    that wait and statistics will take besides.
 
     Example:
         >>> require_host_memory(1000, 100, 2000)

@@ -34,14 +34,7 @@ class DeviceModel:
         whole_batches: bool = False,
         piece_bytes: int = DEVICE_PIECE_BYTES,
     ) -> None:
-        """Take a session.
-
-        Args:
-            session: of the tapped model.
-            taps: names of its outputs.
-            whole_batches: the model fixes the size of a batch.
-            piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
-        """
+        """Take a session."""
         self._session = session
         self._taps = tuple(taps)
         self._whole = self._seen = whole_batches

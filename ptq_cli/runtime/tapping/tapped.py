@@ -102,10 +102,7 @@ def signature(inputs: Mapping[str, Array]) -> Signature:
 class Cutter:
     """Cuts batches into pieces.
 
-    Args:
-        piece_bytes: how much those of a piece should take.
-        samples: of a piece, where that is planned already.
-        enough_bytes: how much those of a piece may take that has enough samples; see ``samples_of_piece``.
+    ``samples`` of a piece are given where they are planned already.
 
     Example:
         >>> batch = Batch({"x": np.zeros((5, 3))}, None, tuple("abcde"))
@@ -121,10 +118,8 @@ class Cutter:
     def cut(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> Sequence[Batch]:
         """Return the pieces of a batch, of one size or nearly so.
 
-        Args:
-            batch: is cut.
-            sample_bytes: returns how much memory the tapped tensors of one sample take; asked once for inputs
-                of the same shapes. Not kept, so that a model that has a cutter goes with its last user.
+        ``sample_bytes`` returns how much the tapped tensors of one sample take; it is asked once for inputs
+        of the same shapes, and not kept, so that a model that has a cutter goes with its last user.
         """
         if batch.size == 1:
             return (batch,)
@@ -142,12 +137,8 @@ def samples_of_piece(sample_bytes: int, piece_bytes: int, enough_bytes: int = 0)
     """Return how many samples a piece has, at least one.
 
     Two samples may take more than a piece should: a layer reads its weights once for both. That is worth a
-    larger piece, but not any.
-
-    Args:
-        sample_bytes: what one takes.
-        piece_bytes: what a piece should take.
-        enough_bytes: what a piece may take to have more samples, but no more than 16.
+    larger piece, but not any. ``enough_bytes`` is what a piece may take to have more samples, but no more
+    than 16.
 
     Example:
         >>> samples_of_piece(3, 8), samples_of_piece(13, 8), samples_of_piece(66, 8)
@@ -163,10 +154,7 @@ def samples_of_piece(sample_bytes: int, piece_bytes: int, enough_bytes: int = 0)
 def begins_with(both: Array, first: Array, times: int) -> bool:
     """Tell whether a tensor of some samples holds first what it is for the first one alone.
 
-    Args:
-        both: of some samples.
-        first: of the first one.
-        times: how many more they are.
+    The samples in ``both`` are so many ``times`` those in ``first``.
 
     Example:
         >>> begins_with(np.array([[1.0], [2.0]]), np.array([[1.0]]), 2)

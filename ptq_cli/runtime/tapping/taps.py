@@ -25,9 +25,6 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
     Edge case:
         A tensor that is an input of the graph cannot be an output of it; the caller has it already. One of a
         nested graph is handed out on a single axis; see ``handed_out``.
-
-    Raises:
-        KeyError: a name is not a tensor of the graph; this cannot happen with a plan for this model.
     """
     tapped = model.clone()
     values = handed_out(tapped, tensors)
@@ -53,15 +50,11 @@ TO_THE_FIRST = np.iinfo(np.int64).min
 def write_as_loop(graph: ir.Graph, scan: ir.Node, names: FreshNames) -> ir.Node:
     """Put a Loop in the place of a Scan, and return it.
 
-    Requires: the Scan's outputs are stacked along their first axis.
+    Requires: the Scan's outputs are stacked along their first axis. The Scan is removed; its graph becomes
+    the Loop's.
 
     Source:
         ONNX Scan (opset 9 and later) and Loop (opset 13).
-
-    Args:
-        graph: that the Scan is in.
-        scan: is removed; its graph becomes the Loop's.
-        names: that are free.
     """
     return _Rewrite(graph, scan, names).loop()
 
@@ -197,14 +190,8 @@ Values = dict[str, ir.Value]
 def handed_out(model: ir.Model, tensors: Collection[str]) -> Values:
     """Return a value of the main graph for each tensor: the tensor itself, or all its values on one axis.
 
-    Requires: every nested tensor is in graphs of If, Loop and Scan only, and is float32.
-
-    Args:
-        model: is changed in place where a tensor is in a nested graph.
-        tensors: names of values that the model computes.
-
-    Raises:
-        KeyError: a name is not that of a computed tensor; this cannot happen with a plan for this model.
+    Requires: every nested tensor is in graphs of If, Loop and Scan only, and is float32. The model is changed
+    in place where a tensor is in a nested graph.
     """
     hands = _Hands(model, tensors)
     found = hands.from_inside(model.graph)
