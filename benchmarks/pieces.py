@@ -99,7 +99,7 @@ def _works(model: Path, data: Path) -> tuple[Work, dict[tuple[int, str | None], 
         for start in range(0, SAMPLES, BATCH):
             plain.run({"image": images[start : start + BATCH]})
 
-    tapped = blocked.session if blocked is not None else session
+    tapped = blocked[0] if blocked is not None else session
     works = {
         (size, method): _work(tapped, taps, images, size, method) for size in SIZES for method in METHODS
     }

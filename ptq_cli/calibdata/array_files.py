@@ -20,7 +20,7 @@ from typing import IO, Self
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, part_of, rebatch
-from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, no_axis, unequal_hint
 from ptq_cli.calibdata.dataset.labels import (
     ItemsDataset,
@@ -30,7 +30,7 @@ from ptq_cli.calibdata.dataset.labels import (
     require_label_shape,
 )
 from ptq_cli.calibdata.npy_header import ArrayHeader, Readable, read_header, require_size
-from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, InputFileError
+from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.tensors import Array
 
@@ -98,10 +98,7 @@ class ArrayDataset(Dataset):
         try:
             return sha256_file(Path(self.source))
         except OSError as error:
-            raise InputFileError(
-                f"data '{self.source}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{self.source}'", error) from error
 
     def whole(self) -> tuple[dict[str, Array], Array | None]:
         """Read all arrays as they are stored; return those of the inputs by name, and the labels."""
@@ -254,9 +251,7 @@ def _opened(source: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], int]:
         stream = stack.enter_context(Path(source).open("rb"))  # noqa: SIM115 - the stack closes it
         return stream, Path(source).stat().st_size
     except OSError as error:
-        raise InputFileError(
-            f"data '{source}' cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(f"data '{source}'", error) from error
 
 
 # An ``.npz`` file: arrays by input name, and perhaps labels.
@@ -312,9 +307,7 @@ def _zip_errors(where: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputFileError(
-            f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(where, error) from error
     except _ZIP_ERRORS as error:
         raise DataFormatError(f"{where} is damaged or truncated: {error}", hint="save it again") from error
 

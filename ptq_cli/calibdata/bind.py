@@ -140,11 +140,7 @@ def _as_type(value: Array, dtype: np.dtype[np.generic]) -> Array:
 
 
 class BoundDataset(DatasetView):
-    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``.
-
-    Attributes:
-        notes: what a user should know of the names.
-    """
+    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``."""
 
     def __init__(self, dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> None:
         super().__init__(dataset)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.data_files import unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
-from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, LabelError
 from ptq_cli.core.read_files import load_entry_point, sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
 
@@ -69,11 +70,6 @@ def as_batch(
     """Make a batch from a yielded value.
 
     ``start`` is the number of samples before this batch; ``axes`` and ``singles`` are as for ``batch_of``.
-
-    Example:
-        >>> batch = as_batch({"x": np.zeros((2, 3)), "label": np.array([1, 0])}, "batch 0", "data", 4)
-        >>> batch.names, batch.labels
-        (('data[4]', 'data[5]'), array([1, 0]))
     """
     arrays, label = as_arrays(value, where)
     return batch_of(
@@ -130,14 +126,6 @@ class CallableDataset(ItemsDataset):
 
     Its batches may have any size: they are split and joined to the requested size. On opening, the first
     batch is made one extra time to learn names, shapes and dtypes before anything runs.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "data.py"
-        >>> _ = path.write_text("import numpy as np\ndef ones(): yield np.ones((3, 2))")
-        >>> dataset = CallableDataset(f"{path}:ones")
-        >>> dataset.count, [batch.size for batch in dataset.batches(2)]
-        (None, [2, 1])
     """
 
     def __init__(self, source: str, samples: int | None = None) -> None:
@@ -165,10 +153,7 @@ class CallableDataset(ItemsDataset):
         try:
             return sha256_text(f"{name}\n{sha256_file(path)}")
         except OSError as error:
-            raise InputFileError(
-                f"data '{self.source}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{self.source}'", error) from error
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         iterable = self._call()

@@ -26,9 +26,6 @@ class ParquetColumn:
     """A column that can be an input of a model.
 
     Attributes:
-        name: as in the file.
-        is_image: whether each value is an encoded image.
-        dtype: dtype of the numbers; None for images.
         shape: shape of a sample; None for an axis whose size differs from row to row. Empty for images.
         read: the path that is read from the file.
     """

@@ -27,9 +27,9 @@ from ptq_cli.calibdata.checked_settings import (
     resized,
 )
 from ptq_cli.calibdata.dataset.batches import Batch, Selection
-from ptq_cli.calibdata.dataset.data_files import escaped_name
+from ptq_cli.calibdata.dataset.data_files import escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, PtqError
+from ptq_cli.core.errors import DamagedSampleError, DataFormatError, PtqError
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections import ImageSettings
 
@@ -40,7 +40,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
     """Return an image's pixels after mode, resize and crop; BGR is still RGB here.
 
-    Messages begin with ``name``, such as ``"image 'cat/1.jpg' of 'calib'"``.
+    Messages begin with ``name``, such as ``"image 'cat/1.jpg' of 'calib'"``. The first frame of an animated
+    image is used; an alpha channel is dropped.
 
     Shapes:
         result: ``(height, width, 3)``, or ``(height, width)`` for mode ``L``.
@@ -48,18 +49,8 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
     Units:
         0 to 255.
 
-    Edge case:
-        The first frame of an animated image is used; an alpha channel is dropped.
-
     Raises:
         RecipeValueError: the crop is larger than the image.
-
-    Example:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/red.png"
-        >>> Image.new("RGB", (4, 2), (255, 0, 0)).save(path)
-        >>> decode_image(path, "image 'red.png'", ImageSettings(crop=[1, 1])).tolist()
-        [[[255, 0, 0]]]
     """
     return decode_bytes(_read(path, name), name, settings)
 
@@ -121,9 +112,7 @@ def _read(path: str, name: str) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputFileError(
-            f"{name} cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(name, error) from error
     return content
 
 
@@ -160,14 +149,6 @@ class ImageDataset(Dataset):
 
     Raises:
         RecipeValueError: a setting cannot be used.
-
-    Example:
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> folder = tempfile.mkdtemp()
-        >>> Image.new("RGB", (4, 4)).save(folder + "/black.png")
-        >>> str(ImageDataset(folder, ImageSettings(resize=[2, 3])).specs[""])
-        ': float32[?, 3, 2, 3]'
     """
 
     def __init__(self, source: str, settings: ImageSettings, samples: int | None = None) -> None:

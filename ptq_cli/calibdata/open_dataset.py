@@ -9,7 +9,13 @@ from pathlib import Path
 
 from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset, NpzFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
-from ptq_cli.calibdata.dataset.data_files import expand_ranges, has_range, list_shards, require_files
+from ptq_cli.calibdata.dataset.data_files import (
+    expand_ranges,
+    has_range,
+    list_shards,
+    require_files,
+    unreadable,
+)
 from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
 from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.calibdata.tar.archive_stream import BLOCK_BYTES, is_tar_header
@@ -47,15 +53,6 @@ def open_dataset(
 
     Raises:
         RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> path = tempfile.mkdtemp() + "/named-anything"
-        >>> with open(path, "wb") as stream:
-        ...     np.savez(stream, x=np.zeros((5, 2), np.float32), label=np.arange(5))
-        >>> dataset = open_dataset(path, ImageSettings(), samples=4)
-        >>> dataset.count, str(dataset.specs["x"]), dataset.has_labels
-        (4, 'x: float32[?, 2]', True)
     """
     require_samples(samples)
     if not source:
@@ -160,9 +157,7 @@ def _start_of(file: str) -> bytes:
         with Path(file).open("rb") as stream:
             return stream.read(BLOCK_BYTES)
     except OSError as error:
-        raise InputFileError(
-            f"data '{file}' cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(f"data '{file}'", error) from error
 
 
 def _unknown_format(source: str, start: bytes) -> DataFormatError:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ptq_cli.calibdata.checked_settings import check_image_settings, normalize_images
 from ptq_cli.calibdata.columns import ParquetColumn, as_images, as_tensor, column_of, join_tensors
 from ptq_cli.calibdata.dataset.batches import Batch, Selection
-from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels, find_label
 from ptq_cli.calibdata.npy_header import MAX_SAMPLE_BYTES
@@ -23,7 +23,6 @@ from ptq_cli.core.errors import (
     DataNameError,
     DataTypeError,
     EmptyDataError,
-    InputFileError,
     LabelError,
     first_line,
 )
@@ -39,8 +38,6 @@ class ParquetPart:
     """One file.
 
     Attributes:
-        path: where it is.
-        columns: the columns that can be an input, by name.
         types: the types of all columns, as Arrow writes them.
         groups: number of rows of each row group.
     """
@@ -85,9 +82,7 @@ class Rows:
     """Consecutive rows of a file.
 
     Attributes:
-        part: the file.
         start: number of the first row, within the file.
-        values: one entry per column.
     """
 
     part: ParquetPart
@@ -174,9 +169,7 @@ def parquet_errors(where: str) -> Iterator[None]:
     except MemoryError as error:  # this includes pyarrow's own
         raise DataFormatError(f"{where} does not fit in memory", hint="lower batch_size") from error
     except (FileNotFoundError, PermissionError) as error:
-        raise InputFileError(
-            f"{where} cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(where, error) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise DataFormatError(
             f"{where} is damaged, or a kind of Parquet that ptq does not read: {first_line(error)}",
@@ -195,15 +188,6 @@ class ParquetDataset(Dataset):
 
     Raises:
         RecipeValueError: an image setting cannot be used.
-
-    Example:
-        >>> import tempfile
-        >>> import pyarrow as pa, pyarrow.parquet as pq
-        >>> path = tempfile.mkdtemp() + "/a.parquet"
-        >>> pq.write_table(pa.table({"x": [[1.0, 2.0], [3.0, 4.0]], "label": [0, 1]}), path)
-        >>> dataset = ParquetDataset(path, [path], ImageSettings())
-        >>> dataset.count, str(dataset.specs["x"]), [batch.inputs["x"].shape for batch in dataset.batches(2)]
-        (2, 'x: float64[?, ?]', [(2, 2)])
     """
 
     extras_allowed = True

@@ -17,10 +17,8 @@ from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.text_rows import columns_of, kind_of, text_rows
 from ptq_cli.calibdata.token_samples import (
     IGNORED,
-    RowRules,
     TextTokenizer,
     TokenSample,
-    Windows,
     pieces_of,
     windows_of,
 )
@@ -43,8 +41,7 @@ _INT64: np.dtype[np.generic] = np.dtype(np.int64)
 def empty_cache(spec: TensorSpec) -> TensorSpec:
     """Return the input of a cache with the length that an empty one has.
 
-    Edge case:
-        A cache of fixed length has that many positions, which are zeros, and which the mask leaves out.
+    A cache of fixed length has that many positions, which are zeros, and which the mask leaves out.
 
     Example:
         >>> str(empty_cache(TensorSpec("past.0.key", np.dtype("f4"), (None, 3, None, 64))))
@@ -114,9 +111,6 @@ class ArrayLayout:
     """What arrays are made of samples.
 
     Attributes:
-        window: tokens of a sample.
-        pad: the token that fills samples up.
-        specs: the arrays, by the data's name.
         cached: positions of a cache of fixed length.
     """
 
@@ -271,15 +265,23 @@ class TextDataset(Dataset):
                     hint=f"pass --set text.stride={window} or shorter",
                 )
             joint = "\n" if kind_of(self._files[0]) == "lines" else "\n\n"
-            cut = Windows(length=window, stride=stride, pad=settings.tail == "pad", most=self._most)
-            return windows_of(self._tokenizer.stream(pieces_of(rows, joint)), cut, self.source)
-        rules = RowRules(
+            return windows_of(
+                self._tokenizer.stream(pieces_of(rows, joint)),
+                self.source,
+                length=window,
+                stride=stride,
+                pad=settings.tail == "pad",
+                most=self._most,
+            )
+        return token_rows_of(
+            rows,
+            self._tokenizer,
+            self.source,
             longest=window,
             apart=settings.pairs == "apart",
             masked=settings.mask_share,
             most=self._most,
         )
-        return token_rows_of(rows, self._tokenizer, rules, self.source)
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         samples = self._samples

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.calibdata.dataset.data_files import escaped_name
+from ptq_cli.calibdata.dataset.data_files import escaped_name, unreadable
 from ptq_cli.calibdata.dataset.labels import find_label
 from ptq_cli.core.errors import (
     DataFormatError,
@@ -97,9 +97,7 @@ def text_rows(files: Sequence[str], columns: TextColumns, *, keep_blank: bool = 
     """Yield the texts of files in their order; a line or a batch of rows is in memory at a time.
 
     With ``keep_blank``, blank lines of a text file are kept, as line breaks before the text that follows.
-
-    Edge case:
-        Blank lines before the first text and after the last one of a file are left out.
+    Blank lines before the first text and after the last one of a file are left out.
     """
     for file in files:
         kind = kind_of(file)
@@ -206,23 +204,11 @@ def _parquet_rows(file: str, columns: TextColumns) -> Iterator[tuple[int, dict[s
 
 
 def _unreadable(file: str, error: OSError) -> InputFileError:
-    return InputFileError(
-        f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
-        hint="check the file and its permissions",
-    )
+    return unreadable(f"data '{escaped_name(file)}'", error)
 
 
 def list_texts(folder: str) -> list[str]:
-    """Return the paths of a folder's ``.txt``, ``.jsonl`` and ``.ndjson`` files by name.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b.txt", "a.txt", ".hidden.txt", "readme.md"):
-        ...     (folder / name).touch()
-        >>> [Path(path).name for path in list_texts(str(folder))]
-        ['a.txt', 'b.txt']
-    """
+    """Return the paths of a folder's ``.txt``, ``.jsonl`` and ``.ndjson`` files by name."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names only
     except OSError as error:

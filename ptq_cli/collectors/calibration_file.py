@@ -96,12 +96,7 @@ def calibration_bytes(calibration: Calibration) -> bytes:
 
 
 def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
-    """Return the SHA-256 of the statistics alone, whatever they were made from.
-
-    Example:
-        >>> statistics_digest({})[:8]
-        '6fc79f81'
-    """
+    """Return the SHA-256 of the statistics alone, whatever they were made from."""
     arrays, entries = flatten(statistics)
     return checksum({"tensors": entries}, arrays)
 
@@ -243,13 +238,7 @@ def _require_same(first: Named, other: Named) -> None:
 
 
 def different(first: str, other: str, what: str, one: Any, two: Any) -> MergeError:
-    """Return the error that says in what two runs differ.
-
-    Example:
-        >>> different("'a'", "'b'", "'image.mode'", "'RGB'", "'BGR'").message
-        "'a' and 'b' are not shards of the same calibration: 'image.mode' is 'RGB' in the first and 'BGR' in \
-the second"
-    """
+    """Return the error that says in what two runs differ."""
     found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(
         f"{first} and {other} are not shards of the same calibration: {found}",
@@ -263,11 +252,7 @@ def _short(value: Any) -> str:
 
 
 def require_dealt(share: Share) -> None:
-    """Refuse shards of data that gave another number of batches each time.
-
-    Example:
-        >>> require_dealt(Share(2, {1: 3, 2: 2}, 32))
-    """
+    """Refuse shards of data that gave another number of batches each time."""
     # Dealt out in turn, a later shard never has more batches, and never two fewer, than an earlier one.
     total = sum(share.batches.values())
     for number, seen in share.batches.items():

@@ -329,14 +329,6 @@ class MaxCollectors:
 
     Args:
         collectors: by name.
-
-    Example:
-        >>> collector = MaxCollector()
-        >>> memory = SharedMemory(np.float32([1, 2, 9]).view(np.uint32), {"x": (0, 2)})
-        >>> MaxCollectors({"x": collector}).update(memory)
-        []
-        >>> collector.statistics().high
-        2.0
     """
 
     def __init__(self, collectors: Mapping[str, MaxCollector]) -> None:
@@ -360,14 +352,6 @@ class HistogramCollectors:
 
     Args:
         collectors: by name.
-
-    Example:
-        >>> collector = HistogramCollector()
-        >>> memory = SharedMemory(np.float32([1, 2, 2, 9]).view(np.uint32), {"x": (0, 3)})
-        >>> HistogramCollectors({"x": collector}).update(memory)
-        []
-        >>> collector.statistics().histogram.counts.tolist()
-        [1, 2]
     """
 
     def __init__(self, collectors: Mapping[str, HistogramCollector]) -> None:

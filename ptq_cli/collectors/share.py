@@ -74,12 +74,7 @@ def share_to_table(share: Share | None) -> dict[str, Any] | None:
 
 
 def table_to_share(table: Any) -> Share | None:
-    """Return the share that ``share_to_table`` wrote.
-
-    Example:
-        >>> table_to_share({"batch_size": 4, "batches": [[2, 3]], "count": 2, "finished": True}).describe()
-        'shard 2 of 2'
-    """
+    """Return the share that ``share_to_table`` wrote."""
     if table is None:
         return None
     if not isinstance(table, dict) or set(table) != {"batch_size", "batches", "count", "finished"}:

@@ -18,11 +18,7 @@ INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxrunti
 def require_device(device: Device) -> None:
     """Check that models can be run on a device, and their tensors counted there.
 
-    Edge case:
-        The host always can.
-
-    Example:
-        >>> require_device(Device("cpu"))
+    The host always can.
     """
     if device.is_host:
         return

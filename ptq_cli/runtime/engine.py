@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -20,7 +21,6 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import OPENVINO, RUNTIME_TITLES
-from ptq_cli.runtime.marked_graph import MARK, marked_graph
 
 if TYPE_CHECKING:
     import openvino
@@ -118,6 +118,33 @@ class Engine(ABC):
         """
 
 
+# Names by which the nodes of a graph are found again in what a runtime makes of it.
+
+
+MARK = re.compile(r"ptq\.(?:node|value)(\d+)\.")
+"""The index of a node in the graph's order, in a name that a runtime made of one of ``marked_graph``."""
+
+
+def marked_graph(model: ir.Model) -> ir.Model:
+    """Return a copy whose nodes and computed values have names that a runtime's kernels keep.
+
+    Nodes of nested graphs keep their names.
+
+    Example:
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+        >>> marked = marked_graph(ir.from_onnx_text(text))
+        >>> marked.graph[0].name, marked.graph.outputs[0].name
+        ('ptq.node0.', 'ptq.value0.y')
+    """
+    marked = model.clone()
+    for index, node in enumerate(marked.graph):
+        node.name = f"ptq.node{index}."
+        for value in node.outputs:
+            if value.name:
+                value.name = f"ptq.value{index}.{value.name}"
+    return marked
+
+
 # OpenVINO as the runtime of a target. Its package is imported when the first model is opened.
 
 
@@ -150,10 +177,6 @@ class OpenVino(Engine):
 
     A processor with bfloat16 would compute floats in that by default, and how far a quantized model is from
     its float model would depend on the processor.
-
-    Example:
-        >>> OPEN_VINO.title
-        'OpenVINO'
     """
 
     name = OPENVINO

@@ -156,14 +156,7 @@ def _placements(
 
 
 class OnnxRuntime(Engine):
-    """The runtime that everything else of ptq works with, too.
-
-    Example:
-        >>> ONNX_RUNTIME.title
-        'ONNX Runtime'
-        >>> OnnxRuntime(accuracy_level=0).title
-        'ONNX Runtime at accuracy level 0'
-    """
+    """The runtime that everything else of ptq works with, too."""
 
     name = ONNXRUNTIME
     has_profiler = True
@@ -207,13 +200,7 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, O
 
 
 def engine_of(target: Target) -> Engine | None:
-    """Return the runtime that a target's table names; None if ptq cannot run its models.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> [found and found.title for found in map(engine_of, map(load_target, ("openvino", "tensorrt")))]
-        ['OpenVINO', None]
-    """
+    """Return the runtime that a target's table names; None if ptq cannot run its models."""
     return ENGINES[target.runtime] if target.runtime else None
 
 
@@ -230,13 +217,7 @@ AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 def measuring_engine(target: Target) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
 
-    Edge case:
-        ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> measuring_engine(load_target("tensorrt")).title
-        'ONNX Runtime at accuracy level 0'
+    ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     """
     return engine_of(target) or AS_WRITTEN
 

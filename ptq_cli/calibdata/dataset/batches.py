@@ -27,11 +27,6 @@ class Batch:
     Shapes:
         inputs: ``(size, ...)`` each, or with ``size`` on the axis that ``axes`` names.
         labels: ``(size, ...)``; for classes one whole number per sample.
-
-    Example:
-        >>> import numpy as np
-        >>> Batch({"x": np.zeros((2, 3), np.float32)}, None, ("x.npy[0]", "x.npy[1]")).size
-        2
     """
 
     inputs: dict[str, Array]
@@ -76,7 +71,6 @@ class Selection:
     """The batches of a shard, without its first ones.
 
     Attributes:
-        shard: the shard.
         done: how many batches at its start are left out.
 
     Example:

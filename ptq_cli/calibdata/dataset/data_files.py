@@ -26,13 +26,15 @@ def escaped_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def is_image(name: str) -> bool:
-    """Tell from the suffix whether a file is an image.
+def unreadable(what: str, error: OSError) -> InputFileError:
+    """Return the error for a file that is there and cannot be read; messages call it ``what``."""
+    return InputFileError(
+        f"{what} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
+    )
 
-    Example:
-        >>> is_image("1.JPG"), is_image("notes.txt")
-        (True, False)
-    """
+
+def is_image(name: str) -> bool:
+    """Tell from the suffix whether a file is an image."""
     return name.lower().endswith(SUFFIXES)
 
 
@@ -50,25 +52,15 @@ _PIECES, _PIECE_BYTES = 16, 1 << 16
 
 
 def has_range(source: str) -> bool:
-    """Tell whether a name is a pattern for several files.
-
-    Example:
-        >>> has_range("train-{000..099}.tar"), has_range("train-000.tar")
-        (True, False)
-    """
+    """Tell whether a name is a pattern for several files."""
     return _RANGE.search(source) is not None
 
 
 def expand_ranges(source: str) -> list[str]:
     """Return the names that a pattern stands for, in the order of their numbers.
 
-    Edge case:
-        As in a shell, numbers are padded to the width of the range's first number if that begins with a
-        zero. With several ranges, the last one changes fastest.
-
-    Example:
-        >>> expand_ranges("train-{08..10}.tar")
-        ['train-08.tar', 'train-09.tar', 'train-10.tar']
+    As in a shell, numbers are padded to the width of the range's first number if that begins with a zero.
+    With several ranges, the last one changes fastest.
     """
     ranges = [(int(match[1]), int(match[2])) for match in _RANGE.finditer(source)]
     for first, last in ranges:
@@ -102,14 +94,6 @@ def list_shards(folder: str) -> list[str]:
 
     The numbers in the names of ``.npz`` files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
     and other files are ignored. Links are followed, because download caches consist of them.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b.tar", "a.tar.gz", "readme.md"):
-        ...     (folder / name).touch()
-        >>> [Path(path).name for path in list_shards(str(folder))]
-        ['a.tar.gz', 'b.tar']
     """
     found: dict[str, list[str]] = {"tar": [], "parquet": [], "npz": []}
     image = None
@@ -160,15 +144,7 @@ def _kind(name: str) -> str | None:
 
 
 def require_files(files: Sequence[str]) -> None:
-    """Check that each is a regular file; reading a pipe would block.
-
-    Example:
-        >>> require_files(["missing.tar"])
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: data 'missing.tar' does not exist
-        hint: check the path; every file of a pattern must exist
-    """
+    """Check that each is a regular file; reading a pipe would block."""
     for file in files:
         try:
             mode = os.stat(file).st_mode  # noqa: PTH116 - a Path for each of a million files is slow
@@ -178,10 +154,7 @@ def require_files(files: Sequence[str]) -> None:
                 hint="check the path; every file of a pattern must exist",
             ) from error
         except OSError as error:
-            raise InputFileError(
-                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{escaped_name(file)}'", error) from error
         if not stat.S_ISREG(mode):
             raise InputFileError(
                 f"data '{escaped_name(file)}' is not a regular file", hint="pass a file or a folder"
@@ -191,9 +164,8 @@ def require_files(files: Sequence[str]) -> None:
 def digest_files(files: Sequence[str]) -> str:
     """SHA-256 of the files' content in their order, independent of their names; in hexadecimal.
 
-    Edge case:
-        Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on:
-        of each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
+    Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on: of
+    each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
     """
     digest = hashlib.sha256()
     try:
@@ -209,8 +181,5 @@ def digest_files(files: Sequence[str]) -> str:
                     stream.seek(max(size - _PIECE_BYTES, 0) * piece // (_PIECES - 1))
                     digest.update(stream.read(_PIECE_BYTES))
     except OSError as error:
-        raise InputFileError(
-            f"data '{error.filename}' cannot be read: {error.strerror}",
-            hint="check the file and its permissions",
-        ) from error
+        raise unreadable(f"data '{error.filename}'", error) from error
     return digest.hexdigest()

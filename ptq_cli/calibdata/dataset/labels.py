@@ -278,12 +278,9 @@ def rename_arrays(
     """Return the data with arrays under other names, and without those that are not read.
 
     ``rename`` has the new name of an array by its own; one named ``label`` holds the labels. ``left_out`` are
-    new names of arrays that are not read.
-
-    Edge case:
-        A single array without a name has nothing to rename. An array that the data does not have is no
-        error if its new name is there, or is that of the labels, unless it is required: the same settings
-        serve calibration and evaluation data.
+    new names of arrays that are not read. A single array without a name has nothing to rename. An array that
+    the data does not have is no error if its new name is there, or is that of the labels, unless it is
+    required: the same settings serve calibration and evaluation data.
     """
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
         for name in required:

@@ -23,7 +23,6 @@ class Division:
     """Which samples are set aside.
 
     Attributes:
-        share: of all samples, 0 to 1.
         unit: samples that stay together: as many as a model takes at once, if it fixes that.
 
     Example:

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from ptq_cli.calibdata.array_files import read_rows
 from ptq_cli.calibdata.checked_settings import MAX_IMAGE_BYTES, check_image_settings, image_spec
 from ptq_cli.calibdata.dataset.batches import Batch, Selection
-from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.image_decoding import decode_bytes
 from ptq_cli.calibdata.npy_header import read_header, require_size
 from ptq_cli.calibdata.tar.archive_stream import TarMember, tar_members
 from ptq_cli.calibdata.tar.sample import Kind, Role, Sample, join_samples, role_of, split_name
-from ptq_cli.core.errors import DataFormatError, DataNameError, EmptyDataError, InputFileError, LabelError
+from ptq_cli.core.errors import DataFormatError, DataNameError, EmptyDataError, LabelError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.recipe.sections import ImageSettings
 
@@ -76,12 +76,7 @@ def read_json_label(member: TarMember, where: str) -> int | None:
 
 
 def as_label(text: str, where: str) -> int:
-    """Return an integer that fits into int64.
-
-    Example:
-        >>> as_label("7", "it")
-        7
-    """
+    """Return an integer that fits into int64."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         raise LabelError(f"{where} is {text[:20]!r}, expected an integer", hint="classes count from 0")
@@ -111,15 +106,7 @@ _NOUNS = {Kind.IMAGE: "image", Kind.ARRAY: "array"}
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A member that belongs to a sample.
-
-    Attributes:
-        key: the sample's key.
-        sample: how messages call the sample.
-        where: how messages call the member.
-        role: its role in the sample.
-        member: its content.
-    """
+    """A member that belongs to a sample."""
 
     key: str
     sample: str
@@ -231,20 +218,6 @@ class TarDataset(Dataset):
 
     Raises:
         RecipeValueError: an image setting cannot be used.
-
-    Example:
-        >>> import io, tarfile, tempfile
-        >>> import numpy as np
-        >>> path, content = tempfile.mkdtemp() + "/train.tar", io.BytesIO()
-        >>> np.save(content, np.zeros(3, np.float32))
-        >>> with tarfile.open(path, "w") as archive:
-        ...     for name, member in (("1.x.npy", content.getvalue()), ("1.cls", b"7\n")):
-        ...         info = tarfile.TarInfo(name)
-        ...         info.size = len(member)
-        ...         archive.addfile(info, io.BytesIO(member))
-        >>> dataset = TarDataset(path, [path], ImageSettings())
-        >>> [(batch.names, batch.labels.tolist()) for batch in dataset.batches(8)], str(dataset.specs["x"])
-        ([(('train.tar:1',), [7])], 'x: float32[?, 3]')
     """
 
     extras_allowed = True
@@ -349,10 +322,7 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
             compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             stream.seek(0)
         except OSError as error:
-            raise InputFileError(
-                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{escaped_name(file)}'", error) from error
         if compressed:
             stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
         yield stream

@@ -32,8 +32,7 @@ class CheckpointWriter(Generic[Item]):
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
     """Return the provenance after further batches of its one shard.
 
-    Edge case:
-        The whole of a calibration set, finished, has no share.
+    The whole of a calibration set, finished, has no share.
 
     Raises:
         ValueError: the provenance is not of exactly one shard.
@@ -44,6 +43,32 @@ def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = F
     seen = {number: before + batches for number, before in share.batches.items()}
     share = replace(share, batches=seen, finished=finished)
     return replace(begun, samples=begun.samples + samples, share=None if share.is_whole else share)
+
+
+def resume(
+    path: Path,
+    wanted: Provenance,
+    tensors: Collection[str],
+    every: float,
+    tell: Tell,
+    *,
+    load: Callable[[Path], Counted[Item]],
+    save: Callable[[Counted[Item], Path], None],
+) -> tuple[Provenance, dict[str, Item] | None, CheckpointWriter[Item]]:
+    """Return what a calibration begins from, with what was counted before, and what writes checkpoints.
+
+    ``wanted`` is what the calibration is made from; its share is the shard at hand. A checkpoint of another
+    one is ignored, and told of.
+    """
+    earlier = load_checkpoint(path, wanted, tensors, tell, load=load)
+    if earlier is not None:
+        wanted = replace(wanted, samples=earlier.provenance.samples, share=earlier.provenance.share)
+        tell(
+            f"continuing an earlier calibration after {wanted.samples} samples; "
+            "--set run.restart=true starts again"
+        )
+    writer = CheckpointWriter(Checkpoints(path, "calibration", every, tell), wanted, save)
+    return wanted, earlier.statistics if earlier is not None else None, writer
 
 
 def load_checkpoint(

@@ -89,15 +89,6 @@ class Feeding:
 
     One for each thread would need no locks, but as many times the memory: 50 kB for each tensor's histogram.
     Collectors are in groups, which have one lock each and are fed by one call where that is possible.
-
-    Example:
-        >>> import numpy as np
-        >>> from ptq_cli.collectors.collector_registry import make_collector
-        >>> feeding = Feeding({"x": make_collector("max")})
-        >>> with ThreadPoolExecutor(1) as pool:
-        ...     feeding.count({"x": np.array([1.0, 3.0])}, None, pool, 0)
-        >>> feeding.statistics()["x"].count
-        2
     """
 
     def __init__(self, collectors: Mapping[str, Collector]) -> None:

@@ -42,9 +42,7 @@ class Piece:
     """Some samples of a batch, in one of the passes.
 
     Attributes:
-        batch: the samples.
         start: how many samples of the whole batch come before them.
-        turn: the pass.
         first: it is their first pass.
         done: it is their last pass.
         last: and nothing of the whole batch comes after them.

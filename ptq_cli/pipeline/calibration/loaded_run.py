@@ -43,9 +43,6 @@ class LoadedRun(NamedTuple):
 
     Attributes:
         resolved: the run's recipe with this request's flags, and what it names.
-        calibration: the statistics and where they come from.
-        float_model: that was calibrated.
-        graph: of the float model.
     """
 
     resolved: Resolved

@@ -43,11 +43,8 @@ class CalibrationSubject:
     """What is calibrated.
 
     Attributes:
-        model: the float model.
         data: what its inputs look like; None if no activation has to be measured, and none were given.
         plan: what the target would quantize of it; its tensors are measured.
-        batch_size: how many samples are run together: as many as the model or else the recipe says.
-        notes: what a user should know of the data.
         told_axes: of the samples, which the model's file told; see ``as_given``.
     """
 
@@ -88,10 +85,8 @@ def open_subject(
 ) -> CalibrationSubject:
     """Open the model and the calibration set, turn the model into ONNX, and plan it for the target.
 
-    The names of the evaluation set are checked before PyTorch exports.
-
-    Edge case:
-        A recipe that names no data, and asks for no activation that would have to be measured, needs none.
+    The names of the evaluation set are checked before PyTorch exports. A recipe that names no data, and asks
+    for no activation that would have to be measured, needs none.
     """
     recipe, threads = resolved.recipe, resolved.machine.threads
     if recipe.model.path is not None:  # or else the next line says so

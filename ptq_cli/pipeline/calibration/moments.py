@@ -16,7 +16,7 @@ from ptq_cli.core.errors import InputFileError, MomentsFileError, NonFiniteActiv
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
+from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, resume
 from ptq_cli.pipeline.calibration.count_batches import (
     AfterBatch,
     Piece,
@@ -24,7 +24,6 @@ from ptq_cli.pipeline.calibration.count_batches import (
     non_finite_error,
 )
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.setup.resumable import Checkpoints
 from ptq_cli.recovery.moments_file import METHOD, Moments, load_moments, save_moments
 from ptq_cli.recovery.tensor_moments import MomentSite, TensorMomentCollector, TensorMoments, total_bytes
 from ptq_cli.runtime.machine import Device, Machine
@@ -41,12 +40,7 @@ class MomentSubject:
     """What is run for moments.
 
     Attributes:
-        model: the graph of the float model.
-        stored: the same as its files hold it.
-        inputs: specs of its inputs.
         dataset: whose arrays have the names of the inputs.
-        batch_size: how many samples are run together.
-        allow_nonfinite: NaN and Inf in the data and in tensors are no error.
     """
 
     model: ir.Model
@@ -245,20 +239,13 @@ def _measure(
     def tell(note: str) -> None:
         progress(Progress(STAGE, 0, None, note))
 
-    names, share = [site.tensor for site in sites], begun.share
+    names = [site.tensor for site in sites]
+    initial = writer = None
+    if path is not None and every is not None and subject.dataset.is_resumable:
+        begun, initial, writer = resume(path, begun, names, every, tell, load=load_moments, save=save_moments)
+    share = begun.share
     if share is None:
         raise ValueError("a part is of a shard")
-    earlier = writer = None
-    if path is not None and every is not None and subject.dataset.is_resumable:
-        earlier = load_checkpoint(path, begun, names, tell, load=load_moments)
-    initial: Mapping[str, TensorMoments] | None = None
-    if earlier is not None:
-        begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        initial = earlier.statistics
-        tell(f"continuing after {begun.samples} samples; --restart starts again")
-        share = begun.share or share
-    if path is not None and every is not None and subject.dataset.is_resumable:
-        writer = CheckpointWriter(Checkpoints(path, "calibration", every, tell), begun, save_moments)
     ((number, done),) = share.batches.items()
     statistics, batches, samples = collect_moments(
         subject,

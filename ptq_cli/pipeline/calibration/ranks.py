@@ -24,8 +24,6 @@ class Ranks:
     """One of several processes.
 
     Attributes:
-        rank: which one, from 0.
-        world: how many there are.
         local: how many of them share this machine.
     """
 
@@ -54,14 +52,7 @@ class Ranks:
 
 
 def find_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """Return which of several processes this is, or None if it is the only one.
-
-    Example:
-        >>> find_ranks({"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"})
-        Ranks(rank=1, world=3, local=3)
-        >>> find_ranks({"WORLD_SIZE": "3"}) is None
-        True
-    """
+    """Return which of several processes this is, or None if it is the only one."""
     if any(name not in environment for name in VARIABLES):
         return None
     rank, world = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
@@ -87,11 +78,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def require_single(ranks: Ranks | None, what: str) -> None:
-    """Refuse what runs as a single process process.
-
-    Example:
-        >>> require_single(None, "ptq export")
-    """
+    """Refuse what runs as a single process process."""
     if ranks is not None:
         raise UsageError(
             f"torchrun started {ranks.world} processes, and {what} runs as a single process",

@@ -124,7 +124,7 @@ def rescaled(
         return subject, ()
     reason = _refusal(subject, bits)
     done = []
-    looked_at: _LookedAt | None = None
+    looked_at: tuple[RecoverySamples, str, bool] | None = None
     for rung in rungs:
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
@@ -132,11 +132,10 @@ def rescaled(
             continue
         progress(Progress(rung, 0, None))
         looked_at = looked_at or _look_at_samples(subject, resolved)
-        if looked_at.reason:
-            told = Rescaling(rung=rung, reason=looked_at.reason, is_limited=looked_at.is_limited)
-            done.append(told)
+        samples, unfit, is_limited = looked_at
+        if unfit:
+            done.append(Rescaling(rung=rung, reason=unfit, is_limited=is_limited))
             continue
-        samples = looked_at.samples
         found = rescale_model(
             subject.model.model,
             subject.plan,
@@ -228,22 +227,13 @@ def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescalin
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LookedAt:
-    """Samples, and why they do not allow factors, if they do not: the same for all rungs."""
-
-    samples: RecoverySamples
-    reason: str = ""
-    is_limited: bool = False
-
-
-def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> _LookedAt:
+def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> tuple[RecoverySamples, str, bool]:
+    """Return samples, why they do not allow factors, if they do not, and whether memory is why."""
     samples = _samples(subject, allow_nonfinite=resolved.recipe.calibration.allow_nonfinite)
     if not samples.fit or not samples.decide:
-        reason = "it needs at least 2 samples, or batches where their size is fixed"
-        return _LookedAt(samples=samples, reason=reason)
+        return samples, "it needs at least 2 samples, or batches where their size is fixed", False
     reason = _too_much_memory(subject, samples, resolved.machine.memory)
-    return _LookedAt(samples=samples, reason=reason, is_limited=bool(reason))
+    return samples, reason, bool(reason)
 
 
 def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoverySamples:

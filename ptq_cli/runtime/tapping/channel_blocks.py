@@ -7,7 +7,6 @@ fills up an incomplete one is not a value of the tensor.
 """
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,25 +22,15 @@ BLOCKS = (LARGEST_BLOCK, 8, 4)
 _DOMAIN = "com.microsoft.nchwc"
 
 
-class BlockedTaps:
-    """A session whose tapped tensors may be in blocks of channels.
-
-    Attributes:
-        session: the session; its outputs stand in the order of the taps.
-        moved: indices of the taps that are in blocks.
-    """
-
-    def __init__(self, session: Session, moved: Sequence[int]) -> None:
-        self.session = session
-        self.moved = tuple(moved)
+BlockedTaps = tuple[Session, list[int]]
+"""A session whose tapped tensors may be in blocks of channels, and the indices of those that are."""
 
 
 def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, BlockedTaps | None]:
     """Open a session on a tapped model, and if there are any tensors in blocks, one that leaves them so.
 
-    Edge case:
-        Where ONNX Runtime's graph cannot be written or read again, there is no second session: what it
-        could save is time alone. Nor is there one of a large model, whose weights each of them maps.
+    Where ONNX Runtime's graph cannot be written or read again, there is no second session: what it could save
+    is time alone. Nor is there one of a large model, whose weights each of them maps.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
@@ -59,9 +48,7 @@ def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, Bloc
     if not moved:
         return session, None
     try:
-        return session, BlockedTaps(
-            Session(graph.SerializeToString(), threads=threads, optimize=False), moved
-        )
+        return session, (Session(graph.SerializeToString(), threads=threads, optimize=False), moved)
     except (RuntimeFailedError, ValueError):
         return session, None
 
@@ -96,11 +83,6 @@ def block_of(blocked: Array, plain: Array) -> int | None:
 
     Shapes:
         blocked, plain: (N, C, H, W), of which the first is so only by name.
-
-    Example:
-        >>> plain = np.arange(32, dtype=np.float32).reshape(1, 16, 2, 1)
-        >>> block_of(plain.transpose(0, 2, 3, 1).reshape(plain.shape), plain)
-        16
     """
     if blocked.shape != plain.shape or blocked.ndim != 4:
         return None

@@ -46,8 +46,6 @@ class MemoryPlan:
     """How batches are run, below a limit.
 
     Attributes:
-        samples: of a piece.
-        at_once: runs that are under way at once.
         groups: the tapped tensors of each pass.
         peak: the estimate, in bytes.
     """
@@ -113,10 +111,6 @@ def require_host_memory(reached: int, more: int, limit: int) -> int:
 
     ``reached`` is the most that the process took so far, with the device in use; ``more`` is what batches
     that wait and statistics will take besides.
-
-    Example:
-        >>> require_host_memory(1000, 100, 2000)
-        1110
     """
     peak = reached + int(SPARE * more)
     if peak > limit:
@@ -181,8 +175,7 @@ def measured_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes that computed tensors have for a batch: the model runs, and keeps none of them.
 
-    Edge case:
-        A tensor of a nested graph has one axis, as long as all its values; it may be empty.
+    A tensor of a nested graph has one axis, as long as all its values; it may be empty.
 
     Raises:
         RuntimeFailedError: ONNX Runtime failed.

@@ -83,16 +83,10 @@ class DeviceModel:
 def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     """Return what speaks DLPack as PyTorch's tensors, in the same memory.
 
-    Edge case:
-        Booleans come as uint8, 0 and 1.
+    Booleans come as uint8, 0 and 1.
 
     Raises:
         RuntimeFailedError: a type of numbers that DLPack does not know, such as float8.
-
-    Example:
-        >>> import numpy as np
-        >>> as_tensors([np.array([1.0, 2.0])])
-        [tensor([1., 2.], dtype=torch.float64)]
     """
     try:
         # DLPack shares the memory: a copy to the host and back would cost what the GPU gains.
@@ -107,8 +101,7 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 def as_array(tensor: torch.Tensor) -> Array:
     """Return a tensor's values on the host.
 
-    Edge case:
-        numpy has no bfloat16; it comes as float32, which holds all its values.
+    numpy has no bfloat16; it comes as float32, which holds all its values.
 
     Example:
         >>> as_array(torch.tensor([1.5], dtype=torch.bfloat16))

@@ -90,12 +90,7 @@ ENOUGH_SAMPLES = 16
 
 
 def signature(inputs: Mapping[str, Array]) -> Signature:
-    """Return what the sizes of a run's tensors follow from.
-
-    Example:
-        >>> signature({"x": np.zeros((2, 3))})
-        (('x', (2, 3)),)
-    """
+    """Return what the sizes of a run's tensors follow from."""
     return tuple((name, array.shape) for name, array in inputs.items())
 
 
@@ -103,11 +98,6 @@ class Cutter:
     """Cuts batches into pieces.
 
     ``samples`` of a piece are given where they are planned already.
-
-    Example:
-        >>> batch = Batch({"x": np.zeros((5, 3))}, None, tuple("abcde"))
-        >>> [piece.size for piece in Cutter(30).cut(batch, lambda _inputs: 10)]
-        [2, 3]
     """
 
     def __init__(self, piece_bytes: int, samples: int | None = None, *, enough_bytes: int = 0) -> None:
@@ -187,10 +177,8 @@ class Arrays(list[Array]):
     """Arrays that share one piece of memory.
 
     Attributes:
-        memory: as bytes.
         words: as the bits of float32.
         spans: where each array begins and ends there; None where it is not of float32.
-        kinds: dtype and shape of each.
         binding: what binds them to the session that wrote into them last, or None.
     """
 
@@ -208,15 +196,7 @@ class Arrays(list[Array]):
 
 
 class Buffers:
-    """Hands out memory, and takes it back.
-
-    Example:
-        >>> buffers = Buffers()
-        >>> arrays = buffers.take([(np.dtype(np.float32), (2, 3))])
-        >>> buffers.give(arrays)
-        >>> buffers.take([(np.dtype(np.float32), (3,))]).memory is arrays.memory
-        True
-    """
+    """Hands out memory, and takes it back."""
 
     def __init__(self) -> None:
         self._free: list[Arrays] = []
@@ -364,7 +344,7 @@ class TappedModel:
     def _look_at(self, batch: Batch) -> None:
         """Find out with the first samples what may be done, on two threads, as the others wait for it."""
         one, two = (batch if self._whole else cut(batch, 0, min(size, batch.size)) for size in (1, 2))
-        candidate = self._blocked.session if self._blocked is not None else self._session
+        candidate, moved = self._blocked or (self._session, [])
         try:
             with ThreadPoolExecutor(1) as pool:
                 other = pool.submit(candidate.run, two.inputs)
@@ -375,7 +355,6 @@ class TappedModel:
             self._whole = True
             return
         self._remember(one.inputs, first)
-        moved = self._blocked.moved if self._blocked is not None else ()
         blocks = {index: block_of(both[index][: len(first[index])], first[index]) for index in moved}
         times = two.size // one.size
         apart = all(begins_with(both[i], first[i], times) for i in range(len(first)) if i not in blocks)

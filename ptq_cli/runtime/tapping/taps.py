@@ -20,11 +20,9 @@ def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
     """Return the serialized model with ``tensors`` as its only outputs, in that order.
 
     Operators that no tapped tensor needs are removed, because ONNX Runtime would run them all the same. The
-    inputs stay, needed or not, so that a batch fits.
-
-    Edge case:
-        A tensor that is an input of the graph cannot be an output of it; the caller has it already. One of a
-        nested graph is handed out on a single axis; see ``handed_out``.
+    inputs stay, needed or not, so that a batch fits. A tensor that is an input of the graph cannot be an
+    output of it; the caller has it already. One of a nested graph is handed out on a single axis; see
+    ``handed_out``.
     """
     tapped = model.clone()
     values = handed_out(tapped, tensors)
