@@ -21,7 +21,7 @@ import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, part_of, rebatch
 from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, no_axis, unequal_hint
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, no_axis, require_one_count
 from ptq_cli.calibdata.dataset.labels import (
     ItemsDataset,
     as_labels,
@@ -30,7 +30,7 @@ from ptq_cli.calibdata.dataset.labels import (
     require_label_shape,
 )
 from ptq_cli.calibdata.npy_header import ArrayHeader, Readable, read_header, require_size
-from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
+from ptq_cli.core.errors import DataFormatError, EmptyDataError
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.tensors import Array
 
@@ -83,7 +83,7 @@ class ArrayDataset(Dataset):
             if axis is not None and not shape:
                 moved._axes[name] = None
             elif axis is not None and axis >= len(shape):
-                raise no_axis(name, axis, self.specs[name], self.source)
+                raise no_axis(name, axis, len(shape), f"'{self.source}'")
         moved.specs = {name: self._headers[name].spec(name, moved._axes.get(name, 0)) for name in self.specs}
         moved.count = moved._count()
         moved._require_one_count()
@@ -146,19 +146,13 @@ class ArrayDataset(Dataset):
 
     def _require_one_count(self) -> int:
         counts = self._counts()
+        total = next(iter(counts.values()), 1)
         if self.count is None:
-            first, count = next(iter(counts.items()))
-            other = next(name for name, found in counts.items() if found != count)
-            raise DataShapeError(
-                f"arrays of '{self.source}' differ in the number of samples: "
-                f"'{first}' has {count}, '{other}' has {counts[other]}",
-                hint=unequal_hint(other, self._axes.get(other, 0)),
-            )
+            require_one_count(counts, self._axes, f"'{self.source}'")
         if self._label is not None:
             header = self._headers[self._label]
-            total = next(iter(counts.values()), 1)
             require_label_shape(header.dtype, header.shape, total, self._where(self._label))
-        return self.count
+        return total if self.count is None else self.count
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         count = self._require_one_count()

@@ -311,19 +311,6 @@ class SharedMemory:
     spans: Mapping[str, Span]
 
 
-class Together(Protocol):
-    """Several collectors."""
-
-    def update(self, memory: SharedMemory) -> list[str]:
-        """Let collectors have their arrays; return the names of those that are not all finite.
-
-        To those nothing is added.
-
-        Args:
-            memory: has an array for each of the collectors, or for some, and none for others.
-        """
-
-
 class MaxCollectors:
     """Several max collectors.
 
@@ -335,7 +322,7 @@ class MaxCollectors:
         self._collectors = collectors
 
     def update(self, memory: SharedMemory) -> list[str]:
-        """Let collectors have their arrays; see ``Together``."""
+        """Let collectors have their arrays; return the names of those not all finite, which add nothing."""
         spans = _pairs(list(memory.spans.values()))
         ranges = np.empty((len(spans), 2), np.int32)
         find_ranges(memory.words.view(np.int32), spans, ranges)
@@ -362,7 +349,7 @@ class HistogramCollectors:
             collector.use_table(table)
 
     def update(self, memory: SharedMemory) -> list[str]:
-        """Let collectors have their arrays; see ``Together``."""
+        """Let collectors have their arrays; return the names of those not all finite, which add nothing."""
         large = {name for name, (start, end) in memory.spans.items() if end - start > SLOT_LIMIT}
         bad = [name for name in memory.spans if name in large and not self._update_alone(name, memory)]
         spans = {name: span for name, span in memory.spans.items() if name not in large}
@@ -379,6 +366,9 @@ class HistogramCollectors:
     def _update_alone(self, name: str, memory: SharedMemory) -> bool:
         start, end = memory.spans[name]
         return self._collectors[name].update(memory.words[start:end].view(np.float32))
+
+
+Together = MaxCollectors | HistogramCollectors
 
 
 def together(collectors: Mapping[str, Collector]) -> Together | None:

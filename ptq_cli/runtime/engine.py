@@ -93,29 +93,18 @@ class Engine(ABC):
 
     @abstractmethod
     def open(self, model: Model, *, threads: int) -> OpenedModel:
-        """Return the model ready to run, optimized as it is for users.
-
-        Raises:
-            RuntimeFailedError: it cannot load the model.
-        """
+        """Return the model ready to run, optimized as it is for users."""
 
     @abstractmethod
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return what became of each node, those of nested graphs too, by its name.
 
         The model is left as it is; the names of its nodes are unique.
-
-        Raises:
-            RuntimeFailedError: it cannot load the model.
         """
 
     @abstractmethod
     def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many kernels compute in integers.
-
-        Raises:
-            RuntimeFailedError: it cannot load the model.
-        """
+        """Return how many kernels compute in integers."""
 
 
 # Names by which the nodes of a graph are found again in what a runtime makes of it.
@@ -225,11 +214,7 @@ class CompiledModel:
     """A model that OpenVINO runs."""
 
     def __init__(self, model: Model, *, threads: int) -> None:
-        """Read a model.
-
-        Raises:
-            RuntimeFailedError: OpenVINO cannot load the model.
-        """
+        """Read a model."""
         # Threads that are pinned to cores wait for whatever else runs there.
         self._settings = {
             "INFERENCE_NUM_THREADS": threads,
@@ -247,11 +232,7 @@ class CompiledModel:
         self._requests: dict[Shapes, Any] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for one batch.
-
-        Raises:
-            RuntimeFailedError: OpenVINO failed, or cannot load the model; the message carries what it said.
-        """
+        """Return the outputs for one batch."""
         arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
         request = self._request({name: array.shape for name, array in arrays.items()})
         try:
@@ -290,9 +271,6 @@ class CompiledModel:
         """Return the properties of each node of the graph that OpenVINO made, as texts.
 
         It is that for the shapes that were run last, or for any shapes if nothing was run.
-
-        Raises:
-            RuntimeFailedError: OpenVINO cannot load the model.
         """
         compiled = self._compiled or self._compile(self._model)
         nodes = compiled.get_runtime_model().get_ordered_ops()

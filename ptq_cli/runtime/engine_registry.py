@@ -70,11 +70,7 @@ ORIGIN = re.compile(r"node(\d+)\.")
 
 
 def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
-    """Let ONNX Runtime optimize a model, and count what became integer.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
-    """
+    """Let ONNX Runtime optimize a model, and count what became integer."""
     counts = Counter(node.op_type for node, _ in _placements(optimized_by_runtime(model).graph))
     return KernelCounts(
         RUNTIME_TITLES[ONNXRUNTIME],
@@ -89,9 +85,6 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
     the file gives no names, or the same one twice. The model is left as it is; the names of its nodes are
     unique.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
     """
     marked = model.clone()
     nodes = zip(marked.graph.all_nodes(), model.graph.all_nodes(), strict=True)
@@ -114,11 +107,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
 
 
 def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
-    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
-    """
+    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         Session(model, threads=1, save_optimized=path, apart=True)
@@ -249,9 +238,5 @@ class ReopenedModel:
         self._engine = engine
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the outputs for one batch.
-
-        Raises:
-            RuntimeFailedError: the runtime cannot load the model, or failed on the batch.
-        """
+        """Return the outputs for one batch."""
         return self._engine.open(self._model, threads=self._threads).run(inputs)

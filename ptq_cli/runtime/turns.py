@@ -85,7 +85,6 @@ def take_turns(
 
     Raises:
         RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
-        RuntimeFailedError: the runtime failed.
     """
     require_length(seconds, runs)
     progress(Progress(stage, 0, None))
@@ -207,7 +206,6 @@ def take_rounds(
 
     Raises:
         RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
-        RuntimeFailedError: the runtime failed.
     """
     require_length(seconds, runs)
     kept: list[Sequence[OpenedModel]] = []

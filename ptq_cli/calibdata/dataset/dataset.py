@@ -186,18 +186,30 @@ def move_axes(dataset: Dataset, axes: Mapping[str, int | None]) -> Dataset:
                 hint="put it into an .npz file as a whole, yield it from a callable, or fix it with --input",
             )
         if axis >= rank:
-            raise no_axis(name, axis, dataset.specs[name], dataset.source)
+            raise no_axis(name, axis, rank, f"'{dataset.source}'")
         if axis:
             moved[name] = axis
     return MovedAxes(dataset, moved) if moved else dataset
 
 
-def no_axis(name: str, axis: int, spec: TensorSpec, source: str) -> DataShapeError:
+def no_axis(name: str, axis: int, rank: int, where: str) -> DataShapeError:
     """Return the error to raise where an array does not have the axis of its samples."""
     return DataShapeError(
-        f"array '{name}' of '{source}' has {len(spec.shape)} axes, and its samples should be on axis {axis}",
+        f"array '{name}' of {where} has {rank} axes, and its samples should be on axis {axis}",
         hint="the samples are on the same axis of the array as of the model's input",
     )
+
+
+def require_one_count(counts: Mapping[str, int], axes: Mapping[str, int | None], where: str) -> None:
+    """Refuse arrays that differ in the number of samples."""
+    first, count = next(iter(counts.items()), ("", 1))
+    other = next((name for name, found in counts.items() if found != count), None)
+    if other is not None:
+        raise DataShapeError(
+            f"arrays of {where} differ in the number of samples: "
+            f"'{first}' has {count}, '{other}' has {counts[other]}",
+            hint=unequal_hint(other, axes.get(other, 0)),
+        )
 
 
 def unequal_hint(name: str, axis: int | None = 0) -> str:

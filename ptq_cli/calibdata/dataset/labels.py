@@ -12,7 +12,13 @@ from typing import Self
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch, Selection
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, DatasetView, unequal_hint
+from ptq_cli.calibdata.dataset.dataset import (
+    ANONYMOUS,
+    Dataset,
+    DatasetView,
+    no_axis,
+    require_one_count,
+)
 from ptq_cli.core.errors import DataNameError, DataShapeError, EmptyDataError, LabelError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
@@ -133,26 +139,16 @@ def _require_one_count(arrays: Mapping[str, Array], axes: Mapping[str, int | Non
         if axis is None:
             continue
         if axis >= array.ndim:
-            raise DataShapeError(
-                f"array '{name}' of {where} has {array.ndim} axes, but its samples should be on axis {axis}",
-                hint="the samples are on the same axis of the array as of the model's input",
-            )
+            raise no_axis(name, axis, array.ndim, where)
         counts[name] = array.shape[axis]
     if list(arrays) == [ANONYMOUS] and not arrays[ANONYMOUS].ndim:
         raise DataShapeError(
             f"{where} is a single value, expected an axis for the samples", hint="yield whole batches"
         )
-    first, count = next(iter(counts.items()), ("", 1))
-    for name, other in counts.items():
-        if other != count:
-            raise DataShapeError(
-                f"arrays of {where} differ in the number of samples: "
-                f"'{first}' has {count}, '{name}' has {other}",
-                hint=unequal_hint(name, axes[name]),
-            )
+    require_one_count(counts, axes, where)
     if any(array.size == 0 for array in arrays.values()):
         raise EmptyDataError(f"{where} has no values", hint="there must be at least one sample in each batch")
-    return count
+    return next(iter(counts.values()), 1)
 
 
 # Data whose items are batches, single samples or whole steps: what the first item says of all.

@@ -2,9 +2,9 @@
 
 import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 
@@ -35,13 +35,8 @@ STAGE = "calibrate"
 # feeds them does not know which of the two they are.
 
 
-class MakeCollector(Protocol):
-    """What ``collector_registry.make_collector`` is."""
-
-    def __call__(
-        self, method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
-    ) -> Collector:
-        """Return a new collector."""
+MakeCollector = Callable[..., Collector]
+"""What ``collector_registry.make_collector`` is."""
 
 
 def counting_on(device: Device) -> MakeCollector:

@@ -79,9 +79,6 @@ def open_forward(
 
     The first batch of the data tells the sizes, if there is a limit of memory; ``kept`` is how many bytes
     take what is counted, None for the statistics of a calibration.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
     """
     release(model.model)
     if not taps:

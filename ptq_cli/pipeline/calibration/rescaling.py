@@ -113,9 +113,6 @@ def rescaled(
     """Return what is calibrated with factors for its channels, and what was done.
 
     A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     recipe = resolved.recipe
     rungs = rewriting_rungs(recipe.recovery)

@@ -159,9 +159,6 @@ def tapped_sizes(
     """Return how many bytes each tapped tensor takes for a batch, and how many the run takes without them.
 
     The model is run with an operator ``Shape`` behind each tensor, so that none is kept.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     values = {value.name: value for value in every_value(model.graph)}
     before = resident_bytes()
@@ -176,9 +173,6 @@ def measured_shapes(
     """Return the shapes that computed tensors have for a batch: the model runs, and keeps none of them.
 
     A tensor of a nested graph has one axis, as long as all its values; it may be empty.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     shaped = model.clone()
     values = handed_out(shaped, tensors)

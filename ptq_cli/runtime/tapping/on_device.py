@@ -52,11 +52,7 @@ class DeviceModel:
         return Forward((turn,), AT_ONCE, self.split)
 
     def run(self, inputs: Mapping[str, Array]) -> list[torch.Tensor]:
-        """Return the tapped tensors, on the device.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed, or PyTorch has no such type of numbers.
-        """
+        """Return the tapped tensors, on the device."""
         return as_tensors(self._session.run_on_device(inputs))
 
     def split(self, batch: Batch) -> Sequence[Batch]:
@@ -84,9 +80,6 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     """Return what speaks DLPack as PyTorch's tensors, in the same memory.
 
     Booleans come as uint8, 0 and 1.
-
-    Raises:
-        RuntimeFailedError: a type of numbers that DLPack does not know, such as float8.
     """
     try:
         # DLPack shares the memory: a copy to the host and back would cost what the GPU gains.
