@@ -14,9 +14,9 @@ import numpy as np
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.collectors.bit_histogram import ChannelStatistics
-from ptq_cli.collectors.collector_registry import ChannelCollector, Collector, make_collector
+from ptq_cli.collectors.collector_registry import ChannelCollector, make_collector
 from ptq_cli.collectors.host_kernels import CHANNEL_SLOTS
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.max_collector import Collector, HistogramCollector, MaxCollector
 from ptq_cli.runtime.machine import usable_cores
 
 ROUNDS = 9

@@ -104,7 +104,7 @@ def rows(scratch: Path) -> Iterator[str]:
         timed = Timed(
             CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE, save_calibration)
         )
-        statistics, _ = measure(
+        statistics, *_ = measure(
             subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
         )
         yield row(name, len(statistics), path, timed.seconds)
@@ -151,7 +151,7 @@ def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
     start = time.perf_counter()
     samples = 0
     while time.perf_counter() - start < 40 * OFTEN:
-        tensors, seen = measure(
+        tensors, _, seen = measure(
             subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
         )
         samples += seen

@@ -19,14 +19,15 @@ import numpy.typing as npt
 
 from benchmarks.models import write_images, write_resnet56
 from benchmarks.results_page import print_part, processor, result_parser
-from ptq_cli.collectors.collector_registry import SharedMemory, make_collector
-from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.max_collector import SharedMemory, compile_kernel
 from ptq_cli.core.progress import silent
+from ptq_cli.pipeline.calibration.collect import Feeding
 from ptq_cli.pipeline.calibration.measure import open_subject
-from ptq_cli.pipeline.calibration.pieces_ahead import Feeding
 from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import Buffers, open_tapped
+from ptq_cli.runtime.tapping.channel_blocks import open_tapped
+from ptq_cli.runtime.tapping.tapped import Buffers
 from ptq_cli.runtime.tapping.taps import tap
 
 SIZES = (1, 2, 4, 8, 16, 32)
@@ -96,7 +97,7 @@ def _works(model: Path, data: Path) -> tuple[Work, dict[tuple[int, str | None], 
         for start in range(0, SAMPLES, BATCH):
             plain.run({"image": images[start : start + BATCH]})
 
-    tapped = blocked.session if blocked is not None else session
+    tapped = blocked[0] if blocked is not None else session
     works = {
         (size, method): _work(tapped, taps, images, size, method) for size in SIZES for method in METHODS
     }

@@ -25,7 +25,11 @@ import onnx
 import ptq_cli
 
 PACKAGE = Path(ptq_cli.__file__).parent
-MODEL = "(float[n, 8] x) => (float[n, 4] y) <float[8, 4] w, float[4] b> { [layer] y = Gemm(x, w, b) }"
+MODEL = """(float[n, 8] x) => (float[n, 4] y) <float[8, 4] w, float[4] b, float[4, 4] v> {
+    [layer] h = Gemm(x, w, b)
+    r = Relu(h)
+    [other] y = MatMul(r, v)
+}"""
 STARTS = {
     "batch to histogram": {("count_batches.py", "count_batches")},
     "amax to scale": {("ranges.py", "decide_activations")},
@@ -93,7 +97,7 @@ def _small_run() -> None:
     """Write a model of one layer with data, calibrated once, so that everything is imported and compiled."""
     random = np.random.default_rng(0)
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {MODEL}')
-    for name, shape in {"w": (8, 4), "b": (4,)}.items():
+    for name, shape in {"w": (8, 4), "b": (4,), "v": (4, 4)}.items():
         values = random.standard_normal(shape).astype(np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     onnx.save(model, "model.onnx")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset, DatasetView
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
@@ -24,15 +24,8 @@ FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --inpu
 def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     """Return which of the data's arrays belongs to each of a model's inputs.
 
-    Args:
-        dataset: the data; its only array fits a model with one input, whatever its name.
-        wanted: names of the model's inputs.
-
-    Edge case:
-        An array that is not an input is ignored where the data allows more arrays than the model takes.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
+    The only array fits a model with one input, whatever its name. An array that is not an input is ignored
+    where the data allows more arrays than the model takes.
     """
     for found, name in dataset.renamed.items():
         if name not in wanted and name not in LABEL_NAMES:
@@ -72,39 +65,20 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
 
 
 def positional_label(dataset: Dataset, names: Mapping[str, str]) -> str | None:
-    """Return the array that holds the labels where arrays have no names: the one after the inputs'.
-
-    Args:
-        dataset: the data.
-        names: the data's arrays by the model's inputs, as ``match_names`` returns them.
-    """
+    """Return the array of labels where arrays have no names: the one after those of ``match_names``."""
     used = set(names.values())
     return next((name for name in dataset.specs if name.startswith(POSITION) and name not in used), None)
 
 
 def sole_notes(dataset: Dataset, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield a note if an array is taken for an input of another name, because there is one of each.
-
-    Args:
-        dataset: the data.
-        names: the data's arrays by the model's inputs, as ``match_names`` returns them.
-    """
+    """Yield a note if an array is taken for an input of another name, because there is one of each."""
     for name, found in names.items():
         if found not in (name, ANONYMOUS, dataset.default_input) and not found.startswith(POSITION):
             yield f"the array '{found}' of '{Path(dataset.source).name}' is used for the input '{name}'"
 
 
 def require_names(found: Collection[str], wanted: Mapping[str, str], where: str) -> None:
-    """Check that arrays are those of a model's inputs, and no others.
-
-    Args:
-        found: names of the arrays.
-        wanted: the name of the array of each input.
-        where: they are, for messages.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
-    """
+    """Refuse arrays that are not those of a model's inputs."""
     keys = list(wanted.values())
     unknown = [name for name in found if name not in keys]
     for key in keys:
@@ -136,23 +110,9 @@ def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:
 
 
 def scalar_of(array: Array, spec: TensorSpec, where: str) -> Array:
-    """Return the single value of a scalar input in a batch.
+    """Return the single value of a scalar input in a batch, of which ``array`` may hold one for each sample.
 
-    Args:
-        array: one value, or one for each sample of the batch.
-        spec: the input.
-        where: of the batch, for messages.
-
-    Edge case:
-        A number of another type becomes the input's type if that keeps its value: Python has one type of
-        integers.
-
-    Raises:
-        DataShapeError: the values of the batch differ.
-
-    Example:
-        >>> scalar_of(np.array([8, 8]), TensorSpec("sr", np.dtype("int32"), ()), "it")
-        array(8, dtype=int32)
+    A number of another type becomes the input's type if that keeps its value: Python has one integer type.
     """
     if array.ndim > 1 or not array.size:
         return array  # Its shape is refused with that of the input.
@@ -179,16 +139,11 @@ def _as_type(value: Array, dtype: np.dtype[np.generic]) -> Array:
     return cast if dtype.kind == "f" or int(cast) == int(value) else value
 
 
-class BoundDataset(Dataset):
-    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``.
-
-    Attributes:
-        notes: what a user should know of the names.
-    """
+class BoundDataset(DatasetView):
+    """A dataset whose batches are keyed by the model's input names; made by ``bind_inputs``."""
 
     def __init__(self, dataset: Dataset, inputs: Sequence[TensorSpec], names: Mapping[str, str]) -> None:
-        self.source = dataset.source
-        self.count = dataset.count
+        super().__init__(dataset)
         found = {spec.name: dataset.specs[names[spec.name]] for spec in inputs}
         self.specs = {
             spec.name: TensorSpec(spec.name, found[spec.name].dtype, found[spec.name].shape, spec.batch_axis)
@@ -196,46 +151,36 @@ class BoundDataset(Dataset):
         }
         self._label = positional_label(dataset, names)
         self.has_labels = dataset.has_labels or self._label is not None
-        self.class_names = dataset.class_names
-        self.is_resumable = dataset.is_resumable
-        self._dataset = dataset
         self._inputs = tuple(inputs)
+        self._axes = {spec.name: spec.samples_axis for spec in inputs if spec.samples_axis != 0}
         self._names = dict(names)
         self.notes = (*sole_notes(dataset, names), *dataset.remarks)
 
-    def digest(self) -> str:
-        """The digest of the data; it does not depend on the model."""
-        return self._dataset.digest()
-
     def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
-        """Yield the selected samples, ``batch_size`` at a time, keyed by the model's input names.
-
-        Raises:
-            DataShapeError: the model takes batches of one size only, and ``batch_size`` is not that size, or
-                the number of samples is not a multiple of it.
-            PtqError: as raised by the dataset that was bound.
-        """
+        """Yield the selected batches, keyed by the model's input names."""
         fixed = fixed_batch_size(self._inputs)
         if fixed is not None:
             self._require_batch_size(batch_size, fixed)
         return super().batches(batch_size, selection)
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
-        axes = {spec.name: spec.samples_axis for spec in self._inputs if spec.samples_axis != 0}
-        with closing(self._dataset.batches(batch_size, selection)) as batches:
-            for batch in batches:
+        return self._bound(self._dataset.batches(batch_size, selection))
+
+    def _bound(self, batches: Generator[Batch]) -> Generator[Batch]:
+        with closing(batches) as given:
+            for batch in given:
                 where = f"sample '{batch.names[0]}' of '{self.source}'"
                 require_names([name for name in batch.inputs if name != self._label], self._names, where)
                 inputs = {name: batch.inputs[key] for name, key in self._names.items()}
                 for wanted in self._inputs:
-                    if not wanted.shape:
-                        inputs[wanted.name] = scalar_of(inputs[wanted.name], wanted, where)
                     array = inputs[wanted.name]
-                    _require_fit(TensorSpec(wanted.name, array.dtype, array.shape), wanted, where)
+                    if not wanted.shape:
+                        array = inputs[wanted.name] = scalar_of(array, wanted, where)
+                    _require_fit(array, wanted, where)
                 labels = batch.labels
                 if self._label is not None:
                     labels = as_labels(batch.inputs[self._label], batch.size, f"the last array of {where}")
-                yield Batch(inputs, labels, batch.names, axes)
+                yield Batch(inputs, labels, batch.names, self._axes)
 
     def _require_batch_size(self, batch_size: int, fixed: int) -> None:
         if batch_size != fixed:
@@ -255,29 +200,8 @@ class BoundDataset(Dataset):
 def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
     """Check that the data fits the model's inputs, and key its batches by their names.
 
-    Args:
-        dataset: the data; one array without a name fits a model with one input.
-        inputs: the model's inputs; None in a shape is any size.
-
-    Edge case:
-        Every batch is checked again when it is read, because a callable may yield something different later;
-        compared to running the model that costs nothing.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
-        DataShapeError: a rank or a fixed dimension differs.
-        DataTypeError: a dtype differs; none is converted, because float64 for float32 hints at a mistake.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> from ptq_cli.calibdata.open_dataset import open_dataset
-        >>> from ptq_cli.recipe.sections import ImageSettings
-        >>> path = tempfile.mkdtemp() + "/x.npy"
-        >>> np.save(path, np.zeros((4, 3), np.float32))
-        >>> model = [TensorSpec("input", np.dtype("float32"), (None, 3))]
-        >>> bound = bind_inputs(open_dataset(path, ImageSettings()), model)
-        >>> [sorted(batch.inputs) for batch in bound.batches(4)]
-        [['input']]
+    Every batch is checked again when it is read, because a callable may yield something different later;
+    compared to running the model that costs nothing.
     """
     dataset, names = fit_dataset(dataset, inputs)
     label = positional_label(dataset, names)
@@ -303,12 +227,7 @@ def bind_inputs(dataset: Dataset, inputs: Sequence[TensorSpec]) -> BoundDataset:
 
 
 def fit_dataset(dataset: Dataset, inputs: Sequence[TensorSpec]) -> tuple[Dataset, dict[str, str]]:
-    """Return data as a model takes it, such as texts in windows of its length, and its arrays by the inputs.
-
-    Raises:
-        DataNameError: an input has no array, or an array is not an input.
-        PtqError: the data cannot be made to fit.
-    """
+    """Return data as a model takes it, such as texts in windows of its length, and its arrays by input."""
     names = match_names(dataset, [spec.name for spec in inputs])
     return dataset.fitted({names[spec.name]: spec for spec in inputs}), names
 
@@ -334,28 +253,14 @@ def axis_in_data(dataset: Dataset, name: str, spec: TensorSpec) -> int | None:
 
 
 def is_step(inputs: Sequence[TensorSpec]) -> bool:
-    """Tell whether no input has an axis for samples, so that each item of the data is run as it is.
-
-    Example:
-        >>> is_step([TensorSpec("state", np.dtype("f4"), (2, None), None)])
-        True
-    """
+    """Tell whether no input has an axis for samples, so that each item of the data is run as it is."""
     return bool(inputs) and all(spec.samples_axis is None for spec in inputs)
 
 
 def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     """Return the batch size that the model's inputs fix, or None if any is allowed.
 
-    Edge case:
-        1 if no input has an axis for samples: a run is then one step.
-
-    Raises:
-        DataShapeError: two inputs fix different ones.
-
-    Example:
-        >>> import numpy as np
-        >>> fixed_batch_size([TensorSpec("x", np.dtype("float32"), (1, 3, 224, 224))])
-        1
+    It is 1 if no input has an axis for samples: a run is then one step.
     """
     axes = {spec.name: spec.samples_axis for spec in inputs}
     if is_step(inputs):
@@ -375,12 +280,16 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     return size
 
 
-def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str, *, sizes: bool = True) -> None:
+def _require_fit(found: Array | TensorSpec, wanted: TensorSpec, where: str, *, sizes: bool = True) -> None:
+    if found.dtype == wanted.dtype and len(found.shape) == len(wanted.shape):
+        fits = zip(found.shape, wanted.shape, strict=True)
+        if all(size is None or fixed is None or size == fixed for size, fixed in fits):
+            return
     shapes = f"found {format_shape(found.shape)}, expected {format_shape(wanted.shape)}, in {where}"
     if len(found.shape) != len(wanted.shape):
         raise DataShapeError(
             f"the rank of input '{wanted.name}' differs: {shapes}",
-            hint=_rank_hint(found, wanted),
+            hint=_rank_hint(len(found.shape), wanted),
         )
     if not sizes:
         return
@@ -388,32 +297,31 @@ def _require_fit(found: TensorSpec, wanted: TensorSpec, where: str, *, sizes: bo
         if size is not None and fixed is not None and size != fixed:
             raise DataShapeError(
                 f"dimension {axis} of input '{wanted.name}' differs: {shapes}",
-                hint=_size_hint(found, wanted),
+                hint=_size_hint(found.shape, wanted),
             )
-    if found.dtype != wanted.dtype:
-        raise DataTypeError(
-            f"the dtype of input '{wanted.name}' differs: "
-            f"found {found.dtype}, expected {wanted.dtype}, in {where}",
-            hint=_hint_of(wanted.dtype),
-        )
+    raise DataTypeError(
+        f"the dtype of input '{wanted.name}' differs: "
+        f"found {found.dtype}, expected {wanted.dtype}, in {where}",
+        hint=_hint_of(wanted.dtype),
+    )
 
 
-def _rank_hint(found: TensorSpec, wanted: TensorSpec) -> str:
+def _rank_hint(rank: int, wanted: TensorSpec) -> str:
     axis = wanted.samples_axis
     if axis is None:
         return f"the whole of '{wanted.name}' is run as it is: reshape the array"
-    if len(found.shape) == len(wanted.shape) - 1:
+    if rank == len(wanted.shape) - 1:
         return f"axis {axis} is the sample; reshape the array: numpy.stack(samples, {axis}) joins several"
     return f"axis {axis} is the sample; reshape the array"
 
 
-def _size_hint(found: TensorSpec, wanted: TensorSpec) -> str:
+def _size_hint(found: Sequence[int | None], wanted: TensorSpec) -> str:
     """Return the hint about sizes that differ: the order of the axes, if nothing else does."""
-    left = list(range(1, len(found.shape)))
+    left = list(range(1, len(found)))
     order: dict[int, int] = {}
     for axis, size in enumerate(wanted.shape):
         if axis and size is not None:
-            same = next((other for other in left if found.shape[other] == size), None)
+            same = next((other for other in left if found[other] == size), None)
             if same is None or wanted.samples_axis != 0:
                 return "reshape the array; for images set image.resize, image.mode or image.layout"
             order[axis] = same

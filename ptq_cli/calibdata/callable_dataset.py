@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Batch, cut, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.data_files import unreadable
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
-from ptq_cli.calibdata.dataset.selection import Selection
-from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, InputFileError, LabelError
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, LabelError
 from ptq_cli.core.read_files import load_entry_point, sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
 
@@ -31,11 +32,6 @@ def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
             of the model's inputs, of which the last may be the labels. The first of two may be a dict or a
             tuple itself, and the second is the labels then.
         where: how messages call the batch; they begin with it.
-
-    Raises:
-        DataFormatError: it is something else, or an array does not hold numbers.
-        EmptyDataError: there are no arrays.
-        LabelError: there are two arrays of labels.
 
     Example:
         >>> arrays, labels = as_arrays((np.zeros((2, 3)), np.array([1, 0])), "batch 0")
@@ -73,24 +69,7 @@ def as_batch(
 ) -> Batch:
     """Make a batch from a yielded value.
 
-    Args:
-        value: as for ``as_arrays``.
-        where: how messages call the batch; they begin with it.
-        source: prefix of the samples' names.
-        start: number of samples before this batch.
-        axes: the axis of the samples of arrays that do not have it first; None for one that has none. If no
-            array has one, the value is one step, and counts as one sample.
-        singles: the value is one sample, whose arrays have no axis for the samples yet.
-
-    Raises:
-        DataFormatError, EmptyDataError: as for ``as_arrays``, or there are no samples.
-        DataShapeError: an array has no axis for the samples, or they disagree on their number.
-        LabelError: the labels are not numbers, or not one per sample.
-
-    Example:
-        >>> batch = as_batch({"x": np.zeros((2, 3)), "label": np.array([1, 0])}, "batch 0", "data", 4)
-        >>> batch.names, batch.labels
-        (('data[4]', 'data[5]'), array([1, 0]))
+    ``start`` is the number of samples before this batch; ``axes`` and ``singles`` are as for ``batch_of``.
     """
     arrays, label = as_arrays(value, where)
     return batch_of(
@@ -147,19 +126,6 @@ class CallableDataset(ItemsDataset):
 
     Its batches may have any size: they are split and joined to the requested size. On opening, the first
     batch is made one extra time to learn names, shapes and dtypes before anything runs.
-
-    Raises:
-        EntryPointError: the callable cannot be imported, or raised.
-        DataFormatError: it yields something other than arrays.
-        EmptyDataError: it yields nothing.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "data.py"
-        >>> _ = path.write_text("import numpy as np\ndef ones(): yield np.ones((3, 2))")
-        >>> dataset = CallableDataset(f"{path}:ones")
-        >>> dataset.count, [batch.size for batch in dataset.batches(2)]
-        (None, [2, 1])
     """
 
     def __init__(self, source: str, samples: int | None = None) -> None:
@@ -187,10 +153,7 @@ class CallableDataset(ItemsDataset):
         try:
             return sha256_text(f"{name}\n{sha256_file(path)}")
         except OSError as error:
-            raise InputFileError(
-                f"data '{self.source}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{self.source}'", error) from error
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         iterable = self._call()
@@ -200,10 +163,9 @@ class CallableDataset(ItemsDataset):
                 hint="create the generator inside the function",
             )
         # Batches in between cannot be skipped: the callable runs, but their arrays are not copied.
-        return rebatch(self._limited(iterable), batch_size, selection)
+        return rebatch(first_samples(self._labelled(iterable), self._samples), batch_size, selection)
 
-    def _limited(self, iterable: Iterable[Any]) -> Generator[Batch]:
-        left = self._samples
+    def _labelled(self, iterable: Iterable[Any]) -> Generator[Batch]:
         for number, batch in enumerate(self._batches(iterable)):
             if (batch.labels is not None) != self.has_labels:
                 found = "no labels" if self.has_labels else "labels"
@@ -211,11 +173,7 @@ class CallableDataset(ItemsDataset):
                     f"{self._where(number)} has {found}, unlike the first batch",
                     hint="yield labels always or never",
                 )
-            if left is not None and batch.size >= left:
-                yield cut(batch, 0, left)
-                return
             yield batch
-            left = None if left is None else left - batch.size
 
     def _peek(self) -> tuple[Arrays, Array | None]:
         iterable = self._call()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.selection import SUFFIXES, escaped_name, is_image
+from ptq_cli.calibdata.dataset.data_files import SUFFIXES, escaped_name, is_image, unreadable
 from ptq_cli.core.errors import (
     DamagedSampleError,
     DataFormatError,
@@ -39,13 +39,6 @@ def check_image_settings(settings: ImageSettings) -> None:
     Raises:
         RecipeValueError: an unknown mode or layout; mean or std with neither one value nor one per channel;
             a std of 0; resize or crop of a wrong length or not positive, or a crop larger than the resize.
-
-    Example:
-        >>> check_image_settings(ImageSettings(mode="RGB", mean=[0.5, 0.5]))
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: image.mean has 2 values, expected 1 or 3
-        hint: mode RGB has 3 channels
     """
     _require_known("mode", settings.mode, list(CHANNELS))
     _require_known("layout", settings.layout, list(LAYOUTS))
@@ -66,14 +59,7 @@ def check_image_settings(settings: ImageSettings) -> None:
 
 
 def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
-    """Height and width of every prepared image, or None where they depend on the image.
-
-    Example:
-        >>> fixed_size(ImageSettings(resize=[256], crop=[224, 224]))
-        (224, 224)
-        >>> fixed_size(ImageSettings(resize=[256])) is None
-        True
-    """
+    """Height and width of every prepared image, or None where they depend on the image."""
     for sizes in (settings.crop, settings.resize):
         if len(sizes) == 2:
             return sizes[0], sizes[1]
@@ -85,10 +71,6 @@ def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSe
 
     Shapes:
         size: height and width, None where they depend on the image.
-
-    Example:
-        >>> str(image_spec("x", (32, 24), ImageSettings(mode="L", layout="NHWC")))
-        'x: float32[?, 32, 24, 1]'
     """
     height, width = size
     channels = CHANNELS[settings.mode]
@@ -99,20 +81,10 @@ def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSe
 def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, int]:
     """Height and width after ``resize``.
 
-    Args:
-        size: height and width of the image.
-        resize: [height, width], or [n] for the shorter side; the longer side is then rounded down.
-        name: how messages call the image.
-
-    Raises:
-        DamagedSampleError: the longer side would make the result larger than any sensible image.
+    Of ``[n]``, the shorter side, the longer side is rounded down.
 
     Source:
         torchvision.transforms.Resize.
-
-    Example:
-        >>> resized((100, 201), [50], "a.jpg"), resized((100, 201), [8, 9], "a.jpg")
-        ((50, 100), (8, 9))
     """
     if not resize:
         return size
@@ -137,10 +109,6 @@ def crop_box(size: tuple[int, int], crop: list[int], name: str) -> tuple[int, in
 
     Source:
         torchvision.transforms.CenterCrop.
-
-    Example:
-        >>> crop_box((10, 8), [4, 4], "a.jpg")
-        (2, 3, 6, 7)
     """
     if not crop or tuple(crop) == size:
         return None
@@ -207,11 +175,6 @@ def normalize(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
 
     Units:
         pixels: 0 to 255. mean, std: in units of the scaled values, in the order of the mode's channels.
-
-    Example:
-        >>> pixels = np.array([[[[255, 0, 0]]]], np.uint8)
-        >>> normalize(pixels, ImageSettings(mode="BGR", mean=[0.5], std=[0.5])).ravel().tolist()
-        [-1.0, -1.0, 1.0]
     """
     if settings.mode == "BGR":
         pixels = pixels[..., ::-1]
@@ -234,22 +197,10 @@ def normalize_images(
 ) -> npt.NDArray[np.float32]:
     """Return decoded images as one normalized batch.
 
-    Args:
-        images: as ``decode_bytes`` returns them.
-        names: how messages call each image.
-        settings: the image settings, already checked.
-        source: the data that the user named, for messages.
+    The images are as ``decode_bytes`` returns them.
 
     Shapes:
         result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
-
-    Raises:
-        DataShapeError: two images differ in size.
-
-    Example:
-        >>> pixels = np.zeros((2, 3, 3), np.uint8)
-        >>> normalize_images([pixels, pixels], ["a", "b"], ImageSettings(), "it").shape
-        (2, 3, 2, 3)
     """
     for image, name in zip(images, names, strict=True):
         require_size_of_first(image.shape, images[0].shape, name, names[0], source)
@@ -264,9 +215,6 @@ def require_size_of_first(
 
     Shapes:
         found, first: begin with height and width.
-
-    Raises:
-        DataShapeError: they differ in size.
     """
     if found[:2] != first[:2]:
         raise DataShapeError(
@@ -288,7 +236,6 @@ class ImageListing:
     """The images of a folder.
 
     Attributes:
-        names: paths relative to the folder, with forward slashes.
         labels: index of each image's class; empty without class folders.
         class_names: sorted names of the class folders; empty without class folders.
     """
@@ -308,21 +255,6 @@ def list_images(root: str) -> ImageListing:
 
     Hidden files and files with other suffixes are ignored. A link to an image inside the folder is followed;
     a link that leaves the folder, and any link to a folder, is refused.
-
-    Raises:
-        EmptyDataError: there are no images.
-        DataFormatError: images lie both beside and in subfolders, or a link is refused.
-        InputFileError: a folder cannot be listed.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> root = pathlib.Path(tempfile.mkdtemp())
-        >>> for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
-        ...     (root / name).parent.mkdir(exist_ok=True)
-        ...     (root / name).touch()
-        >>> listing = list_images(str(root))
-        >>> listing.names, listing.labels, listing.class_names
-        (['cat/1.jpg', 'dog/1.jpg', 'cat/2.jpg'], [0, 1, 0], ('cat', 'dog'))
     """
     real_root = os.path.realpath(root)
     top, folders = _scan(root, "", real_root)
@@ -349,22 +281,15 @@ def list_images(root: str) -> ImageListing:
 def digest_listing(root: str, names: list[str]) -> str:
     """SHA-256 of the images' names and sizes, in hexadecimal; no file is opened.
 
-    Edge case:
-        If a file's content changed but not its size or name, the digest stays the same: reading every image
-        of a large folder to compute it would take as long as calibrating.
-
-    Raises:
-        InputFileError: a file is gone.
+    If a file's content changed but not its size or name, the digest stays the same: reading every image of a
+    large folder to compute it would take as long as calibrating.
     """
     digest = hashlib.sha256()
     for name in sorted(names):
         try:
             size = os.stat(f"{root}/{name}").st_size  # noqa: PTH116 - a Path for each of a million files is slow
         except OSError as error:
-            raise InputFileError(
-                f"image '{escaped_name(name)}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"image '{escaped_name(name)}'", error) from error
         # The length of the name comes first, so that two different listings never give the same bytes.
         encoded = os.fsencode(name)
         digest.update(b"%d:%s:%d\n" % (len(encoded), encoded, size))

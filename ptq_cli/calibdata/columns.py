@@ -26,9 +26,6 @@ class ParquetColumn:
     """A column that can be an input of a model.
 
     Attributes:
-        name: as in the file.
-        is_image: whether each value is an encoded image.
-        dtype: dtype of the numbers; None for images.
         shape: shape of a sample; None for an axis whose size differs from row to row. Empty for images.
         read: the path that is read from the file.
     """
@@ -90,11 +87,6 @@ def as_tensor(array: pa.Array, column: ParquetColumn, name_of: NameOfRow) -> Arr
     Shapes:
         result: ``(rows, …)``.
 
-    Raises:
-        DataFormatError: a value is missing.
-        DataShapeError: lists differ in length.
-        EmptyDataError: a list is empty.
-
     Example:
         >>> column = column_of(pa.field("x", pa.list_(pa.int8())))
         >>> as_tensor(pa.array([[1, 2], [3, 4]], pa.list_(pa.int8())), column, str)
@@ -119,12 +111,7 @@ def as_tensor(array: pa.Array, column: ParquetColumn, name_of: NameOfRow) -> Arr
 def as_images(
     array: pa.Array, column: ParquetColumn, name_of: NameOfRow, settings: ImageSettings
 ) -> list[npt.NDArray[np.uint8]]:
-    """Return the decoded images of rows.
-
-    Raises:
-        DataFormatError: a row has no image, or one that is larger than the limit.
-        PtqError: as raised by ``decode_bytes``.
-    """
+    """Return the decoded images of rows."""
     _require_all(array, column, 1, name_of)
     if pa.types.is_struct(array.type):
         array = array.flatten()[array.type.get_field_index(_BYTES)]
@@ -150,13 +137,7 @@ def as_images(
 def join_tensors(parts: Sequence[Array], column: ParquetColumn, names: Sequence[str]) -> Array:
     """Return the arrays of consecutive rows as one.
 
-    Args:
-        parts: at least one.
-        column: the column that they belong to.
-        names: how messages call the first row of each part.
-
-    Raises:
-        DataShapeError: they differ in shape.
+    ``names`` are what messages call the first row of each part.
     """
     for part, name in zip(parts, names, strict=True):
         if part.shape[1:] != parts[0].shape[1:]:

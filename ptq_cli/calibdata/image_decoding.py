@@ -26,9 +26,10 @@ from ptq_cli.calibdata.checked_settings import (
     require_size_of_first,
     resized,
 )
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset
-from ptq_cli.calibdata.dataset.selection import Selection, escaped_name
-from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, PtqError
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import escaped_name, unreadable
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
+from ptq_cli.core.errors import DamagedSampleError, DataFormatError, PtqError
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections import ImageSettings
 
@@ -39,10 +40,8 @@ _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
 def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
     """Return an image's pixels after mode, resize and crop; BGR is still RGB here.
 
-    Args:
-        path: the file.
-        name: how messages call it, such as ``"image 'cat/1.jpg' of 'calib'"``; they begin with it.
-        settings: the image settings, already checked.
+    Messages begin with ``name``, such as ``"image 'cat/1.jpg' of 'calib'"``. The first frame of an animated
+    image is used; an alpha channel is dropped.
 
     Shapes:
         result: ``(height, width, 3)``, or ``(height, width)`` for mode ``L``.
@@ -50,21 +49,8 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
     Units:
         0 to 255.
 
-    Edge case:
-        The first frame of an animated image is used; an alpha channel is dropped.
-
     Raises:
-        InputFileError: the file cannot be read.
-        DamagedSampleError: it cannot be decoded, is truncated, or is a decompression bomb.
-        DataFormatError: its pixels have more than 8 bits.
         RecipeValueError: the crop is larger than the image.
-
-    Example:
-        >>> import tempfile
-        >>> path = tempfile.mkdtemp() + "/red.png"
-        >>> Image.new("RGB", (4, 2), (255, 0, 0)).save(path)
-        >>> decode_image(path, "image 'red.png'", ImageSettings(crop=[1, 1])).tolist()
-        [[[255, 0, 0]]]
     """
     return decode_bytes(_read(path, name), name, settings)
 
@@ -84,21 +70,12 @@ def decode_bytes(content: bytes, name: str, settings: ImageSettings) -> npt.NDAr
 
 
 def image_size(path: str, name: str) -> tuple[int, int]:
-    """Return height and width from the file's header, without decoding.
-
-    Raises:
-        InputFileError: the file cannot be read.
-        DamagedSampleError: the header is damaged, or tells of a decompression bomb.
-    """
+    """Return height and width from the file's header, without decoding."""
     return encoded_size(_read(path, name), name)
 
 
 def encoded_size(content: bytes, name: str) -> tuple[int, int]:
-    """Return height and width from an encoded image's header, without decoding.
-
-    Raises:
-        DamagedSampleError: the header is damaged, or tells of a decompression bomb.
-    """
+    """Return height and width from an encoded image's header, without decoding."""
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             return image.height, image.width
@@ -135,9 +112,7 @@ def _read(path: str, name: str) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise InputFileError(
-            f"{name} cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(name, error) from error
     return content
 
 
@@ -174,16 +149,6 @@ class ImageDataset(Dataset):
 
     Raises:
         RecipeValueError: a setting cannot be used.
-        EmptyDataError, DataFormatError, InputFileError: as raised by ``list_images``.
-        DamagedSampleError: the first image, whose size may be needed, is damaged.
-
-    Example:
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> folder = tempfile.mkdtemp()
-        >>> Image.new("RGB", (4, 4)).save(folder + "/black.png")
-        >>> str(ImageDataset(folder, ImageSettings(resize=[2, 3])).specs[""])
-        ': float32[?, 3, 2, 3]'
     """
 
     def __init__(self, source: str, settings: ImageSettings, samples: int | None = None) -> None:
@@ -249,10 +214,6 @@ def thumbnail(sample: Array, settings: ImageSettings) -> bytes | None:
 
     The steps of the image settings are undone. Where the result is not pixels, as for an array that was
     prepared elsewhere, the sample's own range is mapped to black and white.
-
-    Args:
-        sample: one sample of a model's input.
-        settings: the image settings that the pixels were normalized with.
 
     Shapes:
         sample: [H, W], or with 1 or 3 channels [C, H, W] or [H, W, C]; H and W at least 4.

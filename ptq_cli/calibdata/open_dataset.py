@@ -7,12 +7,17 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset, NpzFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
+from ptq_cli.calibdata.dataset.data_files import (
+    expand_ranges,
+    has_range,
+    list_shards,
+    require_files,
+    unreadable,
+)
 from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
-from ptq_cli.calibdata.dataset.selection import expand_ranges, has_range, list_shards, require_files
 from ptq_cli.calibdata.image_decoding import ImageDataset
-from ptq_cli.calibdata.npy_header import NpyDataset
-from ptq_cli.calibdata.npz_file import NpzDataset, NpzFolder
 from ptq_cli.calibdata.tar.archive_stream import BLOCK_BYTES, is_tar_header
 from ptq_cli.calibdata.tar.tar_dataset import GZIP_MAGIC, TarDataset
 from ptq_cli.calibdata.text_dataset import TextDataset
@@ -47,24 +52,7 @@ def open_dataset(
         samples: use only the first N samples; None for all.
 
     Raises:
-        InputFileError: it is missing or cannot be read.
-        DataFormatError: ptq does not read this kind of data, or it is damaged, or holds Python objects.
-        EmptyDataError: it has no samples.
-        DataShapeError: its arrays disagree on the number of samples.
-        LabelError: its labels are not numbers, or not one per sample.
-        DamagedSampleError: the first image cannot be decoded.
-        UsageError: it is Parquet, and pyarrow is not installed.
-        EntryPointError: the callable cannot be imported, or raised.
         RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> path = tempfile.mkdtemp() + "/named-anything"
-        >>> with open(path, "wb") as stream:
-        ...     np.savez(stream, x=np.zeros((5, 2), np.float32), label=np.arange(5))
-        >>> dataset = open_dataset(path, ImageSettings(), samples=4)
-        >>> dataset.count, str(dataset.specs["x"]), dataset.has_labels
-        (4, 'x: float32[?, 2]', True)
     """
     require_samples(samples)
     if not source:
@@ -169,9 +157,7 @@ def _start_of(file: str) -> bytes:
         with Path(file).open("rb") as stream:
             return stream.read(BLOCK_BYTES)
     except OSError as error:
-        raise InputFileError(
-            f"data '{file}' cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(f"data '{file}'", error) from error
 
 
 def _unknown_format(source: str, start: bytes) -> DataFormatError:

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 
 from ptq_cli.calibdata.checked_settings import check_image_settings, normalize_images
 from ptq_cli.calibdata.columns import ParquetColumn, as_images, as_tensor, column_of, join_tensors
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels, find_label
-from ptq_cli.calibdata.dataset.selection import Selection, digest_files, escaped_name
 from ptq_cli.calibdata.npy_header import MAX_SAMPLE_BYTES
 from ptq_cli.core.errors import (
     DataFormatError,
     DataNameError,
     DataTypeError,
     EmptyDataError,
-    InputFileError,
     LabelError,
     first_line,
 )
@@ -38,8 +38,6 @@ class ParquetPart:
     """One file.
 
     Attributes:
-        path: where it is.
-        columns: the columns that can be an input, by name.
         types: the types of all columns, as Arrow writes them.
         groups: number of rows of each row group.
     """
@@ -64,12 +62,7 @@ class ParquetPart:
         return f"{escaped_name(Path(self.path).name)}[{row}]"
 
     def require_columns(self, columns: Sequence[ParquetColumn], first: "ParquetPart") -> None:
-        """Check that these columns are the same as in the first file.
-
-        Raises:
-            DataNameError: one is missing.
-            DataTypeError: one has another type.
-        """
+        """Check that these columns are the same as in the first file."""
         for column in columns:
             if column.name not in self.types:
                 raise DataNameError(
@@ -89,9 +82,7 @@ class Rows:
     """Consecutive rows of a file.
 
     Attributes:
-        part: the file.
         start: number of the first row, within the file.
-        values: one entry per column.
     """
 
     part: ParquetPart
@@ -108,12 +99,7 @@ class Rows:
 
 
 def open_part(path: str) -> ParquetPart:
-    """Read a file's footer.
-
-    Raises:
-        DataFormatError: it is not a Parquet file, is damaged, or has two columns of one name.
-        InputFileError: it cannot be read.
-    """
+    """Read a file's footer."""
     where = f"data '{escaped_name(path)}'"
     with parquet_errors(where), pq.ParquetFile(path) as file:
         metadata, schema = file.metadata, file.schema_arrow
@@ -135,13 +121,7 @@ def open_part(path: str) -> ParquetPart:
 def read_group(
     part: ParquetPart, group: int, columns: Sequence[ParquetColumn], batch_size: int
 ) -> Iterator[Rows]:
-    """Yield the rows of a row group, at most ``batch_size`` at a time.
-
-    Raises:
-        DataFormatError: the file is damaged, has fewer or more rows than its footer says, or declares rows of
-            more than 2 GiB.
-        InputFileError: it cannot be read.
-    """
+    """Yield the rows of a row group, at most ``batch_size`` at a time."""
     start = sum(part.groups[:group])
     wanted = part.groups[group]
     done = 0
@@ -183,20 +163,13 @@ def _require_sizes(group: pq.RowGroupMetaData, columns: Sequence[ParquetColumn],
 
 @contextlib.contextmanager
 def parquet_errors(where: str) -> Iterator[None]:
-    """Turn what pyarrow raises into errors that name the file.
-
-    Raises:
-        DataFormatError: the file is damaged, or does not fit in memory.
-        InputFileError: it cannot be read.
-    """
+    """Turn what pyarrow raises into errors that name the file."""
     try:
         yield
     except MemoryError as error:  # this includes pyarrow's own
         raise DataFormatError(f"{where} does not fit in memory", hint="lower batch_size") from error
     except (FileNotFoundError, PermissionError) as error:
-        raise InputFileError(
-            f"{where} cannot be read: {error.strerror}", hint="check the file and its permissions"
-        ) from error
+        raise unreadable(where, error) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError, ValueError) as error:
         raise DataFormatError(
             f"{where} is damaged, or a kind of Parquet that ptq does not read: {first_line(error)}",
@@ -214,19 +187,7 @@ class ParquetDataset(Dataset):
     without reading them.
 
     Raises:
-        DataFormatError: a footer is damaged.
-        EmptyDataError: there are no rows, or no column of numbers or images.
-        LabelError: the labels are not numbers, or not one per sample.
         RecipeValueError: an image setting cannot be used.
-
-    Example:
-        >>> import tempfile
-        >>> import pyarrow as pa, pyarrow.parquet as pq
-        >>> path = tempfile.mkdtemp() + "/a.parquet"
-        >>> pq.write_table(pa.table({"x": [[1.0, 2.0], [3.0, 4.0]], "label": [0, 1]}), path)
-        >>> dataset = ParquetDataset(path, [path], ImageSettings())
-        >>> dataset.count, str(dataset.specs["x"]), [batch.inputs["x"].shape for batch in dataset.batches(2)]
-        (2, 'x: float64[?, ?]', [(2, 2)])
     """
 
     extras_allowed = True

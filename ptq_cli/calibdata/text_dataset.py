@@ -10,16 +10,15 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import digest_files
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
-from ptq_cli.calibdata.dataset.selection import Selection, digest_files
 from ptq_cli.calibdata.text_rows import columns_of, kind_of, text_rows
 from ptq_cli.calibdata.token_samples import (
     IGNORED,
-    RowRules,
     TextTokenizer,
     TokenSample,
-    Windows,
     pieces_of,
     windows_of,
 )
@@ -42,11 +41,7 @@ _INT64: np.dtype[np.generic] = np.dtype(np.int64)
 def empty_cache(spec: TensorSpec) -> TensorSpec:
     """Return the input of a cache with the length that an empty one has.
 
-    Edge case:
-        A cache of fixed length has that many positions, which are zeros, and which the mask leaves out.
-
-    Raises:
-        CacheInputError: the length cannot be told from the other axes.
+    A cache of fixed length has that many positions, which are zeros, and which the mask leaves out.
 
     Example:
         >>> str(empty_cache(TensorSpec("past.0.key", np.dtype("f4"), (None, 3, None, 64))))
@@ -66,9 +61,6 @@ def empty_cache(spec: TensorSpec) -> TensorSpec:
 
 def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
     """Return the tokens of a sample: those that were asked for, or that the model's shapes say, or 128.
-
-    Raises:
-        SequenceLengthError: the model takes another number of tokens, or fewer.
 
     Example:
         >>> window_of(None, {"input_ids": TensorSpec("ids", np.dtype("i8"), (None, 64))})
@@ -101,11 +93,7 @@ def _cached(inputs: Mapping[str, TensorSpec]) -> int:
 
 
 def require_tokens(samples: Iterable[TokenSample], rows: int | None, tokenizer: str) -> None:
-    """Refuse tokens that the embedding does not have.
-
-    Raises:
-        TokenizerError: the message names the first sample that holds one.
-    """
+    """Refuse tokens that the embedding does not have."""
     if rows is None:
         return
     for sample in samples:
@@ -123,9 +111,6 @@ class ArrayLayout:
     """What arrays are made of samples.
 
     Attributes:
-        window: tokens of a sample.
-        pad: the token that fills samples up.
-        specs: the arrays, by the data's name.
         cached: positions of a cache of fixed length.
     """
 
@@ -185,10 +170,6 @@ class TextDataset(Dataset):
     The tokens of the samples are in memory, 4 bytes each; arrays are made a batch at a time. What the window
     is, and which arrays there are, is decided once the model's inputs are known. The labels of windows and
     texts are the tokens that follow, which make no ``has_labels``.
-
-    Raises:
-        DataFormatError, DataNameError: a file is not text, or has no such column.
-        TokenizerError: the tokenizer is none.
     """
 
     extras_allowed = True
@@ -234,13 +215,7 @@ class TextDataset(Dataset):
         return is_cache(name)
 
     def fitted(self, inputs: Mapping[str, TensorSpec]) -> "TextDataset":
-        """Return the same texts in windows of the model's length, with empty caches.
-
-        Raises:
-            SequenceLengthError: the window is longer than the model takes, or than the text.
-            TokenizerError: a token is outside the model's embedding.
-            CacheInputError: a cache has no shape.
-        """
+        """Return the same texts in windows of the model's length, with empty caches."""
         window = window_of(self._settings.window, inputs)
         made = copy.copy(self)
         made._layout = ArrayLayout.of(window, self._tokenizer.pad, inputs)
@@ -290,15 +265,23 @@ class TextDataset(Dataset):
                     hint=f"pass --set text.stride={window} or shorter",
                 )
             joint = "\n" if kind_of(self._files[0]) == "lines" else "\n\n"
-            cut = Windows(length=window, stride=stride, pad=settings.tail == "pad", most=self._most)
-            return windows_of(self._tokenizer.stream(pieces_of(rows, joint)), cut, self.source)
-        rules = RowRules(
+            return windows_of(
+                self._tokenizer.stream(pieces_of(rows, joint)),
+                self.source,
+                length=window,
+                stride=stride,
+                pad=settings.tail == "pad",
+                most=self._most,
+            )
+        return token_rows_of(
+            rows,
+            self._tokenizer,
+            self.source,
             longest=window,
             apart=settings.pairs == "apart",
             masked=settings.mask_share,
             most=self._most,
         )
-        return token_rows_of(rows, self._tokenizer, rules, self.source)
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         samples = self._samples

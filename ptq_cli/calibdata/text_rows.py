@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ptq_cli.calibdata.dataset.data_files import escaped_name, unreadable
 from ptq_cli.calibdata.dataset.labels import find_label
-from ptq_cli.calibdata.dataset.selection import escaped_name
 from ptq_cli.core.errors import (
     DataFormatError,
     DataNameError,
@@ -48,16 +48,7 @@ class TextColumns:
 def columns_of(file: str, texts: Sequence[str], label: str | None) -> TextColumns:
     """Return the columns that are read of a file and of all that are like it.
 
-    Args:
-        file: the first one.
-        texts: columns that were named; if none, ``text``.
-        label: column that was named; if None, ``label`` or ``labels`` where there is one.
-
-    Raises:
-        DataFormatError: a line is not JSON, or a footer is damaged.
-        DataNameError: a column does not exist.
-        EmptyDataError: the file has no row.
-        UsageError: columns of a text file were named.
+    If none are named, they are ``text``, and ``label`` or ``labels`` where there is one.
     """
     wanted = tuple(texts) or (DEFAULT_COLUMN,)
     kind = kind_of(file)
@@ -80,11 +71,7 @@ def columns_of(file: str, texts: Sequence[str], label: str | None) -> TextColumn
 
 
 def kind_of(file: str) -> str:
-    """Return ``"parquet"`` by content, ``"json"`` by the suffix, otherwise ``"lines"``.
-
-    Raises:
-        InputFileError: the file cannot be read.
-    """
+    """Return ``"parquet"`` by content, ``"json"`` by the suffix, otherwise ``"lines"``."""
     try:
         with Path(file).open("rb") as stream:
             start = stream.read(len(_PARQUET_MAGIC))
@@ -109,16 +96,8 @@ def _names_in(file: str, kind: str) -> list[str]:
 def text_rows(files: Sequence[str], columns: TextColumns, *, keep_blank: bool = False) -> Iterator[TextRow]:
     """Yield the texts of files in their order; a line or a batch of rows is in memory at a time.
 
-    Args:
-        files: text files, JSON lines or Parquet.
-        columns: those of the texts and of the label.
-        keep_blank: whether blank lines of a text file are kept, as line breaks before the text that follows.
-
-    Edge case:
-        Blank lines before the first text and after the last one of a file are left out.
-
-    Raises:
-        PtqError: a file is damaged, is not text, or a value is of another kind than its column's.
+    With ``keep_blank``, blank lines of a text file are kept, as line breaks before the text that follows.
+    Blank lines before the first text and after the last one of a file are left out.
     """
     for file in files:
         kind = kind_of(file)
@@ -225,26 +204,11 @@ def _parquet_rows(file: str, columns: TextColumns) -> Iterator[tuple[int, dict[s
 
 
 def _unreadable(file: str, error: OSError) -> InputFileError:
-    return InputFileError(
-        f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
-        hint="check the file and its permissions",
-    )
+    return unreadable(f"data '{escaped_name(file)}'", error)
 
 
 def list_texts(folder: str) -> list[str]:
-    """Return the paths of a folder's ``.txt``, ``.jsonl`` and ``.ndjson`` files by name.
-
-    Raises:
-        InputFileError: the folder cannot be listed.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b.txt", "a.txt", ".hidden.txt", "readme.md"):
-        ...     (folder / name).touch()
-        >>> [Path(path).name for path in list_texts(str(folder))]
-        ['a.txt', 'b.txt']
-    """
+    """Return the paths of a folder's ``.txt``, ``.jsonl`` and ``.ndjson`` files by name."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208 - names only
     except OSError as error:

@@ -27,9 +27,7 @@ class Encoded:
     """The tokens of one text or pair.
 
     Attributes:
-        ids: the tokens.
         types: 0 for the first text, 1 for the second.
-        special: which tokens the tokenizer added.
         is_cut: whether the text was longer than allowed.
     """
 
@@ -42,12 +40,7 @@ class Encoded:
 class TextTokenizer:
     """A tokenizer of the ``tokenizers`` library.
 
-    Args:
-        path: a ``tokenizer.json``, or a folder that holds one.
-
-    Raises:
-        InputFileError: there is no such file.
-        TokenizerError: it is not a tokenizer, or larger than 256 MiB.
+    It is read from a ``tokenizer.json``, or a folder that holds one.
     """
 
     def __init__(self, path: str) -> None:
@@ -119,12 +112,7 @@ class TokenSample:
     """One sequence, not yet filled up to the length of the others.
 
     Attributes:
-        ids: the tokens.
-        types: which of the two texts each belongs to.
         targets: the token that each position should give, or -100.
-        label: of the text, or None.
-        name: what messages call it.
-        is_cut: whether the text was longer.
     """
 
     ids: npt.NDArray[np.int32]
@@ -136,12 +124,7 @@ class TokenSample:
 
 
 def pieces_of(rows: Iterable[TextRow], joint: str) -> Iterator[str]:
-    """Yield texts joined into pieces of about 64 KiB, each of which ends where a text does.
-
-    Example:
-        >>> list(pieces_of([TextRow(("a",), None, ""), TextRow(("b",), None, "")], " "))
-        ['a b ']
-    """
+    """Yield texts joined into pieces of about 64 KiB, each of which ends where a text does."""
     held: list[str] = []
     size = 0
     for row in rows:
@@ -154,38 +137,20 @@ def pieces_of(rows: Iterable[TextRow], joint: str) -> Iterator[str]:
         yield "".join(held)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Windows:
-    """How a stream is cut.
-
-    Attributes:
-        length: tokens of a window.
-        stride: tokens from the start of one to that of the next.
-        pad: whether the rest of the stream is a window, too.
-        most: how many windows, or None for all.
-    """
-
-    length: int
-    stride: int
-    pad: bool
-    most: int | None
-
-
-def windows_of(stream: Iterable[Ids], windows: Windows, source: str) -> list[TokenSample]:
+def windows_of(
+    stream: Iterable[Ids], source: str, *, length: int, stride: int, pad: bool, most: int | None
+) -> list[TokenSample]:
     """Return the windows of a stream of tokens; each token is the target of one window alone.
 
-    Raises:
-        EmptyDataError: there is no token.
-        SequenceLengthError: there are fewer tokens than a window has, or too many for memory.
+    With ``pad``, the rest of the stream is a window, too.
     """
-    length, stride = windows.length, windows.stride
-    enough = None if windows.most is None else (windows.most - 1) * stride + length
+    enough = None if most is None else (most - 1) * stride + length
     tokens = _collected(stream, enough, source)
     if not len(tokens):
         raise EmptyDataError(f"data '{source}' holds no text", hint="pass a file with text")
-    last = len(tokens) if windows.pad else len(tokens) - length + 1
+    last = len(tokens) if pad else len(tokens) - length + 1
     starts = list(range(0, max(last, 0), stride))
-    if windows.pad:
+    if pad:
         # A window that adds nothing new is none.
         starts = [start for start in starts if start == 0 or start + length - stride < len(tokens)]
     if not starts:
@@ -193,15 +158,15 @@ def windows_of(stream: Iterable[Ids], windows: Windows, source: str) -> list[Tok
             f"data '{source}' has {len(tokens):,} tokens, fewer than one window of {length:,}",
             hint=f"pass more text, --set text.window={len(tokens)} or shorter, or --set text.tail=pad",
         )
-    return [_window(tokens, start, windows, source) for start in starts[: windows.most]]
+    return [_window(tokens, start, length, stride, source) for start in starts[:most]]
 
 
-def _window(tokens: npt.NDArray[np.int32], start: int, windows: Windows, source: str) -> TokenSample:
-    ids = tokens[start : start + windows.length]
+def _window(tokens: npt.NDArray[np.int32], start: int, length: int, stride: int, source: str) -> TokenSample:
+    ids = tokens[start : start + length]
     targets = np.full(len(ids), IGNORED, np.int32)
     targets[:-1] = ids[1:]
     # What an earlier window has predicted is only read again.
-    targets[: max(windows.length - windows.stride - 1, 0) if start else 0] = IGNORED
+    targets[: max(length - stride - 1, 0) if start else 0] = IGNORED
     return TokenSample(
         ids=ids, types=np.zeros(len(ids), np.int8), targets=targets, label=None, name=f"{source}[{start}]"
     )
@@ -227,67 +192,45 @@ def _require_room(count: int, source: str) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowRules:
-    """How texts become samples.
-
-    Attributes:
-        longest: tokens of a sample; longer texts are cut.
-        apart: whether the two texts of a pair are two samples.
-        masked: share of the tokens that the tokenizer's mask token replaces.
-        most: how many samples, or None for all.
-    """
-
-    longest: int
-    apart: bool
-    masked: float
-    most: int | None
-
-
 def rows_of(
-    rows: Iterable[TextRow], tokenizer: TextTokenizer, rules: RowRules, source: str
+    rows: Iterable[TextRow],
+    tokenizer: TextTokenizer,
+    source: str,
+    *,
+    longest: int,
+    apart: bool,
+    masked: float,
+    most: int | None,
 ) -> list[TokenSample]:
-    """Return a sample for each text, or for each text of a pair.
+    """Return a sample for each text, or for each text of a pair if they are to be ``apart``.
 
-    Raises:
-        EmptyDataError: there is no text, or one is empty.
-        TokenizerError: tokens are to be masked, and the tokenizer has no mask token.
-        SequenceLengthError: there are too many tokens for memory.
+    The tokenizer's mask token replaces the share ``masked`` of the tokens; longer texts are cut.
     """
     found: list[TokenSample] = []
     count = 0
-    for row, texts in _each_text(rows, apart=rules.apart):
-        if rules.most is not None and len(found) >= rules.most:
+    each = ((row, texts) for row in rows for texts in (zip(row.texts) if apart else (row.texts,)))
+    for row, texts in each:
+        if most is not None and len(found) >= most:
             break
-        encoded = tokenizer.encode(texts, rules.longest)
+        encoded = tokenizer.encode(texts, longest)
         if encoded.special.all():
             raise EmptyDataError(f"the text of {row.name} is empty", hint="remove the row")
         sample = TokenSample(
             ids=encoded.ids.astype(np.int32),
             types=encoded.types.astype(np.int8),
-            targets=_shifted(encoded.ids),
+            targets=np.append(encoded.ids[1:], IGNORED).astype(np.int32),
             label=row.label,
             name=row.name,
             is_cut=encoded.is_cut,
         )
-        if rules.masked:
-            sample = _masked(sample, encoded, tokenizer, rules.masked, len(found))
+        if masked:
+            sample = _masked(sample, encoded, tokenizer, masked, len(found))
         found.append(sample)
         count += len(sample.ids)
         _require_room(count, source)
     if not found:
         raise EmptyDataError(f"data '{source}' holds no text", hint="pass a file with text")
     return found
-
-
-def _each_text(rows: Iterable[TextRow], *, apart: bool) -> Iterator[tuple[TextRow, tuple[str, ...]]]:
-    for row in rows:
-        for texts in ((text,) for text in row.texts) if apart else (row.texts,):
-            yield row, texts
-
-
-def _shifted(ids: Ids) -> npt.NDArray[np.int32]:
-    return np.append(ids[1:], IGNORED).astype(np.int32)
 
 
 def _masked(

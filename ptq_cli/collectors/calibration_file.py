@@ -83,11 +83,7 @@ Calibration = Counted[TensorStatistics]
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a calibration, atomically.
-
-    Raises:
-        OutputFileError: it cannot be written.
-    """
+    """Write a calibration, atomically."""
     with atomic_write(path) as partial:
         partial.write_bytes(calibration_bytes(calibration))
 
@@ -100,32 +96,18 @@ def calibration_bytes(calibration: Calibration) -> bytes:
 
 
 def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
-    """Return the SHA-256 of the statistics alone, whatever they were made from.
-
-    Example:
-        >>> statistics_digest({})[:8]
-        '6fc79f81'
-    """
+    """Return the SHA-256 of the statistics alone, whatever they were made from."""
     arrays, entries = flatten(statistics)
     return checksum({"tensors": entries}, arrays)
 
 
 def load_calibration(path: Path) -> Calibration:
-    """Read a calibration.
-
-    Raises:
-        InputFileError: the file is missing or unreadable.
-        CalibrationFileError: it is damaged, no calibration, or of another format version.
-    """
+    """Read a calibration."""
     return parse_calibration(read_file(path, "calibration"), str(path))
 
 
 def parse_calibration(content: bytes, name: str) -> Calibration:
-    """Return the calibration of a file's content; ``name`` is for messages.
-
-    Raises:
-        CalibrationFileError: it is damaged, no calibration, or of another format version.
-    """
+    """Return the calibration of a file's content; ``name`` is for messages."""
     return CONTAINER.parse(content, name, _calibration)
 
 
@@ -140,11 +122,7 @@ def provenance_to_table(provenance: Provenance) -> dict[str, Any]:
 
 
 def table_to_provenance(table: Any) -> Provenance:
-    """Return the provenance that the header of a file holds.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Return the provenance that the header of a file holds."""
     hints = typing.get_type_hints(Provenance)
     if not isinstance(table, dict) or set(table) != set(hints):
         raise ValueError("it does not name its sources")
@@ -187,12 +165,6 @@ def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) ->
     Args:
         parts: at least one, in any order; each holds one shard or several. One at a time is held.
         partial: allow shards to be missing; the result is then a part as well.
-
-    Raises:
-        MergeError: they differ in the model, the data, a setting, or in how the batches were dealt.
-        OverlappingShardsError: two hold the same shard.
-        IncompleteCalibrationError: one is a checkpoint; or shards are missing, and ``partial`` is not set.
-        ValueError: there is no part.
     """
     merged: _Merged[Item] | None = None
     for part in parts:
@@ -266,13 +238,7 @@ def _require_same(first: Named, other: Named) -> None:
 
 
 def different(first: str, other: str, what: str, one: Any, two: Any) -> MergeError:
-    """Return the error that says in what two runs differ.
-
-    Example:
-        >>> different("'a'", "'b'", "'image.mode'", "'RGB'", "'BGR'").message
-        "'a' and 'b' are not shards of the same calibration: 'image.mode' is 'RGB' in the first and 'BGR' in \
-the second"
-    """
+    """Return the error that says in what two runs differ."""
     found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(
         f"{first} and {other} are not shards of the same calibration: {found}",
@@ -286,14 +252,7 @@ def _short(value: Any) -> str:
 
 
 def require_dealt(share: Share) -> None:
-    """Refuse shards of data that gave another number of batches each time.
-
-    Raises:
-        MergeError: a shard has not seen the batches that are its own.
-
-    Example:
-        >>> require_dealt(Share(2, {1: 3, 2: 2}, 32))
-    """
+    """Refuse shards of data that gave another number of batches each time."""
     # Dealt out in turn, a later shard never has more batches, and never two fewer, than an earlier one.
     total = sum(share.batches.values())
     for number, seen in share.batches.items():

@@ -30,7 +30,7 @@ class Share:
     """The shards that were seen, and how many batches of each.
 
     Attributes:
-        count: into how many shards the batches are dealt; see ``ptq_cli.calibdata.dataset.selection``.
+        count: into how many shards the batches are dealt; see ``ptq_cli.calibdata.dataset.batches``.
         batches: how many batches were seen, by the shard's number.
         batch_size: samples a batch: shards of batches of different sizes do not make a whole.
         finished: whether these are all of the shards' batches; those of a checkpoint are not.
@@ -74,15 +74,7 @@ def share_to_table(share: Share | None) -> dict[str, Any] | None:
 
 
 def table_to_share(table: Any) -> Share | None:
-    """Return the share that ``share_to_table`` wrote.
-
-    Raises:
-        ValueError: it cannot have been written by it; a file from outside may hold anything.
-
-    Example:
-        >>> table_to_share({"batch_size": 4, "batches": [[2, 3]], "count": 2, "finished": True}).describe()
-        'shard 2 of 2'
-    """
+    """Return the share that ``share_to_table`` wrote."""
     if table is None:
         return None
     if not isinstance(table, dict) or set(table) != {"batch_size", "batches", "count", "finished"}:
@@ -192,9 +184,6 @@ def unflatten(entries: Any, arrays: Arrays) -> dict[str, TensorStatistics]:
     Args:
         entries: a list of entries, or whatever stands in its place in a file from outside.
         arrays: by name.
-
-    Raises:
-        ValueError: the entries or the arrays cannot come from ``flatten``; the message names the tensor.
     """
     for name, dtype in ARRAYS.items():
         if name not in arrays or arrays[name].dtype != dtype:

@@ -77,16 +77,6 @@ def sizes_of(
     }
 
 
-def along(axis: int, start: int, end: int) -> tuple[slice, ...]:
-    """Return the index of a range of an axis.
-
-    Example:
-        >>> np.arange(6).reshape(2, 3)[along(1, 0, 2)].tolist()
-        [[0, 1], [3, 4]]
-    """
-    return (*[slice(None)] * axis, slice(start, end))
-
-
 def is_array(output: object) -> bool:
     """Tell whether a model's output is an array, and not a sequence of arrays, which ONNX allows too.
 

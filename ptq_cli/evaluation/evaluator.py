@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.labels import is_class_index
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array, format_shape, is_array

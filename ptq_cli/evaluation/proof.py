@@ -22,7 +22,8 @@ from ptq_cli.qdq.read.quantized_file import is_quantized, named
 from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import ONNX_RUNTIME
-from ptq_cli.runtime.session import Session, is_signed_exact
+from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
 
 

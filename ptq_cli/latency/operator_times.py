@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.runtime.marked_graph import MARK, marked_graph
+from ptq_cli.runtime.engine import MARK, marked_graph
 from ptq_cli.runtime.session import Session
 
 # How long a run of a model takes where other work is done, too: sessions take turns, and fast runs count.

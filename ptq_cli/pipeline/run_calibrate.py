@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
-from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     calibration_bytes,
@@ -21,7 +21,7 @@ from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, load_checkpoint
+from ptq_cli.pipeline.calibration.calibration_checkpoint import resume
 from ptq_cli.pipeline.calibration.measure import (
     CalibrationSubject,
     measure_part,
@@ -33,7 +33,7 @@ from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
 from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, Checkpoints, discard_checkpoint
+from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
@@ -216,24 +216,14 @@ def make_calibration(
         return assemble(subject, merged, resolved.recipe, run, changed)
     if subject.data is None and shard is WHOLE:
         return assemble(subject, Calibration(replace(begun, share=None), {}), resolved.recipe, run)
-    is_resumable = subject.dataset.is_resumable
-    if not is_resumable:
-        tell(NO_CHECKPOINTS)
-    earlier = (
-        load_checkpoint(run.checkpoint, begun, subject.plan.measured, tell, load=load_calibration)
-        if is_resumable
-        else None
-    )
-    if earlier is not None:
-        begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        tell(
-            f"continuing an earlier calibration after {begun.samples} samples; "
-            "--set run.restart=true starts again"
+    initial = writer = None
+    if subject.dataset.is_resumable:
+        path, measured, every = run.checkpoint, subject.plan.measured, settings.checkpoint_every
+        begun, initial, writer = resume(
+            path, begun, measured, every, tell, load=load_calibration, save=save_calibration
         )
-    every = settings.checkpoint_every
-    checkpoints = Checkpoints(run.checkpoint, "calibration", every, tell)
-    writer = CheckpointWriter(checkpoints, begun, save_calibration) if is_resumable else None
-    initial = earlier.statistics if earlier is not None else None
+    else:
+        tell(NO_CHECKPOINTS)
     calibration = measure_part(
         subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial
     )

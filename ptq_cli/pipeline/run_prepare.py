@@ -9,8 +9,9 @@ from typing import Annotated
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, match_names, sole_notes
-from ptq_cli.calibdata.dataset.dataset import Batch as Samples
-from ptq_cli.calibdata.dataset.dataset import Dataset, joined, part_of
+from ptq_cli.calibdata.dataset.batches import Batch as Samples
+from ptq_cli.calibdata.dataset.batches import joined, part_of
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import PtqError, RecipeValueError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array, TensorSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.dataset.dataset import part_of
+from ptq_cli.calibdata.dataset.batches import part_of
 from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
@@ -42,7 +42,7 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Kernel
 from ptq_cli.runtime.engine_registry import at_level, engine_of, measuring_engine
-from ptq_cli.runtime.tapping.tapped import measured_shapes
+from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
 # What a quantized model is compared on: data, made-up inputs, or nothing; and the work of one sample.

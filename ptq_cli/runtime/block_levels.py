@@ -60,12 +60,7 @@ FOUR_BIT_FIELD = b"\x10" + bytes([onnx.TensorProto.FLOAT4E2M1])
 
 
 def has_four_bits(content: bytes) -> bool:
-    """Return whether a serialized model may hold 4-bit floats.
-
-    Example:
-        >>> has_four_bits(b"")
-        False
-    """
+    """Return whether a serialized model may hold 4-bit floats."""
     if DYNAMIC_QUANTIZE.encode() not in content and FOUR_BIT_FIELD not in content:
         return False
     graph = onnx.ModelProto.FromString(content).graph
@@ -216,12 +211,7 @@ NARROW = FEW_BITS | {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What of ONNX Runtime's optimizer must not run on a model.
-
-    Attributes:
-        optimizers: names of its steps.
-        everything: the optimizer as a whole.
-    """
+    """What of ONNX Runtime's optimizer must not run on a model."""
 
     optimizers: tuple[str, ...] = ()
     everything: bool = False
@@ -230,12 +220,7 @@ class LeftOut:
 def left_out(content: bytes) -> LeftOut:
     """Return what of ONNX Runtime's optimizer would change what a serialized model computes.
 
-    Edge case:
-        Of a model whose pairs have integers and scales of float32, nothing.
-
-    Example:
-        >>> left_out(b"")
-        LeftOut(optimizers=(), everything=False)
+    Of a model whose pairs have integers and scales of float32, nothing.
     """
     if DEQUANTIZE.encode() not in content:
         return LeftOut()

@@ -18,15 +18,7 @@ INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxrunti
 def require_device(device: Device) -> None:
     """Check that models can be run on a device, and their tensors counted there.
 
-    Edge case:
-        The host always can.
-
-    Raises:
-        DeviceError: ONNX Runtime or PyTorch is a build without CUDA, there is no such GPU, or CUDA's
-            libraries cannot be loaded.
-
-    Example:
-        >>> require_device(Device("cpu"))
+    The host always can.
     """
     if device.is_host:
         return
@@ -36,11 +28,7 @@ def require_device(device: Device) -> None:
 
 
 def require_provider(device: Device) -> None:
-    """Check that this ONNX Runtime was built for a device.
-
-    Raises:
-        DeviceError: it was not.
-    """
+    """Check that this ONNX Runtime was built for a device."""
     available = onnxruntime.get_available_providers()
     if device.provider in available:
         return
@@ -54,11 +42,7 @@ def require_provider(device: Device) -> None:
 
 
 def require_gpu(device: Device) -> None:
-    """Check that this PyTorch was built for CUDA, and finds the GPU.
-
-    Raises:
-        DeviceError: it was not, or does not.
-    """
+    """Check that this PyTorch was built for CUDA, and finds the GPU."""
     import torch
 
     if torch.version.cuda is None:

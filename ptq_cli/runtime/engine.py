@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -20,7 +21,6 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import OPENVINO, RUNTIME_TITLES
-from ptq_cli.runtime.marked_graph import MARK, marked_graph
 
 if TYPE_CHECKING:
     import openvino
@@ -85,11 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def require(self) -> None:
-        """Refuse to begin where it is not installed.
-
-        Raises:
-            MissingRuntimeError: it cannot be imported; the hint says how to install it.
-        """
+        """Refuse to begin where it is not installed."""
 
     @abstractmethod
     def version(self) -> str:
@@ -97,34 +93,45 @@ class Engine(ABC):
 
     @abstractmethod
     def open(self, model: Model, *, threads: int) -> OpenedModel:
-        """Return the model ready to run, optimized as it is for users.
-
-        Args:
-            model: serialized, or the path of a file.
-            threads: of one operator, at least 1.
-
-        Raises:
-            RuntimeFailedError: it cannot load the model.
-        """
+        """Return the model ready to run, optimized as it is for users."""
 
     @abstractmethod
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return what became of each node, those of nested graphs too, by its name.
 
-        Args:
-            model: is left as it is; the names of its nodes are unique.
-
-        Raises:
-            RuntimeFailedError: it cannot load the model.
+        The model is left as it is; the names of its nodes are unique.
         """
 
     @abstractmethod
     def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many kernels compute in integers.
+        """Return how many kernels compute in integers."""
 
-        Raises:
-            RuntimeFailedError: it cannot load the model.
-        """
+
+# Names by which the nodes of a graph are found again in what a runtime makes of it.
+
+
+MARK = re.compile(r"ptq\.(?:node|value)(\d+)\.")
+"""The index of a node in the graph's order, in a name that a runtime made of one of ``marked_graph``."""
+
+
+def marked_graph(model: ir.Model) -> ir.Model:
+    """Return a copy whose nodes and computed values have names that a runtime's kernels keep.
+
+    Nodes of nested graphs keep their names.
+
+    Example:
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[2] x) => (float[2] y) { y = Exp(x) }'
+        >>> marked = marked_graph(ir.from_onnx_text(text))
+        >>> marked.graph[0].name, marked.graph.outputs[0].name
+        ('ptq.node0.', 'ptq.value0.y')
+    """
+    marked = model.clone()
+    for index, node in enumerate(marked.graph):
+        node.name = f"ptq.node{index}."
+        for value in node.outputs:
+            if value.name:
+                value.name = f"ptq.value{index}.{value.name}"
+    return marked
 
 
 # OpenVINO as the runtime of a target. Its package is imported when the first model is opened.
@@ -159,20 +166,12 @@ class OpenVino(Engine):
 
     A processor with bfloat16 would compute floats in that by default, and how far a quantized model is from
     its float model would depend on the processor.
-
-    Example:
-        >>> OPEN_VINO.title
-        'OpenVINO'
     """
 
     name = OPENVINO
 
     def require(self) -> None:
-        """Refuse to begin without it.
-
-        Raises:
-            MissingRuntimeError: the package is not installed.
-        """
+        """Refuse to begin without it."""
         if importlib.util.find_spec(OPENVINO) is None:
             raise MissingRuntimeError("target 'openvino' needs OpenVINO, which is not installed", hint=HINT)
 
@@ -215,15 +214,7 @@ class CompiledModel:
     """A model that OpenVINO runs."""
 
     def __init__(self, model: Model, *, threads: int) -> None:
-        """Read a model.
-
-        Args:
-            model: a serialized model, or the path of a file.
-            threads: of one operator, at least 1.
-
-        Raises:
-            RuntimeFailedError: OpenVINO cannot load the model.
-        """
+        """Read a model."""
         # Threads that are pinned to cores wait for whatever else runs there.
         self._settings = {
             "INFERENCE_NUM_THREADS": threads,
@@ -241,11 +232,7 @@ class CompiledModel:
         self._requests: dict[Shapes, Any] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for one batch.
-
-        Raises:
-            RuntimeFailedError: OpenVINO failed, or cannot load the model; the message carries what it said.
-        """
+        """Return the outputs for one batch."""
         arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
         request = self._request({name: array.shape for name, array in arrays.items()})
         try:
@@ -284,9 +271,6 @@ class CompiledModel:
         """Return the properties of each node of the graph that OpenVINO made, as texts.
 
         It is that for the shapes that were run last, or for any shapes if nothing was run.
-
-        Raises:
-            RuntimeFailedError: OpenVINO cannot load the model.
         """
         compiled = self._compiled or self._compile(self._model)
         nodes = compiled.get_runtime_model().get_ordered_ops()

@@ -70,11 +70,7 @@ ORIGIN = re.compile(r"node(\d+)\.")
 
 
 def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
-    """Let ONNX Runtime optimize a model, and count what became integer.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
-    """
+    """Let ONNX Runtime optimize a model, and count what became integer."""
     counts = Counter(node.op_type for node, _ in _placements(optimized_by_runtime(model).graph))
     return KernelCounts(
         RUNTIME_TITLES[ONNXRUNTIME],
@@ -87,13 +83,8 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     """Let ONNX Runtime optimize a model, and return the kernel of each node, those of nested graphs too.
 
     Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
-    the file gives no names, or the same one twice.
-
-    Args:
-        model: is left as it is; the names of its nodes are unique.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
+    the file gives no names, or the same one twice. The model is left as it is; the names of its nodes are
+    unique.
     """
     marked = model.clone()
     nodes = zip(marked.graph.all_nodes(), model.graph.all_nodes(), strict=True)
@@ -116,11 +107,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
 
 
 def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
-    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
-    """
+    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         Session(model, threads=1, save_optimized=path, apart=True)
@@ -132,9 +119,7 @@ def _placements(
 ) -> Iterator[tuple[onnx.NodeProto, Placement]]:
     """Yield each kernel with where it computes; types are followed, since the file does not hold them all.
 
-    Args:
-        graph: as ONNX Runtime optimized it; those nested in it are looked through, too.
-        around: names of integers of the graphs that it is nested in.
+    ``around`` are integers of the graphs that it is nested in.
     """
     integers = set(around) | {
         tensor.name for tensor in graph.initializer if tensor.data_type in INTEGER_TYPES
@@ -160,14 +145,7 @@ def _placements(
 
 
 class OnnxRuntime(Engine):
-    """The runtime that everything else of ptq works with, too.
-
-    Example:
-        >>> ONNX_RUNTIME.title
-        'ONNX Runtime'
-        >>> OnnxRuntime(accuracy_level=0).title
-        'ONNX Runtime at accuracy level 0'
-    """
+    """The runtime that everything else of ptq works with, too."""
 
     name = ONNXRUNTIME
     has_profiler = True
@@ -175,9 +153,7 @@ class OnnxRuntime(Engine):
     def __init__(self, accuracy_level: int | None = None, *, exact_sums: bool = False) -> None:
         """Make a runtime.
 
-        Args:
-            accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
-            exact_sums: no sum of two products saturates, on any processor, where activations are int8.
+        With ``exact_sums``, no sum of two products saturates, on any processor, where activations are int8.
         """
         self._level, self._exact_sums = accuracy_level, exact_sums
 
@@ -213,22 +189,12 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, O
 
 
 def engine_of(target: Target) -> Engine | None:
-    """Return the runtime that a target's table names; None if ptq cannot run its models.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> [found and found.title for found in map(engine_of, map(load_target, ("openvino", "tensorrt")))]
-        ['OpenVINO', None]
-    """
+    """Return the runtime that a target's table names; None if ptq cannot run its models."""
     return ENGINES[target.runtime] if target.runtime else None
 
 
 def require_runtime(target: Target) -> None:
-    """Refuse a target before any work is done for it whose runtime is not installed.
-
-    Raises:
-        MissingRuntimeError: the hint says how to install it.
-    """
+    """Refuse a target before any work is done for it whose runtime is not installed."""
     if engine := engine_of(target):
         engine.require()
 
@@ -240,13 +206,7 @@ AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 def measuring_engine(target: Target) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
 
-    Edge case:
-        ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
-
-    Example:
-        >>> from ptq_cli.plan.target.target_file import load_target
-        >>> measuring_engine(load_target("tensorrt")).title
-        'ONNX Runtime at accuracy level 0'
+    ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     """
     return engine_of(target) or AS_WRITTEN
 
@@ -278,9 +238,5 @@ class ReopenedModel:
         self._engine = engine
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the outputs for one batch.
-
-        Raises:
-            RuntimeFailedError: the runtime cannot load the model, or failed on the batch.
-        """
+        """Return the outputs for one batch."""
         return self._engine.open(self._model, threads=self._threads).run(inputs)

@@ -21,7 +21,6 @@ class Device:
     """A device, by ONNX Runtime's and PyTorch's name for it.
 
     Attributes:
-        kind: ``"cpu"`` or ``"cuda"``.
         index: which GPU; None where that was left open.
 
     Example:
@@ -84,20 +83,7 @@ HOST = Device()
 
 
 def parse_device(text: str) -> Device:
-    """Return the device that ``runtime.device`` names.
-
-    Raises:
-        UnknownNameError: it is none; the message has the nearest name.
-
-    Example:
-        >>> parse_device("cuda:1")
-        Device(kind='cuda', index=1)
-        >>> parse_device("gpu")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.UnknownNameError: PTQ-RECIPE-004: unknown device 'gpu' (did you mean 'cuda'?)
-        hint: known: cpu, cuda, cuda:N
-    """
+    """Return the device that ``runtime.device`` names."""
     kind, colon, number = text.partition(":")
     if text in KINDS:
         return Device(text)
@@ -113,8 +99,6 @@ class Machine:
     """The part of the machine that a command may use.
 
     Attributes:
-        device: where a calibration runs and counts.
-        threads: how many compute and count, at least 1.
         prefetch: how many batches may be decoded before they are needed.
         memory: bytes of the host's memory that a calibration may take; None for any number.
     """
@@ -126,12 +110,7 @@ class Machine:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use.
-
-    Example:
-        >>> usable_cores() >= 1
-        True
-    """
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

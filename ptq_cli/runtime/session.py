@@ -1,6 +1,5 @@
 """ONNX Runtime sessions: threads, errors, and running a batch."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -8,20 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import onnx
-import onnx_ir as ir
 import onnxruntime
-from onnx import TensorProto, helper
 
-from ptq_cli.core.errors import DeviceError, InvalidOnnxError, RuntimeFailedError
+from ptq_cli.core.errors import DeviceError, RuntimeFailedError
 from ptq_cli.core.process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
 from ptq_cli.runtime.block_levels import OPTION, LeftOut, decoded, has_four_bits, left_out
 from ptq_cli.runtime.machine import HOST, Device, usable_cores
-from ptq_cli.runtime.session_failure import failed_load, failed_run
 
 SILENT = 4
 """ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
@@ -53,14 +48,6 @@ class Session:
     Attributes:
         outputs: names of the outputs, in the order in which ``run`` returns them.
         inputs: specs of the inputs.
-
-    Example:
-        >>> from onnx import TensorProto, helper
-        >>> x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy")
-        >>> graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negate", [x], [y])
-        >>> model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-        >>> Session(model.SerializeToString()).run({"x": np.ones(2, np.float32)})[0].tolist()
-        [-1.0, -1.0]
     """
 
     def __init__(
@@ -99,7 +86,6 @@ class Session:
 
         Raises:
             RuntimeFailedError: ONNX Runtime cannot load the model.
-            DeviceError: ONNX Runtime cannot use the device; it would go on without it.
         """
         _silence_default_logger()
         options = _options(threads, optimize=optimize, arena=arena, device=device)
@@ -208,7 +194,6 @@ class OutputBinding:
     """Arrays that runs of a session write into.
 
     Attributes:
-        session: the session.
         binding: ONNX Runtime's own object; it does not keep the arrays.
     """
 
@@ -284,161 +269,54 @@ def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
     return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)
 
 
-# Sums of products of bytes by ONNX Runtime's kernels, and whether those of this processor saturate.
+# What ONNX Runtime says when it cannot load or run a model, as an error with a hint.
 
 
-Int32s = npt.NDArray[np.int32]
-
-SIGN = 128
-"""What turns an unsigned byte into a signed one, and back."""
-TRIED = (1, 3, 64)
-"""Sizes of matrices that a processor's kernels are tried with: there is one for a single row, too."""
-
-
-@cache
-def is_signed_exact() -> bool:
-    """Return whether this processor adds products of unsigned and signed bytes up without saturating."""
-    zero = np.asarray(0, np.uint8)
-    for size, value in itertools.product(TRIED, (0, 255)):
-        left, right = np.full((size, 64), 255, np.uint8), np.full((64, size), value, np.uint8)
-        found = multiplied(left, signed_bytes(right), zero, signed_bytes(zero))
-        if not np.array_equal(multiplied(left, right, zero, zero), found):
-            return False
-    return True
+SAID_LIMIT = 400
+"""Characters of ONNX Runtime's message that are passed on."""
+NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
+OTHER_SIZE = (
+    "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
+)
+NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
+LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
+NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
+UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
 
 
-def signed_bytes(integers: Array) -> Array:
-    """Return unsigned bytes less 128, as signed ones.
+def failed_load(error: Exception) -> RuntimeFailedError:
+    """Return the error for a model that ONNX Runtime did not open.
 
     Example:
-        >>> signed_bytes(np.uint8([0, 255])).tolist()
-        [-128, 127]
+        >>> print(failed_load(RuntimeError("NOT_IMPLEMENTED: Add in bfloat16")).message)
+        ONNX Runtime cannot load the model: NOT_IMPLEMENTED: Add in bfloat16
     """
-    return np.asarray(np.bitwise_xor(integers, SIGN, dtype=np.uint8)).view(np.int8)
-
-
-def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -> Int32s:
-    """Return the product of matrices of bytes.
-
-    Args:
-        left: unsigned.
-        right: unsigned or signed, which decides the kernel.
-        left_zero: the byte of the first that stands for 0.
-        right_zero: that of the second.
-
-    Shapes:
-        left (…, M, K), right (…, K, N), the result (…, M, N).
-    """
-    inputs = {"left": left, "right": right, "left_zero": left_zero, "right_zero": right_zero}
-    return _session(signed=right.dtype == np.int8).run(inputs)[0].astype(np.int32, copy=False)
-
-
-@cache
-def _session(*, signed: bool) -> Session:
-    second = TensorProto.INT8 if signed else TensorProto.UINT8
-    kinds = [("left", TensorProto.UINT8, None), ("right", second, None)]
-    zeros = [("left_zero", TensorProto.UINT8, ()), ("right_zero", second, ())]
-    made = helper.make_tensor_value_info("made", TensorProto.INT32, None)
-    given = [helper.make_tensor_value_info(*item) for item in (*kinds, *zeros)]
-    node = helper.make_node("MatMulInteger", [item.name for item in given], ["made"])
-    graph = helper.make_graph([node], "products", given, [made])
-    opset = helper.make_opsetid("", 13)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
-    # Whoever multiplies has a thread of his own, and what is kept for the next run would add up.
-    return Session(model.SerializeToString(), threads=1, arena=False)
-
-
-# What operators of other domains compute: ONNX's inference knows none of them, ONNX Runtime knows its own.
-#
-# Without the type of such a result, whatever reads it would stay float.
-
-
-LARGE = 1024
-"""Elements; shapes are inferred from small constants (axes, sizes), and never from larger ones."""
-
-
-def know_foreign_types(model: ir.Model) -> int:
-    """Note type and shape of what operators of other domains compute, and return of how many values.
-
-    Edge case:
-        Where ONNX Runtime does not know an operator either, nothing is noted; running it says so.
-
-    Args:
-        model: is changed in place.
-    """
-    values = {value.name: value for value in _unknown(model)}
-    if not values:
-        return 0
-    asked = model.clone()
-    _without_large_constants(asked.graph)
-    found = {value.name: value for node in asked.graph for value in node.outputs}
-    asked.graph.outputs[:] = [found[name] for name in values]
-    try:
-        specs = Session(serialize(asked), threads=1, optimize=False).output_specs
-    except RuntimeFailedError:
-        return 0
-    for spec in specs:
-        values[spec.name].type = ir.TensorType(ir.DataType.from_numpy(spec.dtype))
-        values[spec.name].shape = ir.Shape(spec.shape)
-    return len(specs)
-
-
-def _unknown(model: ir.Model) -> list[ir.Value]:
-    functions = {identifier[0] for identifier in model.functions}
-    known = {"", "ai.onnx", *functions}
-    nodes = [node for node in model.graph if node.domain not in known]
-    return [value for node in nodes for value in node.outputs if value.name and value.type is None]
-
-
-def _without_large_constants(graph: ir.Graph) -> None:
-    """Make inputs of them, so that ONNX Runtime reads none."""
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or tensor.size < LARGE or value.is_graph_input():
-            continue
-        del graph.initializers[name]
-        value.const_value = None
-        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-        graph.inputs.append(value)
-
-
-# Which opsets the ONNX Runtime that is installed knows.
-
-
-SURELY_KNOWN = 22
-"""Every ONNX Runtime that ptq runs with knows these; newer ones are tried."""
-
-
-def require_known_opset(opset: int, what: str) -> None:
-    """Check that ONNX Runtime can load a model of an opset.
-
-    Args:
-        opset: version of ONNX's operators.
-        what: the file's name, for messages.
-
-    Raises:
-        InvalidOnnxError: it cannot.
-
-    Example:
-        >>> require_known_opset(20, "m.onnx")
-    """
-    if opset <= SURELY_KNOWN or _loads(opset):
-        return
-    newest = next(version for version in range(opset - 1, SURELY_KNOWN - 1, -1) if _loads(version))
-    raise InvalidOnnxError(
-        f"model '{what}' has opset {opset}, but the installed ONNX Runtime supports only {newest} and older",
-        hint=f"export it with opset {newest}, or install a newer onnxruntime",
+    return RuntimeFailedError(
+        f"ONNX Runtime cannot load the model: {_said(error)}",
+        hint=NO_KERNEL if "NOT_IMPLEMENTED" in str(error) else UNKNOWN_OPERATOR,
     )
 
 
-def _loads(opset: int) -> bool:
-    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", [value], [result])
-    # The oldest format that may hold it: a newer one than the runtime's is refused for another reason.
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    try:
-        Session(onnx.ModelProto.SerializeToString(model))
-    except RuntimeFailedError:
-        return False
-    return True
+def failed_run(error: Exception) -> RuntimeFailedError:
+    """Return the error for a batch that ONNX Runtime did not compute.
+
+    Example:
+        >>> failed_run(MemoryError("std::bad_alloc")).hint
+        'there is not enough memory: pass a smaller --batch-size'
+    """
+    return RuntimeFailedError(f"ONNX Runtime failed on a batch: {_said(error)}", hint=_hint(str(error)))
+
+
+def _hint(said: str) -> str:
+    if "Numpy type" in said:
+        return NO_ARRAY
+    if is_index_out_of_range(said):
+        return INDEX_HINT
+    if any(words in said for words in NO_MEMORY):
+        return LESS_MEMORY
+    return OTHER_SIZE
+
+
+def _said(error: Exception) -> str:
+    # Its messages have several lines, and which sizes did not fit stands on a later one.
+    return " ".join(str(error).split())[:SAID_LIMIT]

@@ -85,7 +85,6 @@ def take_turns(
 
     Raises:
         RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
-        RuntimeFailedError: the runtime failed.
     """
     require_length(seconds, runs)
     progress(Progress(stage, 0, None))
@@ -122,13 +121,7 @@ def take_turns(
 
 
 def batch_size(inputs: Batch) -> int:
-    """Return how many samples a batch has: the length of the first axis; 1 where inputs differ in it.
-
-    Example:
-        >>> import numpy as np
-        >>> batch_size({"x": np.zeros((8, 3)), "scale": np.zeros(())})
-        8
-    """
+    """Return how many samples a batch has: the length of the first axis; 1 where inputs differ in it."""
     sizes = {array.shape[0] for array in inputs.values() if array.ndim}
     return sizes.pop() if len(sizes) == 1 else 1
 
@@ -198,7 +191,9 @@ def take_rounds(
 
     Two sessions of one model differ, by half a percent on a quiet machine and by many on a busy one, however
     many turns they take. In each round the sessions are opened again, and another model's first; they are
-    kept for a while, because in the memory that they give back the next would lie as they did.
+    kept for a while, because in the memory that they give back the next would lie as they did. One round
+    where there is one model; where four rounds of five turns do not fit into the time or the runs; and where
+    opening the sessions would take more than half of the time, as large ones do.
 
     Args:
         open_sessions: opens a session of each model.
@@ -209,13 +204,8 @@ def take_rounds(
         most_runs: how many runs of each session are enough for one of several rounds.
         progress: is told after each turn.
 
-    Edge case:
-        One round where there is one model; where four rounds of five turns do not fit into the time or the
-        runs; and where opening the sessions would take more than half of the time, as large ones do.
-
     Raises:
         RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
-        RuntimeFailedError: the runtime failed.
     """
     require_length(seconds, runs)
     kept: list[Sequence[OpenedModel]] = []

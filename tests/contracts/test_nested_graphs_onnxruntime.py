@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.tensors import Array

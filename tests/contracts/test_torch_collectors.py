@@ -16,7 +16,7 @@ from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
 from ptq_cli.core.errors import RuntimeFailedError, UnknownNameError
-from ptq_cli.pipeline.calibration.device_collectors import make_torch_collector
+from ptq_cli.pipeline.calibration.collect import make_torch_collector
 from tests.devices import require_or_skip
 from tests.each_case import each_case
 

@@ -76,7 +76,7 @@ def test_what_was_interrupted_continues(
     assert list(Path("ptq-run").glob("moments.partial-*"))
     notes: list[str] = []
     ptq_cli.collect_moments(progress=lambda step: notes.append(step.note), **settings)
-    assert any("continuing after" in note for note in notes)
+    assert any("continuing an earlier calibration after" in note for note in notes)
     assert read() == whole
     assert not list(Path("ptq-run").glob("moments.partial-*"))
 

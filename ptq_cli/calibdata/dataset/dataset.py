@@ -1,57 +1,19 @@
 """The interface of every source of samples."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
 from ptq_cli.core.errors import DataShapeError, RecipeValueError
-from ptq_cli.core.tensors import Array, TensorSpec, along
-
-# One batch of samples: arrays by input name, labels, and the name of each sample for messages.
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples that are run together.
-
-    Attributes:
-        inputs: arrays by name; the first axis of each is the sample, if ``axes`` names no other one.
-        labels: the correct answer for each sample, such as its class, or None.
-        names: what messages call each sample, such as ``cat/0001.jpg`` or ``calib.npz[17]``.
-        axes: the axis of the samples of the arrays that have it elsewhere; None for an array that belongs to
-            all samples together.
-
-    Shapes:
-        inputs: ``(size, ...)`` each, or with ``size`` on the axis that ``axes`` names.
-        labels: ``(size, ...)``; for classes one whole number per sample.
-
-    Example:
-        >>> import numpy as np
-        >>> Batch({"x": np.zeros((2, 3), np.float32)}, None, ("x.npy[0]", "x.npy[1]")).size
-        2
-    """
-
-    inputs: dict[str, Array]
-    labels: Array | None
-    names: tuple[str, ...]
-    axes: Mapping[str, int | None] = field(default_factory=dict)
-
-    @property
-    def size(self) -> int:
-        """Number of samples."""
-        return len(self.names)
-
+from ptq_cli.core.tensors import TensorSpec
 
 ANONYMOUS = ""
 """Name of the array of a source with a single unnamed array: images, ``.npy``."""
-
-
 POSITION = "#"
 """Begins the name of an array that has none, among several; its place follows: ``#0``."""
 
@@ -84,22 +46,15 @@ class Dataset(ABC):
     renamed: Mapping[str, str] = MappingProxyType({})
 
     def only(self, names: Collection[str]) -> Self:
-        """Return the same data with only these arrays; sources that can, do not read the others.
-
-        Edge case:
-            A source that always reads all arrays returns itself.
-        """
+        """Return the same data with only these arrays; sources that can, do not read the others."""
         del names
         return self
 
     def along(self, axes: Mapping[str, int | None]) -> "Dataset":
         """Return the same data with the samples of its arrays on these axes.
 
-        Args:
-            axes: by the array's name; None for an array that belongs to all samples together.
-
-        Edge case:
-            Where each sample is stored by itself, the arrays of a batch are joined along the axis.
+        None is for an array that belongs to all samples together. Where each sample is stored by itself, the
+        arrays of a batch are joined along the axis.
 
         Raises:
             DataShapeError: an array does not have the axis, or arrays differ in the number of samples.
@@ -109,11 +64,7 @@ class Dataset(ABC):
     def singles(self, axes: Mapping[str, int | None]) -> "Dataset | None":
         """Return the same data where each item is one sample, whose arrays get an axis for it.
 
-        Args:
-            axes: where each array gets it; None for an array that belongs to all samples together.
-
-        Edge case:
-            None where items are not stored apart, or have the axis already.
+        None where items are not stored apart, or have the axis already.
         """
         del axes
         return None
@@ -126,11 +77,7 @@ class Dataset(ABC):
     def fitted(self, inputs: Mapping[str, TensorSpec]) -> "Dataset":
         """Return the same data as a model takes it, where that decides what is made of it.
 
-        Args:
-            inputs: the model's inputs, by the name that the data has for each.
-
-        Raises:
-            PtqError: the data cannot be made to fit.
+        ``inputs`` are the model's, by the name that the data has for each.
         """
         del inputs
         return self
@@ -146,21 +93,12 @@ class Dataset(ABC):
 
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 that says which data this is, in hexadecimal.
-
-        It covers the source, not how it is used: neither ``samples`` nor the image settings.
-        """
+        """SHA-256 of the source, in hexadecimal; how it is used is no part of it, such as ``samples``."""
 
     def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
-        """Yield all samples in order, ``batch_size`` at a time; the last batch may be smaller.
+        """Yield the selected batches in order; only the last of all may be smaller.
 
-        Args:
-            batch_size: samples per batch.
-            selection: which of the batches; the others are skipped, without reading them where possible.
-
-        Raises:
-            RecipeValueError: the batch size is below 1.
-            PtqError: the source is damaged, or changed since it was opened.
+        Those that are not selected are skipped, without reading them where possible.
         """
         if batch_size < 1:
             raise RecipeValueError(f"batch_size must be at least 1, got {batch_size}", hint="32 is usual")
@@ -172,200 +110,55 @@ class Dataset(ABC):
 
 
 def require_samples(samples: int | None) -> None:
-    """Check a limit on the number of samples.
-
-    Raises:
-        RecipeValueError: it is below 1.
-
-    Example:
-        >>> require_samples(None)
-        >>> require_samples(0)
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.RecipeValueError: PTQ-RECIPE-003: samples must be at least 1, got 0
-        hint: leave it out to use all samples
-    """
+    """Refuse a limit on the number of samples below 1."""
     if samples is not None and samples < 1:
         raise RecipeValueError(
             f"samples must be at least 1, got {samples}", hint="leave it out to use all samples"
         )
 
 
-def indexed_names(source: str, start: int, rows: int) -> tuple[str, ...]:
-    """Name samples of a source that has no names of its own.
-
-    Example:
-        >>> indexed_names("calib.npz", 16, 2)
-        ('calib.npz[16]', 'calib.npz[17]')
-    """
-    return tuple(f"{source}[{index}]" for index in range(start, start + rows))
+# Data that is seen differently, such as samples on another axis than the first, where they are stored.
 
 
-# Turn batches of any sizes into batches of one size.
+class DatasetView(Dataset):
+    """The samples of another data set, seen differently: what it does not say itself, the other one does."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.source, self.count, self.specs = dataset.source, dataset.count, dataset.specs
+        self.has_labels, self.class_names = dataset.has_labels, dataset.class_names
+        self.is_resumable = dataset.is_resumable
+        self.extras_allowed, self.default_input = dataset.extras_allowed, dataset.default_input
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a user should know of the source."""
+        return self._dataset.remarks
+
+    def can_make(self, name: str) -> bool:
+        """Tell whether the source can make an array."""
+        return self._dataset.can_make(name)
+
+    def is_single(self, name: str) -> bool:
+        """Tell whether an array has a single value for all samples."""
+        return self._dataset.is_single(name)
+
+    def digest(self) -> str:
+        """The digest of the source; it does not depend on how that is seen."""
+        return self._dataset.digest()
 
 
-def rebatch(
-    batches: Generator[Batch], batch_size: int, selection: Selection = EVERY_BATCH
-) -> Generator[Batch]:
-    """Split and join batches so that each has ``batch_size`` samples.
-
-    A batch is smaller if it is the last one, or if the next samples cannot be joined to it because their
-    shapes, dtypes or names differ (such as texts that are padded batch by batch).
-
-    Args:
-        batches: of any sizes; closed at the end, also where the reader stops early.
-        batch_size: samples per resulting batch.
-        selection: which of the resulting batches are yielded; the values of the others are not copied.
-
-    Example:
-        >>> parts = (Batch({"": np.zeros((n, 2))}, None, ("s",) * n) for n in (3, 2))
-        >>> [batch.size for batch in rebatch(parts, 2)]
-        [2, 2, 1]
-    """
-    number = 0
-    kept: _Begun | None = None
-    with closing(batches) as given:
-        for incoming in given:
-            start = 0
-            if kept is not None:
-                if kept.fits(incoming):
-                    start = min(batch_size - kept.size, incoming.size)
-                    kept.add(cut(incoming, 0, start))
-                if kept.size == batch_size or not start:
-                    yield from kept.finish()
-                    number, kept = number + 1, None
-            while incoming.size - start >= batch_size:
-                if number in selection:
-                    yield cut(incoming, start, start + batch_size)
-                number, start = number + 1, start + batch_size
-            if start < incoming.size:
-                kept = _Begun(cut(incoming, start, incoming.size), wanted=number in selection)
-    if kept is not None:
-        yield from kept.finish()
-
-
-class _Begun:
-    """A batch that is waiting for more samples; if it is not selected, only its size is counted."""
-
-    def __init__(self, first: Batch, *, wanted: bool) -> None:
-        self.size = first.size
-        self._signature = _signature(first)
-        # Copied, because the source may reuse its arrays for the next batch.
-        self._parts = [_copy(first)] if wanted else []
-
-    def fits(self, batch: Batch) -> bool:
-        """Whether the samples of another batch can be joined to it."""
-        return _signature(batch) == self._signature
-
-    def add(self, batch: Batch) -> None:
-        self.size += batch.size
-        if self._parts:
-            self._parts.append(_copy(batch))
-
-    def finish(self) -> Iterator[Batch]:
-        """Yield the batch if the selection holds it."""
-        if self._parts:
-            yield _join(self._parts)
-
-
-def _signature(batch: Batch) -> tuple[object, ...]:
-    arrays = sorted(
-        (name, array.dtype.str, _apart(array, batch.axes.get(name, 0)))
-        for name, array in batch.inputs.items()
-    )
-    labels = batch.labels
-    return (*arrays, None if labels is None else (labels.dtype.str, labels.shape[1:]))
-
-
-def _apart(array: Array, axis: int | None) -> tuple[object, ...]:
-    """Return what arrays of two batches must have in common to be joined."""
-    if axis is None:
-        # It belongs to all samples of a batch, so it must be the same for both.
-        return (array.shape, array.tobytes())
-    return array.shape[:axis] + array.shape[axis + 1 :]
-
-
-def _join(parts: Sequence[Batch]) -> Batch:
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    labels: Array | None = None
-    if first.labels is not None:
-        labels = np.concatenate([part.labels for part in parts if part.labels is not None])
-    inputs = {
-        name: joined([part.inputs[name] for part in parts], first.axes.get(name, 0)) for name in first.inputs
-    }
-    return Batch(inputs, labels, tuple(name for part in parts for name in part.names), first.axes)
-
-
-def joined(arrays: Sequence[Array], axis: int | None) -> Array:
-    """Return the samples of several arrays in one; without an axis of samples they are all the same.
-
-    Example:
-        >>> joined([np.zeros((2, 1)), np.zeros((2, 3))], 1).shape
-        (2, 4)
-    """
-    return arrays[0] if axis is None else np.concatenate(arrays, axis)
-
-
-def cut(batch: Batch, start: int, end: int) -> Batch:
-    """Return the samples from ``start`` up to ``end``, as views.
-
-    Example:
-        >>> cut(Batch({"": np.arange(3)}, None, ("a", "b", "c")), 1, 3).inputs[""]
-        array([1, 2])
-    """
-    if start == 0 and end == batch.size:
-        return batch
-    labels = None if batch.labels is None else batch.labels[start:end]
-    inputs = {
-        name: part_of(array, batch.axes.get(name, 0), start, end) for name, array in batch.inputs.items()
-    }
-    return Batch(inputs, labels, batch.names[start:end], batch.axes)
-
-
-def part_of(array: Array, axis: int | None, start: int, end: int) -> Array:
-    """Return a range of an array's samples, as a view; the array itself if it has no axis of samples.
-
-    Example:
-        >>> part_of(np.zeros((2, 5)), 1, 0, 3).shape, part_of(np.zeros((2, 5)), None, 0, 1).shape
-        ((2, 3), (2, 5))
-    """
-    return array if axis is None else array[along(axis, start, end)]
-
-
-def _copy(batch: Batch) -> Batch:
-    labels = None if batch.labels is None else batch.labels.copy()
-    return Batch(
-        {name: array.copy() for name, array in batch.inputs.items()}, labels, batch.names, batch.axes
-    )
-
-
-# Samples that are stored one by one, joined along another axis than the first.
-
-
-class MovedAxes(Dataset):
+class MovedAxes(DatasetView):
     """The same samples on other axes; made by ``move_axes``."""
 
     def __init__(self, dataset: Dataset, axes: Mapping[str, int]) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         self._axes = dict(axes)
-        self.source = dataset.source
-        self.count = dataset.count
         self.specs = {name: _moved(spec, axes.get(name, 0)) for name, spec in dataset.specs.items()}
-        self.has_labels = dataset.has_labels
-        self.class_names = dataset.class_names
-        self.is_resumable = dataset.is_resumable
-        self.extras_allowed = dataset.extras_allowed
-        self.default_input = dataset.default_input
 
     def only(self, names: Collection[str]) -> "MovedAxes":
         """Return the same data with only these arrays."""
         return MovedAxes(self._dataset.only(names), self._axes)
-
-    def digest(self) -> str:
-        """The digest of the data; it does not depend on the axes."""
-        return self._dataset.digest()
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         with closing(self._dataset.batches(batch_size, selection)) as batches:
@@ -393,18 +186,30 @@ def move_axes(dataset: Dataset, axes: Mapping[str, int | None]) -> Dataset:
                 hint="put it into an .npz file as a whole, yield it from a callable, or fix it with --input",
             )
         if axis >= rank:
-            raise no_axis(name, axis, dataset.specs[name], dataset.source)
+            raise no_axis(name, axis, rank, f"'{dataset.source}'")
         if axis:
             moved[name] = axis
     return MovedAxes(dataset, moved) if moved else dataset
 
 
-def no_axis(name: str, axis: int, spec: TensorSpec, source: str) -> DataShapeError:
+def no_axis(name: str, axis: int, rank: int, where: str) -> DataShapeError:
     """Return the error to raise where an array does not have the axis of its samples."""
     return DataShapeError(
-        f"array '{name}' of '{source}' has {len(spec.shape)} axes, and its samples should be on axis {axis}",
+        f"array '{name}' of {where} has {rank} axes, and its samples should be on axis {axis}",
         hint="the samples are on the same axis of the array as of the model's input",
     )
+
+
+def require_one_count(counts: Mapping[str, int], axes: Mapping[str, int | None], where: str) -> None:
+    """Refuse arrays that differ in the number of samples."""
+    first, count = next(iter(counts.items()), ("", 1))
+    other = next((name for name, found in counts.items() if found != count), None)
+    if other is not None:
+        raise DataShapeError(
+            f"arrays of {where} differ in the number of samples: "
+            f"'{first}' has {count}, '{other}' has {counts[other]}",
+            hint=unequal_hint(other, axes.get(other, 0)),
+        )
 
 
 def unequal_hint(name: str, axis: int | None = 0) -> str:

@@ -11,8 +11,14 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset, unequal_hint
-from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.dataset import (
+    ANONYMOUS,
+    Dataset,
+    DatasetView,
+    no_axis,
+    require_one_count,
+)
 from ptq_cli.core.errors import DataNameError, DataShapeError, EmptyDataError, LabelError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
@@ -22,15 +28,7 @@ LABEL_NAMES = ("label", "labels")
 
 
 def find_label(names: Iterable[str], where: str) -> str | None:
-    """Return the name of the array that holds the labels, or None.
-
-    Raises:
-        LabelError: there are arrays of both names.
-
-    Example:
-        >>> find_label(["x", "labels"], "it"), find_label(["x"], "it")
-        ('labels', None)
-    """
+    """Return the name of the array that holds the labels, or None."""
     found = [name for name in names if name in LABEL_NAMES]
     if len(found) > 1:
         raise LabelError(
@@ -40,18 +38,7 @@ def find_label(names: Iterable[str], where: str) -> str | None:
 
 
 def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], count: int, where: str) -> None:
-    """Check that an array can be the labels of ``count`` samples.
-
-    Raises:
-        LabelError: it does not hold numbers, or its first axis is not the sample.
-
-    Example:
-        >>> require_label_shape(np.dtype("int64"), (5,), 4, "'labels'")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.LabelError: PTQ-DATA-006: 'labels' has 5 labels for 4 samples
-        hint: save one label for each sample
-    """
+    """Refuse an array that cannot be the labels of ``count`` samples: not of numbers, or of others."""
     if dtype.kind not in "iuf":
         raise LabelError(
             f"{where} has dtype {dtype}, expected numbers",
@@ -71,15 +58,8 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
 def as_labels(array: Array, count: int, where: str) -> Array:
     """Return the labels of ``count`` samples: whole numbers as int64, others in their own dtype.
 
-    Shapes:
-        array, result: ``(count, ...)``.
-
     Raises:
         LabelError: the array does not hold numbers, has another length, or a label does not fit into int64.
-
-    Example:
-        >>> as_labels(np.array([3, 1], np.uint8), 2, "'labels'"), as_labels(np.array([0.5]), 1, "'labels'")
-        (array([3, 1]), array([0.5]))
     """
     require_label_shape(array.dtype, array.shape, count, where)
     if array.dtype.kind == "f":
@@ -96,25 +76,12 @@ def as_labels(array: Array, count: int, where: str) -> Array:
 
 
 def is_class_index(labels: Array) -> bool:
-    """Tell whether labels are one whole number per sample.
-
-    Example:
-        >>> is_class_index(np.array([3, 1])), is_class_index(np.array([0.5]))
-        (True, False)
-    """
+    """Tell whether labels are one whole number per sample."""
     return labels.ndim == 1 and labels.dtype.kind in "iu"
 
 
 def require_labels(dataset: Dataset, why: str) -> None:
-    """Check that the data has labels.
-
-    Args:
-        dataset: the data.
-        why: what needs labels, such as ``"metric 'top1'"``; the message begins with it.
-
-    Raises:
-        LabelError: it has none.
-    """
+    """Refuse data without labels; ``why``, such as ``"metric 'top1'"``, begins the message."""
     if not dataset.has_labels:
         raise LabelError(
             f"{why} needs labels, and '{dataset.source}' has none",
@@ -136,24 +103,9 @@ def batch_of(
 ) -> Batch:
     """Return arrays that belong together as a batch.
 
-    Args:
-        arrays: by name.
-        label: of all samples, or of the one.
-        where: how messages call the item; they begin with it.
-        names: returns the names of that many samples.
-        axes: the axis of the samples of arrays that do not have it first; None for one that has none. If no
-            array has one, the item is one step, and counts as one sample.
-        singles: the item is one sample, and its arrays get the axis.
-
-    Raises:
-        EmptyDataError: there are no samples.
-        DataShapeError: an array has no axis for the samples, or they disagree on their number.
-        LabelError: the labels are not numbers, or not one per sample.
-
-    Example:
-        >>> one = batch_of({"x": np.zeros(3)}, np.array(1), "it", lambda count: ("a",) * count, singles=True)
-        >>> one.inputs["x"].shape, one.labels
-        ((1, 3), array([1]))
+    Samples are on the axes that ``axes`` names, otherwise on the first; if no array has an axis for them, the
+    item is one step, and counts as one sample. With ``singles`` the item is one sample, and its arrays get
+    the axis. ``where`` begins messages.
     """
     known = {name: axis for name, axis in (axes or {}).items() if name in arrays}
     if singles:
@@ -171,12 +123,7 @@ def batch_of(
 def with_axis(arrays: Mapping[str, Array], axes: Mapping[str, int | None]) -> dict[str, Array]:
     """Return the arrays of one sample with an axis for it, which is the first if ``axes`` names no other one.
 
-    Edge case:
-        An array of too few axes stays as it is, and is refused with its rank.
-
-    Example:
-        >>> [array.shape for array in with_axis({"x": np.zeros(3), "h": np.zeros((2, 3))}, {"h": 1}).values()]
-        [(1, 3), (2, 1, 3)]
+    An array of too few axes stays as it is, and is refused with its rank.
     """
     return {name: _with_axis(array, axes.get(name, 0)) for name, array in arrays.items()}
 
@@ -192,26 +139,16 @@ def _require_one_count(arrays: Mapping[str, Array], axes: Mapping[str, int | Non
         if axis is None:
             continue
         if axis >= array.ndim:
-            raise DataShapeError(
-                f"array '{name}' of {where} has {array.ndim} axes, but its samples should be on axis {axis}",
-                hint="the samples are on the same axis of the array as of the model's input",
-            )
+            raise no_axis(name, axis, array.ndim, where)
         counts[name] = array.shape[axis]
     if list(arrays) == [ANONYMOUS] and not arrays[ANONYMOUS].ndim:
         raise DataShapeError(
             f"{where} is a single value, expected an axis for the samples", hint="yield whole batches"
         )
-    first, count = next(iter(counts.items()), ("", 1))
-    for name, other in counts.items():
-        if other != count:
-            raise DataShapeError(
-                f"arrays of {where} differ in the number of samples: "
-                f"'{first}' has {count}, '{name}' has {other}",
-                hint=unequal_hint(name, axes[name]),
-            )
+    require_one_count(counts, axes, where)
     if any(array.size == 0 for array in arrays.values()):
         raise EmptyDataError(f"{where} has no values", hint="there must be at least one sample in each batch")
-    return count
+    return next(iter(counts.values()), 1)
 
 
 # Data whose items are batches, single samples or whole steps: what the first item says of all.
@@ -234,9 +171,7 @@ class ItemsDataset(Dataset):
     def along(self, axes: Mapping[str, int | None]) -> Self:
         """Return the same items with the samples of their arrays on these axes.
 
-        Edge case:
-            An array without an axis of samples belongs to its item: items are joined only if it is the same
-            in both.
+        Items are joined only if an array without an axis of samples is the same in both.
         """
         moved = copy.copy(self)
         moved._axes = {**self._axes, **axes}
@@ -272,23 +207,18 @@ class ItemsDataset(Dataset):
 # Arrays of the data under the names of the model's inputs: ``--rename``.
 
 
-class RenamedDataset(Dataset):
+class RenamedDataset(DatasetView):
     """The same samples with other names; made by ``rename_arrays``."""
 
     def __init__(self, dataset: Dataset, names: Mapping[str, str]) -> None:
-        self._dataset = dataset
+        super().__init__(dataset)
         self._names = dict(names)
         self.renamed = {found: name for found, name in names.items() if found != name}
         self._label = next((found for found, name in names.items() if name in LABEL_NAMES), None)
-        self.source = dataset.source
-        self.count = dataset.count
         self.specs = {
             name: dataset.specs[found] for found, name in self._names.items() if found != self._label
         }
         self.has_labels = dataset.has_labels or self._label is not None
-        self.class_names = dataset.class_names
-        self.is_resumable = dataset.is_resumable
-        self.extras_allowed = dataset.extras_allowed
         default = dataset.default_input
         self.default_input = self._names.get(default, default) if default is not None else None
 
@@ -308,10 +238,6 @@ class RenamedDataset(Dataset):
         dataset = self._dataset.singles(own)
         return RenamedDataset(dataset, self._names) if dataset is not None else None
 
-    def can_make(self, name: str) -> bool:
-        """Tell whether the source can make an array; such arrays have the names that the model has."""
-        return self._dataset.can_make(name)
-
     def fitted(self, inputs: Mapping[str, TensorSpec]) -> "RenamedDataset":
         """Return the same data as a model takes it."""
         found = {name: own for own, name in self._names.items()}
@@ -319,18 +245,9 @@ class RenamedDataset(Dataset):
         made = {name: name for name in dataset.specs if name in inputs and name not in self._names}
         return RenamedDataset(dataset, {**self._names, **made})
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a user should know of the source."""
-        return self._dataset.remarks
-
     def is_single(self, name: str) -> bool:
         """Tell whether an array has a single value."""
         return any(self._dataset.is_single(found) for found, own in self._names.items() if own == name)
-
-    def digest(self) -> str:
-        """The digest of the data; it does not depend on the names."""
-        return self._dataset.digest()
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         with closing(self._dataset.batches(batch_size, selection)) as batches:
@@ -356,29 +273,10 @@ def rename_arrays(
 ) -> Dataset:
     """Return the data with arrays under other names, and without those that are not read.
 
-    Args:
-        dataset: the data.
-        rename: the new name of an array by its own. An array named ``label`` holds the labels.
-        left_out: names of arrays that are not read, where the data has them, by their new names.
-        required: names in ``rename`` that the data must have.
-
-    Edge case:
-        A single array without a name has nothing to rename. An array that the data does not have is no
-        error if its new name is there, or is that of the labels, unless it is required: the same settings
-        serve calibration and evaluation data.
-
-    Raises:
-        DataNameError: the data has no array of that name, or two would have the same one.
-        LabelError: there are labels already.
-
-    Example:
-        >>> import numpy as np, tempfile
-        >>> from ptq_cli.calibdata.npz_file import NpzDataset
-        >>> path = tempfile.mkdtemp() + "/calib.npz"
-        >>> np.savez(path, image=np.zeros((4, 3), np.float32), target=np.arange(4))
-        >>> dataset = rename_arrays(NpzDataset(path), {"image": "x", "target": "label"})
-        >>> list(dataset.specs), next(dataset.batches(4)).labels.tolist()
-        (['x'], [0, 1, 2, 3])
+    ``rename`` has the new name of an array by its own; one named ``label`` holds the labels. ``left_out`` are
+    new names of arrays that are not read. A single array without a name has nothing to rename. An array that
+    the data does not have is no error if its new name is there, or is that of the labels, unless it is
+    required: the same settings serve calibration and evaluation data.
     """
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
         for name in required:

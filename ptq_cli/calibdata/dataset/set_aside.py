@@ -8,8 +8,8 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut, rebatch
-from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, cut, rebatch
+from ptq_cli.calibdata.dataset.dataset import Dataset, DatasetView
 from ptq_cli.core.tensors import TensorSpec
 
 BLOCK = 100
@@ -23,7 +23,6 @@ class Division:
     """Which samples are set aside.
 
     Attributes:
-        share: of all samples, 0 to 1.
         unit: samples that stay together: as many as a model takes at once, if it fixes that.
 
     Example:
@@ -61,26 +60,14 @@ def _ranks(block: int) -> npt.NDArray[np.intp]:
     return np.argsort(np.argsort(mixed, kind="stable"), kind="stable")
 
 
-class DividedDataset(Dataset):
+class DividedDataset(DatasetView):
     """The samples of a source that are set aside, or all others; in the order of the source."""
 
     def __init__(self, dataset: Dataset, division: Division, *, aside: bool = False) -> None:
-        """Divide data.
-
-        Args:
-            dataset: all samples.
-            division: which are set aside.
-            aside: this is the part that is set aside; otherwise it is the rest.
-        """
-        self._dataset, self._division, self._aside = dataset, division, aside
-        self.source = dataset.source
+        """Take the samples that are set aside, or the rest."""
+        super().__init__(dataset)
+        self._division, self._aside = division, aside
         self.count = self._counted(dataset.count)
-        self.specs = dataset.specs
-        self.has_labels = dataset.has_labels
-        self.class_names = dataset.class_names
-        self.is_resumable = dataset.is_resumable
-        self.extras_allowed = dataset.extras_allowed
-        self.default_input = dataset.default_input
 
     @property
     def other(self) -> "DividedDataset":
@@ -100,22 +87,9 @@ class DividedDataset(Dataset):
         dataset = self._dataset.singles(axes)
         return DividedDataset(dataset, self._division, aside=self._aside) if dataset is not None else None
 
-    def can_make(self, name: str) -> bool:
-        """Tell whether the source can make an array."""
-        return self._dataset.can_make(name)
-
     def fitted(self, inputs: Mapping[str, TensorSpec]) -> "DividedDataset":
         """Return the same part of the data as a model takes it."""
         return DividedDataset(self._dataset.fitted(inputs), self._division, aside=self._aside)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a user should know of the source."""
-        return self._dataset.remarks
-
-    def is_single(self, name: str) -> bool:
-        """Tell whether an array has a single value for all samples."""
-        return self._dataset.is_single(name)
 
     def digest(self) -> str:
         """The digest of the source, or one of its own for the part that is set aside."""

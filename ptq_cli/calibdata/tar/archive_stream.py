@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO
 
-from ptq_cli.calibdata.dataset.selection import escaped_name
-from ptq_cli.core.errors import DataFormatError, InputFileError, PtqError
+from ptq_cli.calibdata.dataset.data_files import escaped_name, unreadable
+from ptq_cli.core.errors import DataFormatError, PtqError
 
 # The headers of a tar archive, checked as untrusted input.
 #
@@ -42,36 +42,24 @@ _POSIX_MAGIC = b"ustar\0"
 
 @dataclass(frozen=True)
 class TarHeader:
-    """What the header of a member says.
-
-    Attributes:
-        name: path in the archive, as bytes.
-        size: bytes of content.
-        kind: the type flag.
-    """
+    """What the header of a member says."""
 
     name: bytes
     size: int
     kind: bytes
 
 
-def padded(size: int) -> int:
-    """Return the bytes that content of this size takes in whole blocks.
+def _damaged(message: str) -> DataFormatError:
+    return DataFormatError(message, hint="create or download it again")
 
-    Example:
-        >>> padded(0), padded(1), padded(512)
-        (0, 512, 512)
-    """
+
+def padded(size: int) -> int:
+    """Return the bytes that content of this size takes in whole blocks."""
     return -(-size // BLOCK_BYTES) * BLOCK_BYTES
 
 
 def is_tar_header(block: bytes) -> bool:
-    """Tell whether a file's first bytes are those of a tar archive: a header, or the end of an empty one.
-
-    Example:
-        >>> is_tar_header(bytes(512)), is_tar_header(b"x" * 512), is_tar_header(b"")
-        (True, False, False)
-    """
+    """Tell whether a file's first bytes are those of a tar archive: a header, or the end of an empty one."""
     try:
         parse_header(block, "")
     except DataFormatError:
@@ -82,15 +70,10 @@ def is_tar_header(block: bytes) -> bool:
 def parse_header(block: bytes, where: str) -> TarHeader | None:
     """Return what a block of 512 bytes says, or None for the end of the archive.
 
-    Args:
-        block: fewer bytes are a truncated archive.
-        where: what the archive is to the user; messages begin with it.
-
-    Raises:
-        DataFormatError: it is truncated, or not a header.
+    Fewer bytes are a truncated archive.
     """
     if len(block) < BLOCK_BYTES:
-        raise DataFormatError(f"{where} is truncated inside a header", hint="create or download it again")
+        raise _damaged(f"{where} is truncated inside a header")
     if not any(block):
         return None
     try:
@@ -112,9 +95,6 @@ def parse_header(block: bytes, where: str) -> TarHeader | None:
 def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
     r"""Return the records of a pax extended header: ``"%d %s=%s\n" % (length, key, value)`` each.
 
-    Raises:
-        DataFormatError: they are damaged.
-
     Example:
         >>> parse_records(b"12 path=a/b\n11 size=42\n", "it")
         {b'path': b'a/b', b'size': b'42'}
@@ -125,9 +105,7 @@ def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
         length = int(digits) if digits.isdigit() else 0
         key, equals, value = content[len(digits) + 1 : length].partition(b"=")
         if not key or not equals or not value.endswith(b"\n") or length > len(content):
-            raise DataFormatError(
-                f"{where} has a damaged extended header", hint="create or download it again"
-            )
+            raise _damaged(f"{where} has a damaged extended header")
         records[key] = value[:-1]
         content = content[length:]
     return records
@@ -163,7 +141,6 @@ class TarMember:
 
     Attributes:
         name: its path in the archive, with which nothing is opened.
-        size: bytes.
     """
 
     name: str
@@ -173,11 +150,7 @@ class TarMember:
     _left: int
 
     def read(self, count: int = -1) -> bytes:
-        """Return the next bytes; all that are left if ``count`` is negative.
-
-        Raises:
-            DataFormatError: the archive is truncated or damaged.
-        """
+        """Return the next bytes; all that are left if ``count`` is negative."""
         count = self._left if count < 0 else min(count, self._left)
         content = read_exactly(self._stream, count, f"'{escaped_name(self.name)}' of {self._where}")
         self._left -= count
@@ -192,30 +165,11 @@ class TarMember:
 def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
     r"""Yield the archive's regular files in their order; folders are passed over.
 
-    Args:
-        stream: at the start of the archive; of a compressed one the decompressed stream.
-        where: what it is to the user, such as ``"data 'train.tar'"``; messages begin with it.
-
-    Edge case:
-        What a member's reader left is passed over by seeking.
-
-    Raises:
-        DataFormatError: the archive is damaged or truncated, holds links, devices or sparse files, or goes on
-            after its end.
-        InputFileError: reading failed.
+    The stream is the decompressed one; ``where``, such as ``"data 'train.tar'"``, begins messages. What a
+    member's reader left is passed over by seeking.
 
     Source:
         POSIX.1-2017, pax: "ustar Interchange Format" and "pax Interchange Format"; GNU tar for long names.
-
-    Example:
-        >>> import io, tarfile
-        >>> content = io.BytesIO()
-        >>> with tarfile.open(fileobj=content, mode="w") as archive:
-        ...     info = tarfile.TarInfo("a.cls")
-        ...     info.size = 2
-        ...     archive.addfile(info, io.BytesIO(b"7\n"))
-        >>> [(member.name, member.read()) for member in tar_members(io.BytesIO(content.getvalue()), "it")]
-        [('a.cls', b'7\n')]
     """
     name: bytes | None = None
     size: int | None = None
@@ -236,10 +190,7 @@ def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
             )
         length = header.size if size is None else size
         if length > MAX_MEMBER_BYTES:
-            raise DataFormatError(
-                f"{where} declares {length} bytes for '{escaped_name(shown)}'",
-                hint="create or download it again",
-            )
+            raise _damaged(f"{where} declares {length} bytes for '{escaped_name(shown)}'")
         member = TarMember(name=shown, size=length, _stream=stream, _where=where, _left=length)
         yield member
         member.skip_rest()
@@ -250,16 +201,13 @@ def tar_members(stream: IO[bytes], where: str) -> Iterator[TarMember]:
 def _next_header(stream: IO[bytes], where: str) -> TarHeader | None:
     block = read_exactly(stream, BLOCK_BYTES, where, or_end=True)
     if not block:
-        raise DataFormatError(f"{where} is truncated: it has no end mark", hint="create or download it again")
+        raise _damaged(f"{where} is truncated: it has no end mark")
     return parse_header(block, where)
 
 
 def _extended(stream: IO[bytes], header: TarHeader, where: str) -> dict[bytes, bytes]:
     if header.size > MAX_NAME_BYTES:
-        raise DataFormatError(
-            f"{where} declares {header.size} bytes for a member's extended header",
-            hint="create or download it again",
-        )
+        raise _damaged(f"{where} declares {header.size} bytes for a member's extended header")
     content = read_exactly(stream, padded(header.size), where)[: header.size]
     if header.kind == LONG_NAME:
         return {b"path": content.rstrip(b"\0")}
@@ -277,10 +225,7 @@ def _as_size(text: bytes | None, otherwise: int | None, where: str) -> int | Non
     if text is None:
         return otherwise
     if not text.isdigit() or len(text) > 20:
-        raise DataFormatError(
-            f"{where} has a damaged extended header: a size of {text[:20]!r}",
-            hint="create or download it again",
-        )
+        raise _damaged(f"{where} has a damaged extended header: a size of {text[:20]!r}")
     return int(text)
 
 
@@ -300,18 +245,7 @@ def _require_end(stream: IO[bytes], where: str) -> None:
 
 
 def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = False) -> bytes:
-    """Return the next ``count`` bytes.
-
-    Args:
-        stream: what is read.
-        count: how many bytes.
-        where: what it is to the user.
-        or_end: fewer are returned where the stream ends.
-
-    Raises:
-        DataFormatError: the stream ends early, or is damaged.
-        InputFileError: reading failed.
-    """
+    """Return the next ``count`` bytes."""
     parts = []
     left = count
     try:
@@ -322,20 +256,12 @@ def read_exactly(stream: IO[bytes], count: int, where: str, *, or_end: bool = Fa
     except (*_DAMAGED, OSError) as error:
         raise _unreadable(error, where) from error
     if left and not or_end:
-        raise DataFormatError(
-            f"{where} is truncated: {count - left} of {count} bytes are there",
-            hint="create or download it again",
-        )
+        raise _damaged(f"{where} is truncated: {count - left} of {count} bytes are there")
     return b"".join(parts)
 
 
 def skip(stream: IO[bytes], count: int, where: str) -> None:
-    """Pass over the next ``count`` bytes; a compressed stream has to be decompressed for that.
-
-    Raises:
-        DataFormatError: the stream is damaged.
-        InputFileError: seeking failed.
-    """
+    """Pass over the next ``count`` bytes; a compressed stream has to be decompressed for that."""
     try:
         stream.seek(count, os.SEEK_CUR)
     except (*_DAMAGED, OSError) as error:
@@ -345,7 +271,5 @@ def skip(stream: IO[bytes], count: int, where: str) -> None:
 def _unreadable(error: Exception, where: str) -> PtqError:
     # A BadGzipFile is an OSError, too.
     if isinstance(error, OSError) and not isinstance(error, _DAMAGED):
-        return InputFileError(
-            f"{where} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
-        )
+        return unreadable(where, error)
     return DataFormatError(f"{where} is damaged or truncated: {error}", hint="download it again")

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.calibdata.checked_settings import normalize_images
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.data_files import is_image
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES
-from ptq_cli.calibdata.dataset.selection import is_image
 from ptq_cli.core.errors import DataShapeError, DataTypeError
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.recipe.sections import ImageSettings
@@ -21,10 +22,7 @@ class Sample:
     """One sample.
 
     Attributes:
-        name: what messages call it.
-        arrays: by the name of the input, without an axis for the samples.
         images: decoded images by the name of the input, not normalized.
-        label: its class, or None.
     """
 
     name: str
@@ -34,22 +32,7 @@ class Sample:
 
 
 def join_samples(samples: Sequence[Sample], settings: ImageSettings, source: str) -> Batch:
-    """Return a batch of samples that have arrays and images with the same names.
-
-    Args:
-        samples: at least one.
-        settings: how the images are normalized; already checked.
-        source: the data that the user named, for messages.
-
-    Raises:
-        DataShapeError: two samples differ in an array's shape, or in an image's size.
-        DataTypeError: they differ in an array's dtype.
-
-    Example:
-        >>> samples = [Sample(name, {"x": np.zeros(3)}, {}, None) for name in ("a", "b")]
-        >>> join_samples(samples, ImageSettings(), "it").inputs["x"].shape
-        (2, 3)
-    """
+    """Return a batch of samples that have arrays and images with the same names."""
     names = tuple(sample.name for sample in samples)
     inputs: dict[str, Array] = {}
     for name in samples[0].arrays:
@@ -102,7 +85,6 @@ class Role:
     """The role of a member in its sample.
 
     Attributes:
-        kind: how it is read.
         name: name of the model's input; empty for labels, and where the member's name has none.
     """
 
@@ -125,14 +107,7 @@ def split_name(path: str) -> tuple[str, str] | None:
 
 
 def role_of(extension: str) -> Role | None:
-    """Return the role of a member with this extension, or None for one that is skipped without reading.
-
-    Example:
-        >>> role_of("JPG"), role_of("input_ids.npy")
-        (Role(kind=<Kind.IMAGE: 'image'>, name=''), Role(kind=<Kind.ARRAY: 'array'>, name='input_ids'))
-        >>> role_of("cls"), role_of("label.npy"), role_of("txt")
-        (Role(kind=<Kind.CLASS: 'class'>, name=''), Role(kind=<Kind.LABEL: 'label'>, name=''), None)
-    """
+    """Return the role of a member with this extension, or None for one that is skipped without reading."""
     name, _, suffix = extension.rpartition(".")
     suffix = suffix.lower()
     if is_image(f".{suffix}"):

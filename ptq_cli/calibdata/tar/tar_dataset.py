@@ -14,14 +14,16 @@ from typing import IO, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.calibdata.array_files import read_rows
 from ptq_cli.calibdata.checked_settings import MAX_IMAGE_BYTES, check_image_settings, image_spec
-from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Batch, Dataset
-from ptq_cli.calibdata.dataset.selection import Selection, digest_files, escaped_name
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
 from ptq_cli.calibdata.image_decoding import decode_bytes
-from ptq_cli.calibdata.npy_header import read_header, read_rows, require_size
+from ptq_cli.calibdata.npy_header import read_header, require_size
 from ptq_cli.calibdata.tar.archive_stream import TarMember, tar_members
 from ptq_cli.calibdata.tar.sample import Kind, Role, Sample, join_samples, role_of, split_name
-from ptq_cli.core.errors import DataFormatError, DataNameError, EmptyDataError, InputFileError, LabelError
+from ptq_cli.core.errors import DataFormatError, DataNameError, EmptyDataError, LabelError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.recipe.sections import ImageSettings
 
@@ -35,43 +37,24 @@ _INT64 = np.iinfo(np.int64)
 
 
 def read_image(member: TarMember, where: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
-    """Return a decoded image.
-
-    Raises:
-        DataFormatError: it is larger than the limit for images, or truncated.
-        PtqError: as raised by ``decode_bytes``.
-    """
+    """Return a decoded image."""
     return decode_bytes(_read(member, where, MAX_IMAGE_BYTES), where, settings)
 
 
 def read_array(member: TarMember, where: str) -> Array:
-    """Return the array of an ``.npy`` member, which is one sample.
-
-    Raises:
-        DataFormatError: it is damaged, or holds Python objects.
-        EmptyDataError: it has no values.
-    """
+    """Return the array of an ``.npy`` member, which is one sample."""
     header = read_header(member, where, one_sample=True)
     require_size(header, member.size, where)
     return read_rows(member, header, 1, where).reshape(header.shape[1:])
 
 
 def read_class(member: TarMember, where: str) -> int:
-    """Return the class that is written in a ``.cls`` member.
-
-    Raises:
-        LabelError: it is not an integer.
-    """
+    """Return the class that is written in a ``.cls`` member."""
     return as_label(_read(member, where, MAX_CLASS_BYTES).decode("utf-8-sig", "replace").strip(), where)
 
 
 def read_label_array(member: TarMember, where: str) -> int:
-    """Return the label of a ``label.npy`` member: one integer, with or without an axis.
-
-    Raises:
-        LabelError: it is anything else.
-        DataFormatError: it is damaged.
-    """
+    """Return the label of a ``label.npy`` member: one integer, with or without an axis."""
     array = read_array(member, where)
     if array.size != 1 or array.dtype.kind not in "iu":
         raise LabelError(
@@ -82,11 +65,7 @@ def read_label_array(member: TarMember, where: str) -> int:
 
 
 def read_json_label(member: TarMember, where: str) -> int | None:
-    """Return the label of a ``.json`` member: an integer, or one under the key ``label``; or None.
-
-    Raises:
-        LabelError: it is not JSON.
-    """
+    """Return the label of a ``.json`` member: an integer, or one under the key ``label``; or None."""
     try:
         value = json.loads(_read(member, where, MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
@@ -97,15 +76,7 @@ def read_json_label(member: TarMember, where: str) -> int | None:
 
 
 def as_label(text: str, where: str) -> int:
-    """Return an integer that fits into int64.
-
-    Raises:
-        LabelError: it is not an integer, or does not fit.
-
-    Example:
-        >>> as_label("7", "it")
-        7
-    """
+    """Return an integer that fits into int64."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
         raise LabelError(f"{where} is {text[:20]!r}, expected an integer", hint="classes count from 0")
@@ -135,15 +106,7 @@ _NOUNS = {Kind.IMAGE: "image", Kind.ARRAY: "array"}
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A member that belongs to a sample.
-
-    Attributes:
-        key: the sample's key.
-        sample: how messages call the sample.
-        where: how messages call the member.
-        role: its role in the sample.
-        member: its content.
-    """
+    """A member that belongs to a sample."""
 
     key: str
     sample: str
@@ -153,15 +116,7 @@ class Entry:
 
 
 def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
-    """Yield the members of a shard that belong to a sample; the others are skipped.
-
-    Args:
-        stream: the archive, decompressed.
-        file: its path, for messages.
-
-    Raises:
-        DataFormatError, InputFileError: as raised by ``tar_members``.
-    """
+    """Yield the members of a shard that belong to a sample; the others are skipped."""
     shard = escaped_name(Path(file).name)
     for member in tar_members(stream, f"data '{escaped_name(file)}'"):
         parts = split_name(member.name)
@@ -184,19 +139,10 @@ def read_sample(
 ) -> Sample | None:
     """Read the members of one key.
 
-    Args:
-        entries: the members, in the order of the archive.
-        settings: how images become arrays; already checked.
-        names: the images and arrays to read; None for all.
-        with_json: look for a label in a ``.json`` too.
+    The images and arrays in ``names`` are read, or all; with ``with_json`` a label in a ``.json`` too.
 
     Returns:
         The sample, or None if ``is_sample`` is false.
-
-    Raises:
-        DataFormatError: two members have one name, there are too many, or one is damaged.
-        LabelError: there are two labels, or one is not an integer.
-        PtqError: an image or an array cannot be read.
     """
     parts = _Parts(settings=settings, names=names, with_json=with_json)
     for entry in entries:
@@ -271,24 +217,7 @@ class TarDataset(Dataset):
     skipped without reading them, and so are arrays that are not inputs of the model.
 
     Raises:
-        DataFormatError: the first sample is damaged.
-        DataNameError: the first sample has neither an image nor an array.
-        EmptyDataError: there are no samples.
         RecipeValueError: an image setting cannot be used.
-
-    Example:
-        >>> import io, tarfile, tempfile
-        >>> import numpy as np
-        >>> path, content = tempfile.mkdtemp() + "/train.tar", io.BytesIO()
-        >>> np.save(content, np.zeros(3, np.float32))
-        >>> with tarfile.open(path, "w") as archive:
-        ...     for name, member in (("1.x.npy", content.getvalue()), ("1.cls", b"7\n")):
-        ...         info = tarfile.TarInfo(name)
-        ...         info.size = len(member)
-        ...         archive.addfile(info, io.BytesIO(member))
-        >>> dataset = TarDataset(path, [path], ImageSettings())
-        >>> [(batch.names, batch.labels.tolist()) for batch in dataset.batches(8)], str(dataset.specs["x"])
-        ([(('train.tar:1',), [7])], 'x: float32[?, 3]')
     """
 
     extras_allowed = True
@@ -393,10 +322,7 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
             compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             stream.seek(0)
         except OSError as error:
-            raise InputFileError(
-                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{escaped_name(file)}'", error) from error
         if compressed:
             stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
         yield stream

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.arithmetic import QuantParameters, dequantize
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array

@@ -20,18 +20,11 @@ def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> d
     A tensor is meant by its own name and by that of the layer that computes it; a name counts more than a
     pattern that matches. Tensors that take their parameters from another are not measured, and so not meant.
 
-    Args:
-        model: the float model.
-        plan: what is measured.
-        wanted: axes by name or pattern.
-
     Returns:
         The axes, counted from the first one where the tensor's rank is known.
 
     Raises:
         RecipeValueError: a name or pattern matches no measured tensor; the message has the nearest name.
-        ActivationAxisError: a tensor has no such axis, or it is that of the samples; or two axes of one
-            tensor are asked for.
     """
     values = {value.name or "": value for value in every_value(model.graph)}
     measured = {source: _names(values[source]) for source in plan.measured}

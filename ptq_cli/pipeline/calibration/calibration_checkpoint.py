@@ -13,10 +13,7 @@ from ptq_cli.pipeline.setup.resumable import Checkpoints, Tell, read_checkpoint
 class CheckpointWriter(Generic[Item]):
     """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``collect``.
 
-    Args:
-        checkpoints: the file, and when it is due.
-        begun: what the calibration is made from, with the samples and batches that were seen before.
-        save: writes one, atomically.
+    ``begun`` is what the calibration is made from, with the samples and batches that were seen before.
     """
 
     def __init__(
@@ -35,8 +32,7 @@ class CheckpointWriter(Generic[Item]):
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
     """Return the provenance after further batches of its one shard.
 
-    Edge case:
-        The whole of a calibration set, finished, has no share.
+    The whole of a calibration set, finished, has no share.
 
     Raises:
         ValueError: the provenance is not of exactly one shard.
@@ -49,6 +45,32 @@ def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = F
     return replace(begun, samples=begun.samples + samples, share=None if share.is_whole else share)
 
 
+def resume(
+    path: Path,
+    wanted: Provenance,
+    tensors: Collection[str],
+    every: float,
+    tell: Tell,
+    *,
+    load: Callable[[Path], Counted[Item]],
+    save: Callable[[Counted[Item], Path], None],
+) -> tuple[Provenance, dict[str, Item] | None, CheckpointWriter[Item]]:
+    """Return what a calibration begins from, with what was counted before, and what writes checkpoints.
+
+    ``wanted`` is what the calibration is made from; its share is the shard at hand. A checkpoint of another
+    one is ignored, and told of.
+    """
+    earlier = load_checkpoint(path, wanted, tensors, tell, load=load)
+    if earlier is not None:
+        wanted = replace(wanted, samples=earlier.provenance.samples, share=earlier.provenance.share)
+        tell(
+            f"continuing an earlier calibration after {wanted.samples} samples; "
+            "--set run.restart=true starts again"
+        )
+    writer = CheckpointWriter(Checkpoints(path, "calibration", every, tell), wanted, save)
+    return wanted, earlier.statistics if earlier is not None else None, writer
+
+
 def load_checkpoint(
     path: Path,
     wanted: Provenance,
@@ -57,15 +79,7 @@ def load_checkpoint(
     *,
     load: Callable[[Path], Counted[Item]],
 ) -> Counted[Item] | None:
-    """Return the checkpoint of this very calibration, or None.
-
-    Args:
-        path: of the checkpoint, which need not be there.
-        wanted: what the calibration is made from; its share is the shard at hand.
-        tensors: that are measured.
-        tell: is told why a checkpoint is ignored.
-        load: reads one.
-    """
+    """Return the checkpoint of this very calibration, or None."""
     return read_checkpoint(path, "calibration", load, lambda found: _difference(found, wanted, tensors), tell)
 
 

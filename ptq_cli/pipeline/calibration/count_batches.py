@@ -5,22 +5,24 @@ cache. Meanwhile the next batch is decoded. All that callers are told, and all t
 order of the batches.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
 
-from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
 from ptq_cli.collectors.calibration_file import Item
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece, pieces, work_ahead
-from ptq_cli.runtime.tapping.forward import Forward
+from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
 
+Result = TypeVar("Result")
 AfterBatch = Callable[[int, int], None]
 """Is told how many batches and samples were counted."""
 
@@ -35,74 +37,149 @@ class Checkpoints(Protocol[Item]):
         """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
 
 
-class PieceWork(Protocol[Item]):
-    """Runs and counts pieces, in any of several threads."""
-
-    def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
-        """Return what is wrong with the piece's tensors, if anything is."""
-
-    def statistics(self) -> dict[str, Item]:
-        """Return what was counted so far."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class BatchReports(Generic[Item]):
-    """Who is told of batches, and how.
+class Piece:
+    """Some samples of a batch, in one of the passes.
 
     Attributes:
-        stage: the name of what is done.
-        total: how many samples there will be, if known.
-        seen: samples that were counted before, and are part of the progress.
-        progress: is called before the first run, and after each batch.
-        after_batch: is called after each batch, once all its tensors are counted.
-        checkpoints: is given the statistics after a batch where it wants them.
+        start: how many samples of the whole batch come before them.
+        first: it is their first pass.
+        done: it is their last pass.
+        last: and nothing of the whole batch comes after them.
     """
 
-    stage: str
-    total: int | None = None
-    seen: int = 0
-    progress: ProgressCallback = silent
-    after_batch: AfterBatch | None = None
-    checkpoints: Checkpoints[Item] | None = None
+    batch: Batch
+    start: int
+    turn: ForwardPass
+    first: bool
+    done: bool
+    last: bool
+
+
+def pieces(batches: Iterator[Batch], forward: Forward) -> Iterator[Piece]:
+    """Yield the pieces of each batch, in order, each once a pass."""
+    first, final = forward.passes[0], forward.passes[-1]
+    for batch in batches:
+        start, parts = 0, forward.split(batch)
+        for number, part in enumerate(parts, start=1):
+            for turn in forward.passes:
+                done = turn is final
+                yield Piece(
+                    batch=part,
+                    start=start,
+                    turn=turn,
+                    first=turn is first,
+                    done=done,
+                    last=done and number == len(parts),
+                )
+            start += part.size
+
+
+def work_ahead(
+    parts: Iterator[Piece], work: Callable[[Piece], Result], at_once: int, stop_after: Callable[[Piece], bool]
+) -> Generator[tuple[Piece, Result]]:
+    """Yield each piece with what work on it returned, in order, while the next ones are worked on.
+
+    As many threads work as ``at_once`` says; 1 works in turn, in this one. ``stop_after`` is asked of each
+    piece whether no later one may be begun before it was yielded.
+    """
+    if at_once <= 1:
+        for piece in parts:
+            stop_after(piece)
+            yield piece, work(piece)
+        return
+    pending: deque[tuple[Piece, Future[Result]]] = deque()
+    with ThreadPoolExecutor(at_once, "forward") as pool:
+        try:
+            for piece in parts:
+                pending.append((piece, pool.submit(work, piece)))
+                # One more than are worked on, so that no thread has to wait for its next piece.
+                limit = 0 if stop_after(piece) else at_once
+                while len(pending) > limit:
+                    yield _first(pending)
+            while pending:
+                yield _first(pending)
+        finally:
+            for _, future in pending:
+                future.cancel()
+
+
+def _first(pending: deque[tuple[Piece, Future[Result]]]) -> tuple[Piece, Result]:
+    piece, future = pending.popleft()
+    return piece, future.result()
+
+
+class Counting(TypedDict, Generic[Item], total=False):
+    """What callers of ``count_batches`` pass on.
+
+    Attributes:
+        seen: samples that were counted before, and are part of the progress.
+        after_batch: is called after each batch, once all its tensors are counted.
+        checkpoints: is given the statistics after a batch where it wants them.
+        initial: what was counted of batches before, which is merged with this.
+    """
+
+    seen: int
+    after_batch: AfterBatch | None
+    checkpoints: Checkpoints[Item] | None
+    initial: Mapping[str, Item] | None
 
 
 def count_batches(
-    work: PieceWork[Item],
+    run_and_count: Callable[[Piece], NonFiniteActivationError | None],
+    statistics: Callable[[], dict[str, Item]],
     forward: Forward,
     batches: Iterable[Batch],
-    reports: BatchReports[Item],
     *,
+    stage: str,
+    total: int | None = None,
     prefetch: int = 0,
+    progress: ProgressCallback = silent,
+    seen: int = 0,
+    after_batch: AfterBatch | None = None,
+    checkpoints: Checkpoints[Item] | None = None,
     initial: Mapping[str, Item] | None = None,
 ) -> tuple[dict[str, Item], int, int]:
     """Return what was counted of each tensor, and how many batches and samples were run.
 
     Args:
-        work: runs and counts.
+        run_and_count: returns what is wrong with a piece's tensors, if anything is; threads call it.
+        statistics: returns what was counted so far.
         forward: how batches are run.
         batches: of the data; none of them is no error.
-        reports: who is told.
+        stage: the name of what is done.
+        total: how many samples there will be, if known.
         prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
-        initial: what was counted of batches before, which is merged with this.
-
-    Raises:
-        NonFiniteActivationError: a tensor holds NaN or Inf.
-        PtqError: the data cannot be read, or the model cannot be run.
+        progress: is called before the first run, and after each batch.
+        seen: see ``Counting``, as for the others.
+        after_batch: is called after each batch.
+        checkpoints: wants the statistics now and then.
+        initial: what was counted before.
     """
-    due = _Due(reports.checkpoints)
     number = samples = 0
+    due: Piece | None = None
 
     def snapshot() -> dict[str, Item]:
-        found = work.statistics()
+        found = statistics()
         return found if initial is None else {name: item.merge(initial[name]) for name, item in found.items()}
 
     def tell() -> None:
-        reports.progress(Progress(reports.stage, reports.seen + samples, reports.total))
+        progress(Progress(stage, seen + samples, seen + total if total is not None else None))
+
+    def is_due_after(piece: Piece) -> bool:
+        nonlocal due
+        if piece.last and checkpoints is not None and checkpoints.is_due():
+            due = piece
+        return piece is due
 
     with closing(decoded_ahead(batches, prefetch)) as decoded:
         # What may be done with batches is found out with the first one; not before that is there a piece.
-        parts = _announced(pieces(decoded, forward), tell)
-        with closing(work_ahead(parts, work.run_and_count, forward.at_once, due.after)) as worked:
+        parts = pieces(decoded, forward)
+        begun = list(itertools.islice(parts, 1))
+        if begun:
+            tell()
+        rest = itertools.chain(begun, parts)
+        with closing(work_ahead(rest, run_and_count, forward.at_once, is_due_after)) as worked:
             for piece, error in worked:
                 if error is not None:
                     raise error
@@ -111,43 +188,15 @@ def count_batches(
                     continue
                 number += 1
                 tell()
-                if reports.after_batch is not None:
-                    reports.after_batch(number, samples)
-                if reports.checkpoints is not None and piece is due.piece:
-                    reports.checkpoints.write(number, samples, snapshot)
+                if after_batch is not None:
+                    after_batch(number, samples)
+                if checkpoints is not None and piece is due:
+                    checkpoints.write(number, samples, snapshot)
     return snapshot(), number, samples
 
 
-class _Due(Generic[Item]):
-    """Notes after which piece the statistics are wanted."""
-
-    def __init__(self, checkpoints: Checkpoints[Item] | None) -> None:
-        self._checkpoints = checkpoints
-        self.piece: Piece | None = None
-
-    def after(self, piece: Piece) -> bool:
-        """Return whether they are wanted after a piece."""
-        if piece.last and self._checkpoints is not None and self._checkpoints.is_due():
-            self.piece = piece
-        return piece is self.piece
-
-
-def _announced(parts: Iterator[Piece], announce: Callable[[], None]) -> Iterator[Piece]:
-    for index, piece in enumerate(parts):
-        if not index:
-            announce()
-        yield piece
-
-
 def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
-    """Return the error that says where a tensor of a piece first holds NaN or Inf.
-
-    Args:
-        name: of the tensor.
-        array: its values, one of which is not finite.
-        piece: that was run.
-        is_nested: the tensor is in an If, Loop or Scan.
-    """
+    """Return the error that says where a tensor of a piece first holds NaN or Inf."""
     batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ptq_cli.calibdata.dataset.selection import Shard
+from ptq_cli.calibdata.dataset.batches import Shard
 from ptq_cli.collectors.calibration_file import Counted, Item, Part, merge_calibrations
 from ptq_cli.core.errors import RanksError
 from ptq_cli.pipeline.calibration.ranks import (
@@ -43,11 +43,7 @@ class Group:
         self._places = itertools.count()
 
     def after_batch(self, batches: int, samples: int) -> None:
-        """Say that a batch is done, and raise what another rank has raised.
-
-        Raises:
-            PtqError: another rank's.
-        """
+        """Say that a batch is done, and raise what another rank has raised."""
         del batches, samples
         self._talk.go_on()
 
@@ -64,15 +60,7 @@ class Group:
     ) -> Counted[Item]:
         """Return what all ranks have counted together, on every rank.
 
-        Args:
-            mine: what this one has counted.
-            pack: returns it as bytes.
-            unpack: returns what bytes hold, whose name is told in messages.
-            place: a name of its own where several things are merged.
-
-        Raises:
-            MergeError: the ranks have not calibrated the same.
-            PtqError: another rank's.
+        ``place`` is a name of its own where several things are merged.
         """
         content = pack(mine)
         self.wait_for_all(f"counted{place}")
@@ -90,15 +78,7 @@ class Group:
         return str(next(self._places))
 
     def exchange(self, mine: bytes, place: str) -> list[bytes]:
-        """Return what each rank gives, in their order, on every rank.
-
-        Args:
-            mine: what this one gives.
-            place: a name of its own.
-
-        Raises:
-            PtqError: another rank's.
-        """
+        """Return what each rank gives, in their order, on every rank."""
         self.wait_for_all(f"measured {place}")
         if not self.ranks.is_first:
             self._send(mine, 0)
@@ -108,12 +88,7 @@ class Group:
     def announce(self, content: bytes, place: str) -> bytes:
         """Return what the first rank gives, on every rank.
 
-        Args:
-            content: what this one gives; only that of the first rank counts.
-            place: a name of its own.
-
-        Raises:
-            PtqError: another rank's.
+        Only that of the first rank counts.
         """
         self.wait_for_all(f"announced {place}")
         return self._broadcast(content)
@@ -159,12 +134,7 @@ class Group:
 
 @contextlib.contextmanager
 def joined(ranks: Ranks) -> Iterator[Group]:
-    """Give the group of all ranks; what one of them raises inside the block, all raise.
-
-    Raises:
-        RanksError: the others cannot be found, or have vanished.
-        PtqError: another rank's.
-    """
+    """Give the group of all ranks; what one of them raises inside the block, all raise."""
     store = PrefixStore(str(next(_uses)), open_store(ranks))
     talk = Talk(ranks, store)
     with _told_to_end():

@@ -43,9 +43,6 @@ class LoadedRun(NamedTuple):
 
     Attributes:
         resolved: the run's recipe with this request's flags, and what it names.
-        calibration: the statistics and where they come from.
-        float_model: that was calibrated.
-        graph: of the float model.
     """
 
     resolved: Resolved
@@ -63,13 +60,6 @@ def load_run(request: Request, run: RunDirectory) -> LoadedRun:
 
     The flags of the calibration are repeated below this request's own, so that ``ptq export`` needs none
     of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
-
-    Raises:
-        MissingStageError: nothing was calibrated in the run directory.
-        CalibrationFileError: the calibration is damaged.
-        ModelFormatError: a file that holds constants of the float model is missing or too short.
-        IncompleteCalibrationError: it has seen a part of the calibration set only.
-        StaleCalibrationError: the model or a setting has changed since; the message says which.
     """
     with loaded_run(request, run) as found:
         return found
@@ -83,9 +73,6 @@ def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> I
 
     The block may work with it, and must write nothing that stays: only at its end is it known to fit. Where a
     file has changed, that is the error, whatever the block made of the file.
-
-    Raises:
-        PtqError: as ``load_run`` does.
     """
     from ptq_cli.models.files.stored import read_parsed
 

@@ -1,14 +1,13 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Unpack
 
-from ptq_cli.calibdata.ahead import require_finite
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size, match_names
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.collector_registry import compile_channels
@@ -23,10 +22,9 @@ from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.calibration_checkpoint import advance
-from ptq_cli.pipeline.calibration.collect import CalibrationCheckpoints, collect
-from ptq_cli.pipeline.calibration.count_batches import AfterBatch
+from ptq_cli.pipeline.calibration.collect import collect, counting_on
+from ptq_cli.pipeline.calibration.count_batches import Counting
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.calibration.pieces_ahead import counting_on
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, no_data, open_data
@@ -45,11 +43,8 @@ class CalibrationSubject:
     """What is calibrated.
 
     Attributes:
-        model: the float model.
         data: what its inputs look like; None if no activation has to be measured, and none were given.
         plan: what the target would quantize of it; its tensors are measured.
-        batch_size: how many samples are run together: as many as the model or else the recipe says.
-        notes: what a user should know of the data.
         told_axes: of the samples, which the model's file told; see ``as_given``.
     """
 
@@ -76,11 +71,7 @@ class CalibrationSubject:
 
     @property
     def dataset(self) -> Dataset:
-        """The data.
-
-        Raises:
-            EmptyDataError: none were given.
-        """
+        """The data."""
         if self.data is None:
             raise no_data("calibration", "--data")
         return self.data
@@ -94,17 +85,8 @@ def open_subject(
 ) -> CalibrationSubject:
     """Open the model and the calibration set, turn the model into ONNX, and plan it for the target.
 
-    Args:
-        resolved: names them.
-        progress: is called as the work proceeds.
-        output: where the float model will be written.
-        evaluation: the evaluation set, where there is one: its names are checked before PyTorch exports.
-
-    Raises:
-        PtqError: one of them cannot be used, or they do not fit together.
-
-    Edge case:
-        A recipe that names no data, and asks for no activation that would have to be measured, needs none.
+    The names of the evaluation set are checked before PyTorch exports. A recipe that names no data, and asks
+    for no activation that would have to be measured, needs none.
     """
     recipe, threads = resolved.recipe, resolved.machine.threads
     if recipe.model.path is not None:  # or else the next line says so
@@ -150,16 +132,7 @@ def open_subject(
 
 
 def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:
-    """Return the samples that are calibrated on: all but those that are set aside.
-
-    Args:
-        dataset: the calibration set.
-        settings: say which share is set aside.
-        inputs: of the model, which may fix how many samples stay together.
-
-    Raises:
-        EmptyDataError: none would be left.
-    """
+    """Return the samples that are calibrated on: all but those that are set aside."""
     dataset, _ = fit_dataset(dataset, inputs)
     if not settings.set_aside:
         return dataset
@@ -179,22 +152,11 @@ def measure(
     machine: Machine,
     progress: ProgressCallback,
     selection: Selection = EVERY_BATCH,
-    *,
-    after_batch: AfterBatch | None = None,
-    checkpoints: CalibrationCheckpoints | None = None,
-    initial: Mapping[str, TensorStatistics] | None = None,
-) -> tuple[dict[str, TensorStatistics], int]:
-    """Run the data through the model; return the statistics of the plan's tensors and the sample count.
+    **counting: Unpack[Counting[TensorStatistics]],
+) -> tuple[dict[str, TensorStatistics], int, int]:
+    """Run the selected batches through the model; return the plan's statistics, and the batches and samples.
 
-    Args:
-        subject: the model and the data.
-        settings: of the calibration.
-        machine: where it runs.
-        progress: is called after each batch.
-        selection: which batches.
-        after_batch: is called after each batch; see ``collect``.
-        checkpoints: is given statistics; see ``collect``.
-        initial: statistics to begin with; their samples are not counted again.
+    ``counting`` is what else ``count_batches`` takes.
     """
     model, dataset, plan = subject.model, subject.dataset, subject.plan
     bound = bind_inputs(dataset, model.inputs)
@@ -219,22 +181,12 @@ def measure(
         prefetch=machine.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
-        after_batch=after_batch,
-        checkpoints=checkpoints,
-        initial=initial,
         make_tapped=counting_on(device),
         axes=axes,
         allow_nonfinite=settings.allow_nonfinite,
         nested=nested_values(model.model.graph),
+        **counting,
     )
-
-
-def checked(batches: Generator[Batch]) -> Generator[Batch]:
-    """Yield the batches, each checked for NaN and Inf."""
-    with closing(batches) as given:
-        for batch in given:
-            require_finite(batch)
-            yield batch
 
 
 # One part of a calibration: where it comes from, and its statistics.
@@ -268,64 +220,22 @@ def measure_part(
     machine: Machine,
     begun: Provenance,
     progress: ProgressCallback,
-    *,
-    after_batch: AfterBatch | None = None,
-    checkpoints: CalibrationCheckpoints | None = None,
-    initial: Mapping[str, TensorStatistics] | None = None,
+    **counting: Unpack[Counting[TensorStatistics]],
 ) -> Calibration:
-    """Run what is left of a shard through the model.
-
-    Args:
-        subject: the model and the data.
-        settings: of the calibration.
-        machine: where it runs.
-        begun: which shard, and how much of it was seen before.
-        progress: is called after each batch.
-        after_batch: is called after each batch.
-        checkpoints: is given the statistics after a batch where it wants them.
-        initial: the statistics of what was seen before.
-
-    Raises:
-        EmptyDataError: the whole set, which is but one shard, has no samples.
-        PtqError: as ``measure`` does.
-    """
+    """Run what is left of a shard, of which ``begun`` says how much was seen before, through the model."""
     if begun.share is None:
         raise ValueError("a part is of a shard")
     ((number, done),) = begun.share.batches.items()
-    batches = 0
-
-    def count_batch(count: int, samples: int) -> None:
-        nonlocal batches
-        batches = count
-        if after_batch is not None:
-            after_batch(count, samples)
-
-    def shift(step: Progress) -> None:
-        total = begun.samples + step.total if step.total is not None else None
-        progress(replace(step, done=begun.samples + step.done, total=total))
-
     selection = Selection(Shard(number, begun.share.count), done)
-    statistics, samples = measure(
-        subject,
-        settings,
-        machine,
-        shift,
-        selection,
-        after_batch=count_batch,
-        checkpoints=checkpoints,
-        initial=initial,
-    )
+    counting["seen"] = begun.samples
+    statistics, batches, samples = measure(subject, settings, machine, progress, selection, **counting)
     provenance = advance(begun, batches, samples, finished=True)
     require_samples_seen(provenance)
     return Calibration(provenance, statistics)
 
 
 def require_samples_seen(provenance: Provenance) -> None:
-    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none.
-
-    Raises:
-        EmptyDataError: there was no sample.
-    """
+    """Refuse a calibration of a whole set that had no samples; a shard of few batches may have none."""
     if provenance.share is None and not provenance.samples:
         raise EmptyDataError(
             "the calibration set has no samples", hint="pass a set that has samples with --data"

@@ -8,29 +8,26 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, statistics_digest
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import InputFileError, MomentsFileError, NonFiniteActivationError, StaleMomentsError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
+from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, resume
 from ptq_cli.pipeline.calibration.count_batches import (
     AfterBatch,
-    BatchReports,
+    Piece,
     count_batches,
     non_finite_error,
 )
-from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.calibration.open_forward import open_forward
-from ptq_cli.pipeline.calibration.pieces_ahead import Piece
-from ptq_cli.pipeline.setup.resumable import Checkpoints
 from ptq_cli.recovery.moments_file import METHOD, Moments, load_moments, save_moments
 from ptq_cli.recovery.tensor_moments import MomentSite, TensorMomentCollector, TensorMoments, total_bytes
 from ptq_cli.runtime.machine import Device, Machine
-from ptq_cli.runtime.tapping.forward import Tensor
+from ptq_cli.runtime.tapping.tapped import Tensor
 
 # The calibration data are run once more, and the products of what layers read are added up.
 
@@ -43,12 +40,7 @@ class MomentSubject:
     """What is run for moments.
 
     Attributes:
-        model: the graph of the float model.
-        stored: the same as its files hold it.
-        inputs: specs of its inputs.
         dataset: whose arrays have the names of the inputs.
-        batch_size: how many samples are run together.
-        allow_nonfinite: NaN and Inf in the data and in tensors are no error.
     """
 
     model: ir.Model
@@ -73,20 +65,7 @@ def collect_moments(
 ) -> tuple[dict[str, TensorMoments], int, int]:
     """Return the moments of tensors, and how many batches and samples were run.
 
-    Args:
-        subject: the model and the data.
-        sites: the tensors.
-        machine: what of it may be used; models are run on its processor.
-        progress: is called after each batch.
-        selection: which batches.
-        seen: samples that were run before.
-        after_batch: is called after each batch.
-        checkpoints: is given the moments after a batch where it wants them.
-        initial: moments to begin with.
-
-    Raises:
-        NonFiniteActivationError: a tensor holds NaN or Inf, and that is an error.
-        PtqError: the data cannot be read, or the model cannot be run.
+    ``checkpoints``, ``initial`` and ``seen`` are as for ``count_batches``. Models are run on the processor.
     """
     fed = {spec.name for spec in subject.inputs}
     taps = [site.tensor for site in sites if site.tensor not in fed]
@@ -96,20 +75,19 @@ def collect_moments(
     )
     batches = dataset.batches(size, selection)
     count = selection.samples(dataset.count, size) if dataset.count is not None else None
-    reports = BatchReports(
+    work = _Work(sites, fed, allow_nonfinite=subject.allow_nonfinite)
+    return count_batches(
+        work.run_and_count,
+        work.statistics,
+        forward,
+        batches if subject.allow_nonfinite else checked(batches),
         stage=STAGE,
-        total=seen + count if count is not None else None,
+        total=count,
         seen=seen,
+        prefetch=machine.prefetch,
         progress=progress,
         after_batch=after_batch,
         checkpoints=checkpoints,
-    )
-    return count_batches(
-        _Work(sites, fed, allow_nonfinite=subject.allow_nonfinite),
-        forward,
-        batches if subject.allow_nonfinite else checked(batches),
-        reports,
-        prefetch=machine.prefetch,
         initial=initial,
     )
 
@@ -159,12 +137,7 @@ STATISTICS, RANGES = "calibration.statistics", "activations.ranges"
 
 
 def divided(sites: Sequence[MomentSite], memory: int | None) -> list[list[MomentSite]]:
-    """Return the tensors in blocks whose sums fit into memory; a tensor that does not is alone.
-
-    Args:
-        sites: the tensors.
-        memory: bytes that all may take; None for any number.
-    """
+    """Return the tensors in blocks whose sums fit into memory; a tensor that does not is alone."""
     limit = memory // MEMORY_SHARE if memory is not None else IN_MEMORY
     blocks: list[list[MomentSite]] = []
     for site in sites:
@@ -195,16 +168,7 @@ def moments_provenance(
 
 
 def require_fit(moments: Moments, wanted: Provenance, name: str) -> None:
-    """Refuse moments that rest on another calibration or on other ranges.
-
-    Args:
-        moments: as they were found.
-        wanted: what they have to rest on.
-        name: of their file.
-
-    Raises:
-        StaleMomentsError: they do.
-    """
+    """Refuse moments that rest on another calibration or on other ranges."""
     has = moments.provenance
     for reason, fits in (
         ("another model", has.model == wanted.model),
@@ -237,21 +201,9 @@ def measure_blocks(
 ) -> Moments:
     """Return the moments of all tensors, each block from its last checkpoint on.
 
-    Args:
-        subject: the model and the data.
-        sites: the tensors.
-        machine: what of it may be used.
-        begun: what the moments are made from; its share is the shard to run.
-        progress: is told of batches, and of checkpoints.
-        folder: where the moments of blocks wait, and checkpoints are; None where there is one block and no
-            checkpoint.
-        every: seconds between checkpoints; None for none.
-        after_batch: is called after each batch.
-        join: puts a block together with those of other processes; where there are some, none continues
-            another's.
-
-    Raises:
-        PtqError: as ``collect_moments`` does.
+    In ``folder`` the moments of blocks wait, and checkpoints are, every so many seconds; without it there is
+    one block and no checkpoint. ``join`` puts a block together with those of other processes; where there are
+    some, none continues another's.
     """
     blocks = divided(sites, machine.memory)
     if len(blocks) > 1:
@@ -287,20 +239,13 @@ def _measure(
     def tell(note: str) -> None:
         progress(Progress(STAGE, 0, None, note))
 
-    names, share = [site.tensor for site in sites], begun.share
+    names = [site.tensor for site in sites]
+    initial = writer = None
+    if path is not None and every is not None and subject.dataset.is_resumable:
+        begun, initial, writer = resume(path, begun, names, every, tell, load=load_moments, save=save_moments)
+    share = begun.share
     if share is None:
         raise ValueError("a part is of a shard")
-    earlier = writer = None
-    if path is not None and every is not None and subject.dataset.is_resumable:
-        earlier = load_checkpoint(path, begun, names, tell, load=load_moments)
-    initial: Mapping[str, TensorMoments] | None = None
-    if earlier is not None:
-        begun = replace(begun, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        initial = earlier.statistics
-        tell(f"continuing after {begun.samples} samples; --restart starts again")
-        share = begun.share or share
-    if path is not None and every is not None and subject.dataset.is_resumable:
-        writer = CheckpointWriter(Checkpoints(path, "calibration", every, tell), begun, save_moments)
     ((number, done),) = share.batches.items()
     statistics, batches, samples = collect_moments(
         subject,

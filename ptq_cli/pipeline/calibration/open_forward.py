@@ -6,7 +6,8 @@ from typing import Protocol
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.bit_histogram import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, resident_bytes
@@ -17,17 +18,24 @@ from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.forward import (
-    Forward,
-    ForwardPass,
+from ptq_cli.runtime.tapping.memory_plan import (
     MemoryPlan,
     Needs,
-    begins_with,
     plan_memory,
     require_host_memory,
+    tapped_sizes,
+)
+from ptq_cli.runtime.tapping.tapped import (
+    ENOUGH_BYTES,
+    PIECE_BYTES,
+    Forward,
+    ForwardPass,
+    TappedModel,
+    begins_with,
+    most_at_once,
+    nothing,
     samples_of_piece,
 )
-from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once, tapped_sizes
 from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000
@@ -69,25 +77,13 @@ def open_forward(
 ) -> Forward:
     """Return how batches are run for the values of ``taps``.
 
-    Args:
-        model: the model.
-        taps: names of its tensors.
-        machine: where it is run, by how many threads, and below which limit of memory.
-        data: its first batch tells the sizes, if there is a limit.
-        batch_size: samples of a batch.
-        progress: is told the plan, if there is a limit.
-        axes: tensors of which each channel is measured, with their axis.
-        kept: bytes that what is counted takes; None for the statistics of a calibration.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
-        MemoryLimitError: the limit is too low.
-        DeviceError: ONNX Runtime cannot use the device.
+    The first batch of the data tells the sizes, if there is a limit of memory; ``kept`` is how many bytes
+    take what is counted, None for the statistics of a calibration.
     """
     release(model.model)
     if not taps:
         # A model of one layer may need the range of its input alone, and no graph runs without an output.
-        return Forward((ForwardPass(taps=(), run=lambda _inputs: []),))
+        return Forward((ForwardPass(taps=(), run=nothing),))
     if not machine.device.is_host:
         return _open_on_device(model, taps, machine, data, batch_size, progress)
     threads, limit = machine.threads, machine.memory

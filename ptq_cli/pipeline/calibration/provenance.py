@@ -70,12 +70,7 @@ HASH_PREFIX = "sha256 of "
 
 
 def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
-    """Return the settings that the statistics depend on, as text, with paths relative to the run directory.
-
-    Example:
-        >>> settings_of(Recipe(), RunDirectory(Path("ptq-run")))["calibration.method"]
-        "'histogram'"
-    """
+    """Return the settings that the statistics depend on, as text; paths are relative to the run directory."""
     table = recipe_to_table(recipe, run.path)
     texts = {}
     for key in DEPENDS_ON:
@@ -89,28 +84,14 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
 
 
 def device_kind(device: Device) -> dict[str, str]:
-    """Return the kind of device that statistics are made on, as ``settings_of`` returns settings.
-
-    Example:
-        >>> device_kind(Device())
-        {'runtime.device': "'cpu'"}
-    """
+    """Return the kind of device that statistics are made on, as ``settings_of`` returns settings."""
     return {DEVICE_KIND: repr(device.kind)}
 
 
 def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict[str, str]:
     """Return the hash of each file that the float model was made from, by its path from the run directory.
 
-    Args:
-        arch: what builds the model, as ``file.py:callable``.
-        file: the model's.
-        run: the run directory.
-
-    Edge case:
-        What the architecture's file itself imports is not covered.
-
-    Raises:
-        InputFileError: one of them cannot be read any more.
+    What the architecture's file itself imports is not covered.
     """
     hashes = {}
     for path in _source_files(arch, file):
@@ -163,22 +144,11 @@ def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirecto
     """Return the size of an ONNX file, with its external data, that a calibration was made from.
 
     Preparation may store a constant twice, or leave out what nothing reads, so that its file says little
-    about what quantization saves.
-
-    Args:
-        model: the file that the recipe names.
-        settings: of the calibration, which names each file that it was made from.
-        run: the run directory, from which those paths begin.
+    about what quantization saves. ``settings`` are of the calibration, and name each file that it was made
+    from. None of a model that is not ONNX, and where a file is not there any more.
 
     Units:
         bytes.
-
-    Edge case:
-        None of a model that is not ONNX, and where a file is not there any more.
-
-    Example:
-        >>> source_bytes("no-such-model.onnx", {}, RunDirectory(Path("ptq-run"))) is None
-        True
     """
     if model is None or not Path(model).is_file() or detect_kind(Path(model)) is not ModelKind.ONNX:
         return None

@@ -24,8 +24,6 @@ class Ranks:
     """One of several processes.
 
     Attributes:
-        rank: which one, from 0.
-        world: how many there are.
         local: how many of them share this machine.
     """
 
@@ -54,17 +52,7 @@ class Ranks:
 
 
 def find_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """Return which of several processes this is, or None if it is the only one.
-
-    Raises:
-        RanksError: the variables are no numbers that fit each other.
-
-    Example:
-        >>> find_ranks({"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"})
-        Ranks(rank=1, world=3, local=3)
-        >>> find_ranks({"WORLD_SIZE": "3"}) is None
-        True
-    """
+    """Return which of several processes this is, or None if it is the only one."""
     if any(name not in environment for name in VARIABLES):
         return None
     rank, world = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
@@ -90,14 +78,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def require_single(ranks: Ranks | None, what: str) -> None:
-    """Refuse what runs as a single process process.
-
-    Raises:
-        UsageError: there are several.
-
-    Example:
-        >>> require_single(None, "ptq export")
-    """
+    """Refuse what runs as a single process process."""
     if ranks is not None:
         raise UsageError(
             f"torchrun started {ranks.world} processes, and {what} runs as a single process",
@@ -120,11 +101,7 @@ LOOK_SECONDS = 0.05
 
 @functools.cache
 def open_store(ranks: Ranks) -> "Store":
-    """Return the store of keys that all ranks share, connected once a process.
-
-    Raises:
-        RanksError: it cannot be reached.
-    """
+    """Return the store of keys that all ranks share, connected once a process."""
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
@@ -136,11 +113,7 @@ def open_store(ranks: Ranks) -> "Store":
 
 @contextlib.contextmanager
 def lost_as_error() -> Iterator[None]:
-    """Turn what torch.distributed raises where a peer is gone into an error with a code.
-
-    Raises:
-        RanksError: a RuntimeError was raised, which all of torch.distributed's are.
-    """
+    """Turn what torch.distributed raises where a peer is gone into an error with a code."""
     try:
         yield
     except RuntimeError as error:
@@ -153,9 +126,7 @@ def lost_as_error() -> Iterator[None]:
 class Talk:
     """What the ranks tell one another during one calibration: progress, an error, and where they wait.
 
-    Args:
-        ranks: which process this is.
-        store: that all ranks share, with keys of this calibration alone.
+    The keys of the store are of this calibration alone.
     """
 
     def __init__(self, ranks: Ranks, store: "Store") -> None:
@@ -164,11 +135,7 @@ class Talk:
         self._looked = 0.0
 
     def go_on(self) -> None:
-        """Say that a batch is done, and raise what another rank has raised; at most once a second.
-
-        Raises:
-            PtqError: another rank's.
-        """
+        """Say that a batch is done, and raise what another rank has raised; at most once a second."""
         now = time.monotonic()
         if now - self._looked < 1.0:
             return
@@ -180,13 +147,8 @@ class Talk:
     def wait_for_all(self, place: str, silence: float = SILENCE_SECONDS) -> None:
         """Wait until every rank is at this place.
 
-        Args:
-            place: its name, another one each time.
-            silence: seconds without progress of any rank, after which those that are missing have vanished.
-
-        Raises:
-            PtqError: a rank has raised one instead of coming.
-            RanksError: a rank does not come, and nobody makes progress any more.
+        Each place has a name of its own. After so many seconds of ``silence``, in which no rank made
+        progress, those that are missing have vanished.
         """
         names = [f"{place}/{rank}" for rank in range(self._ranks.world)]
         with lost_as_error():
@@ -217,12 +179,7 @@ class Talk:
         return error if first == mine else _as_error(first)
 
     def raise_first(self) -> None:
-        """Raise what another rank has told of.
-
-        Raises:
-            PtqError: another rank's.
-            RuntimeError: another rank met a bug.
-        """
+        """Raise what another rank has told of."""
         with lost_as_error():
             told = self._store.get("error").decode() if self._store.check(["error"]) else ""
         if told:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
@@ -16,7 +16,7 @@ from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import check_stored, is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, checked
+from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
@@ -27,7 +27,7 @@ from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, gr
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
-from ptq_cli.runtime.tapping.tapped import tapped_sizes
+from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
 
@@ -112,10 +112,6 @@ def rescaled(
     """Return what is calibrated with factors for its channels, and what was done.
 
     A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
-
-    Raises:
-        NonFiniteDataError: a sample holds NaN or Inf.
-        RuntimeFailedError: ONNX Runtime failed.
     """
     recipe = resolved.recipe
     rungs = rewriting_rungs(recipe.recovery)
@@ -124,7 +120,7 @@ def rescaled(
         return subject, ()
     reason = _refusal(subject, bits)
     done = []
-    looked_at: _LookedAt | None = None
+    looked_at: tuple[RecoverySamples, str, bool] | None = None
     for rung in rungs:
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
@@ -132,11 +128,10 @@ def rescaled(
             continue
         progress(Progress(rung, 0, None))
         looked_at = looked_at or _look_at_samples(subject, resolved)
-        if looked_at.reason:
-            told = Rescaling(rung=rung, reason=looked_at.reason, is_limited=looked_at.is_limited)
-            done.append(told)
+        samples, unfit, is_limited = looked_at
+        if unfit:
+            done.append(Rescaling(rung=rung, reason=unfit, is_limited=is_limited))
             continue
-        samples = looked_at.samples
         found = rescale_model(
             subject.model.model,
             subject.plan,
@@ -226,22 +221,13 @@ def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescalin
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LookedAt:
-    """Samples, and why they do not allow factors, if they do not: the same for all rungs."""
-
-    samples: RecoverySamples
-    reason: str = ""
-    is_limited: bool = False
-
-
-def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> _LookedAt:
+def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> tuple[RecoverySamples, str, bool]:
+    """Return samples, why they do not allow factors, if they do not, and whether memory is why."""
     samples = _samples(subject, allow_nonfinite=resolved.recipe.calibration.allow_nonfinite)
     if not samples.fit or not samples.decide:
-        reason = "it needs at least 2 samples, or batches where their size is fixed"
-        return _LookedAt(samples=samples, reason=reason)
+        return samples, "it needs at least 2 samples, or batches where their size is fixed", False
     reason = _too_much_memory(subject, samples, resolved.machine.memory)
-    return _LookedAt(samples=samples, reason=reason, is_limited=bool(reason))
+    return samples, reason, bool(reason)
 
 
 def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoverySamples:

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from ptq_cli.amax.overrides import matches, nearest_match
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch, checked
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError
@@ -26,7 +27,6 @@ from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.pipeline.calibration.loaded_run import load_run
-from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes, noted_output_axes
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
 from ptq_cli.pipeline.exporting.exported_file import (
@@ -46,7 +46,7 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.sections import EvaluationSettings, MetricSettings
-from ptq_cli.runtime.tapping.forward import Cutter
+from ptq_cli.runtime.tapping.tapped import Cutter
 
 PIECE_BYTES = 32 << 20
 """Float tensors between stages of one piece. They are held beside their quantized twins; larger ones are no

@@ -9,7 +9,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.core.errors import GateError, MetricError, RuntimeFailedError, UsageError
 from ptq_cli.core.known_names import did_you_mean

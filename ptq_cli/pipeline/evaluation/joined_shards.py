@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.dataset.batches import Selection, Shard, checked, decoded_ahead
 from ptq_cli.collectors.calibration_file import require_dealt
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import (
@@ -22,7 +21,6 @@ from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
-from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import (

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ptq_cli.calibdata.ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
+from ptq_cli.calibdata.dataset.batches import WHOLE, Selection, checked, decoded_ahead
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import is_entry_point, sha256_file
@@ -19,7 +18,6 @@ from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.sample_axes import Axis, Run, Runs, axis_before, run_evaluator, samples_first
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
-from ptq_cli.pipeline.calibration.measure import checked
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK, Identity, continued, write_if_due
 from ptq_cli.pipeline.evaluation.evaluation_data import (
     EvaluationSet,

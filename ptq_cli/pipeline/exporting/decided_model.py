@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.amax.finish import ScaleRules
-from ptq_cli.calibdata.dataset.selection import WHOLE
+from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder
@@ -58,7 +58,6 @@ from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.recover_rounding import (
     RecoveredRounding,
-    WeighedRounding,
     recover_rounding,
     weigh_rounding,
 )
@@ -334,7 +333,7 @@ class Recovering:
 
 def _effect(
     rung: str,
-    found: RecoveredRounding | WeighedRounding,
+    found: RecoveredRounding,
     kept: bool,
     sqnr: tuple[float, float],
     samples: int,

@@ -11,7 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Batch, Dataset, cut
+from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
@@ -19,7 +20,7 @@ from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.calibration.measure import calibrated_part, checked
+from ptq_cli.pipeline.calibration.measure import calibrated_part
 from ptq_cli.pipeline.exporting.range_candidates import PERCENTILES, Candidate, range_candidates
 from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory

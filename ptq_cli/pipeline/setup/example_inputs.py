@@ -14,7 +14,8 @@ from ptq_cli.calibdata.bind import (
     positional_label,
     scalar_of,
 )
-from ptq_cli.calibdata.dataset.dataset import Dataset, cut, joined, part_of
+from ptq_cli.calibdata.dataset.batches import cut, joined, part_of
+from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape

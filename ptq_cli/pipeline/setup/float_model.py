@@ -32,7 +32,8 @@ from ptq_cli.pipeline.setup.example_inputs import Shapes, example_inputs, one_sa
 from ptq_cli.pipeline.setup.output_checks import require_data_output
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.recipe.sections import ModelSettings
-from ptq_cli.runtime.session import Session, know_foreign_types, require_known_opset
+from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
+from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,10 +30,7 @@ class Checkpoints:
     ) -> None:
         self._path, self._work, self._tell = path, work, tell
         self._schedule = Schedule(every, clock)
-
-    def is_due(self) -> bool:
-        """Return whether it is time for one."""
-        return self._schedule.is_due()
+        self.is_due = self._schedule.is_due
 
     def write(self, save: Callable[[Path], None]) -> None:
         """Write a checkpoint with a function that does so atomically, or tell that it cannot be written."""

@@ -21,7 +21,8 @@ import torch
 
 from ptq_cli.amax.decide import check_amax_settings, resolve_method
 from ptq_cli.amax.method_registry import find_method
-from ptq_cli.collectors.collector_registry import Collector, make_collector
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat

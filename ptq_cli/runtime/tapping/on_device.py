@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.forward import Cutter, Forward, ForwardPass, begins_with
+from ptq_cli.runtime.tapping.tapped import Cutter, Forward, ForwardPass, begins_with
 
 DEVICE_PIECE_BYTES = 512 << 20
 """Tapped tensors of one run; two runs are held. Enough to keep a GPU at work, whatever the batch size is."""
@@ -34,14 +34,7 @@ class DeviceModel:
         whole_batches: bool = False,
         piece_bytes: int = DEVICE_PIECE_BYTES,
     ) -> None:
-        """Take a session.
-
-        Args:
-            session: of the tapped model.
-            taps: names of its outputs.
-            whole_batches: the model fixes the size of a batch.
-            piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
-        """
+        """Take a session."""
         self._session = session
         self._taps = tuple(taps)
         self._whole = self._seen = whole_batches
@@ -59,11 +52,7 @@ class DeviceModel:
         return Forward((turn,), AT_ONCE, self.split)
 
     def run(self, inputs: Mapping[str, Array]) -> list[torch.Tensor]:
-        """Return the tapped tensors, on the device.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed, or PyTorch has no such type of numbers.
-        """
+        """Return the tapped tensors, on the device."""
         return as_tensors(self._session.run_on_device(inputs))
 
     def split(self, batch: Batch) -> Sequence[Batch]:
@@ -90,16 +79,7 @@ class DeviceModel:
 def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
     """Return what speaks DLPack as PyTorch's tensors, in the same memory.
 
-    Edge case:
-        Booleans come as uint8, 0 and 1.
-
-    Raises:
-        RuntimeFailedError: a type of numbers that DLPack does not know, such as float8.
-
-    Example:
-        >>> import numpy as np
-        >>> as_tensors([np.array([1.0, 2.0])])
-        [tensor([1., 2.], dtype=torch.float64)]
+    Booleans come as uint8, 0 and 1.
     """
     try:
         # DLPack shares the memory: a copy to the host and back would cost what the GPU gains.
@@ -114,8 +94,7 @@ def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 def as_array(tensor: torch.Tensor) -> Array:
     """Return a tensor's values on the host.
 
-    Edge case:
-        numpy has no bfloat16; it comes as float32, which holds all its values.
+    numpy has no bfloat16; it comes as float32, which holds all its values.
 
     Example:
         >>> as_array(torch.tensor([1.5], dtype=torch.bfloat16))

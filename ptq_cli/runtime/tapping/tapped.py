@@ -1,26 +1,167 @@
-"""A tapped model that runs batches as fast as it can, and as small as it must."""
+"""How batches are run for the values of inner tensors: in pieces of a fast size, in memory used again."""
 
+import itertools
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import prod
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import onnx
-import onnx_ir as ir
 
-from ptq_cli.calibdata.dataset.dataset import Batch, cut
+from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.process import resident_bytes
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.graph_reading import every_value
 from ptq_cli.runtime.session import OutputBinding, Session
-from ptq_cli.runtime.tapping.forward import Cutter, Forward, ForwardPass, Signature, begins_with, signature
-from ptq_cli.runtime.tapping.nested_taps import handed_out
-from ptq_cli.runtime.tapping.taps import tap
+from ptq_cli.runtime.tapping.channel_blocks import BlockedTaps, block_of, channel_view, open_tapped, unblock
+
+Tensor = Any
+"""An array, or a tensor on the device that the model runs on; both have a ``shape``."""
+Run = Callable[[Mapping[str, Array]], Sequence[Tensor]]
+
+
+def whole(batch: Batch) -> Sequence[Batch]:
+    """Return a batch as its only piece."""
+    return (batch,)
+
+
+def nothing(inputs: Mapping[str, Array]) -> Sequence[Tensor]:
+    """Return no tensors."""
+    del inputs
+    return ()
+
+
+def forget(arrays: Sequence[Tensor]) -> None:
+    """Do nothing with arrays that are done with."""
+    del arrays
+
+
+def as_it_is(name: str, array: Array) -> Array:
+    """Return an array as it is."""
+    del name
+    return array
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardPass:
+    """A run of the model that gives some of the tapped tensors.
+
+    Attributes:
+        taps: their names.
+        run: returns them for a batch; from several threads at once where ``Forward.at_once`` is above 1.
+        recycle: takes arrays that ``run`` returned, once they are counted; their memory is used again.
+        in_model_order: a tapped tensor, as ``run`` returned it, on the host in the model's shape and order.
+        by_channels: the same without a copy, for whom two axes of channels are as good as one.
+    """
+
+    taps: tuple[str, ...]
+    run: Run
+    recycle: Callable[[Sequence[Tensor]], None] = forget
+    in_model_order: Callable[[str, Tensor], Array] = as_it_is
+    by_channels: Callable[[str, Tensor], Array] = as_it_is
+
+
+@dataclass(frozen=True)
+class Forward:
+    """How batches are run.
+
+    Attributes:
+        passes: each piece takes all of them, one after the other; together they give all tapped tensors.
+        at_once: how many threads run pieces, each of which also counts what it ran.
+        split: cuts a batch into the pieces that are run.
+    """
+
+    passes: tuple[ForwardPass, ...]
+    at_once: int = 1
+    split: Callable[[Batch], Sequence[Batch]] = whole
+
+
+# Batches are cut into pieces that take about so much memory, where a sample's tensors are its own.
+
+
+Signature = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name and shape of each input."""
+PAIR_FACTOR = 4
+"""How many times as large a piece may be that holds two samples, where not even one fits: with it BERT's
+shape is calibrated a tenth faster."""
+ENOUGH_SAMPLES = 16
+"""Of so many, what a run costs whatever its size hardly shows: see ``benchmarks.pieces``."""
+
+
+def signature(inputs: Mapping[str, Array]) -> Signature:
+    """Return what the sizes of a run's tensors follow from."""
+    return tuple((name, array.shape) for name, array in inputs.items())
+
+
+class Cutter:
+    """Cuts batches into pieces.
+
+    ``samples`` of a piece are given where they are planned already.
+    """
+
+    def __init__(self, piece_bytes: int, samples: int | None = None, *, enough_bytes: int = 0) -> None:
+        self._piece_bytes, self._enough_bytes = piece_bytes, enough_bytes
+        self._samples = samples
+        self._sizes: dict[Signature, int] = {}
+
+    def cut(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> Sequence[Batch]:
+        """Return the pieces of a batch, of one size or nearly so.
+
+        ``sample_bytes`` returns how much the tapped tensors of one sample take; it is asked once for inputs
+        of the same shapes, and not kept, so that a model that has a cutter goes with its last user.
+        """
+        if batch.size == 1:
+            return (batch,)
+        key = signature(batch.inputs)
+        if key not in self._sizes:
+            self._sizes[key] = self._samples or samples_of_piece(
+                sample_bytes(cut(batch, 0, 1).inputs), self._piece_bytes, self._enough_bytes
+            )
+        number = -(-batch.size // self._sizes[key])
+        bounds = [batch.size * part // number for part in range(number + 1)]
+        return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
+
+
+def samples_of_piece(sample_bytes: int, piece_bytes: int, enough_bytes: int = 0) -> int:
+    """Return how many samples a piece has, at least one.
+
+    Two samples may take more than a piece should: a layer reads its weights once for both. That is worth a
+    larger piece, but not any. ``enough_bytes`` is what a piece may take to have more samples, but no more
+    than 16.
+
+    Example:
+        >>> samples_of_piece(3, 8), samples_of_piece(13, 8), samples_of_piece(66, 8)
+        (2, 2, 1)
+        >>> samples_of_piece(3, 8, 64), samples_of_piece(13, 8, 64), samples_of_piece(66, 8, 64)
+        (16, 4, 1)
+    """
+    one = max(1, sample_bytes)
+    pair = 2 if 2 * one <= PAIR_FACTOR * piece_bytes else 1
+    return max(piece_bytes // one, min(ENOUGH_SAMPLES, enough_bytes // one)) or pair
+
+
+def begins_with(both: Array, first: Array, times: int) -> bool:
+    """Tell whether a tensor of some samples holds first what it is for the first one alone.
+
+    The samples in ``both`` are so many ``times`` those in ``first``.
+
+    Example:
+        >>> begins_with(np.array([[1.0], [2.0]]), np.array([[1.0]]), 2)
+        True
+    """
+    if not first.ndim or both.shape[1:] != first.shape[1:]:
+        return False
+    if both.shape[0] != times * first.shape[0]:
+        return _same(both, first)  # It does not depend on the samples at all.
+    wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
+    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
+    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest, equal_nan=True))
+
+
+def _same(one: Array, other: Array) -> bool:
+    return one.shape == other.shape and one.tobytes() == other.tobytes()
+
 
 # Memory for tapped tensors that is used again: fresh pages cost more than counting what is on them.
 
@@ -36,10 +177,8 @@ class Arrays(list[Array]):
     """Arrays that share one piece of memory.
 
     Attributes:
-        memory: as bytes.
         words: as the bits of float32.
         spans: where each array begins and ends there; None where it is not of float32.
-        kinds: dtype and shape of each.
         binding: what binds them to the session that wrote into them last, or None.
     """
 
@@ -57,15 +196,7 @@ class Arrays(list[Array]):
 
 
 class Buffers:
-    """Hands out memory, and takes it back.
-
-    Example:
-        >>> buffers = Buffers()
-        >>> arrays = buffers.take([(np.dtype(np.float32), (2, 3))])
-        >>> buffers.give(arrays)
-        >>> buffers.take([(np.dtype(np.float32), (3,))]).memory is arrays.memory
-        True
-    """
+    """Hands out memory, and takes it back."""
 
     def __init__(self) -> None:
         self._free: list[Arrays] = []
@@ -90,126 +221,6 @@ class Buffers:
         """Take arrays back; nobody may read them from now on."""
         if isinstance(arrays, Arrays):
             self._free.append(arrays)
-
-
-# Tensors as ONNX Runtime's convolutions leave them, in blocks of channels.
-#
-# On x86-64 its convolutions compute with the channels in blocks (NCHWc). A tapped tensor would be brought
-# back into the model's order, one more read and write of each element, and its range and histogram do not
-# depend on the order. So the tap is moved to before the operator that reorders. Only whole blocks: what
-# fills up an incomplete one is not a value of the tensor.
-
-
-LARGEST_BLOCK = 16
-BLOCKS = (LARGEST_BLOCK, 8, 4)
-_DOMAIN = "com.microsoft.nchwc"
-
-
-class BlockedTaps:
-    """A session whose tapped tensors may be in blocks of channels.
-
-    Attributes:
-        session: the session; its outputs stand in the order of the taps.
-        moved: indices of the taps that are in blocks.
-    """
-
-    def __init__(self, session: Session, moved: Sequence[int]) -> None:
-        self.session = session
-        self.moved = tuple(moved)
-
-
-def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, BlockedTaps | None]:
-    """Open a session on a tapped model, and if there are any tensors in blocks, one that leaves them so.
-
-    Edge case:
-        Where ONNX Runtime's graph cannot be written or read again, there is no second session: what it
-        could save is time alone. Nor is there one of a large model, whose weights each of them maps.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
-    """
-    if isinstance(model, StoredModel) and model.data:
-        return Session(model, threads=threads), None
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
-        try:
-            session = Session(model, threads=threads, save_optimized=path)
-            graph = onnx.load(path)
-        except (RuntimeFailedError, OSError, ValueError):
-            return Session(model, threads=threads), None
-    moved = _move(graph.graph)
-    if not moved:
-        return session, None
-    try:
-        return session, BlockedTaps(
-            Session(graph.SerializeToString(), threads=threads, optimize=False), moved
-        )
-    except (RuntimeFailedError, ValueError):
-        return session, None
-
-
-def _move(graph: onnx.GraphProto) -> list[int]:
-    reorders = {node.output[0]: node for node in graph.node if _reorders_whole_blocks(node)}
-    moved = [index for index, output in enumerate(graph.output) if output.name in reorders]
-    before = [reorders[graph.output[index].name].input[0] for index in moved]
-    if len(set(before)) < len(before):  # Two names of one tensor: an output has but one.
-        return []
-    gone = set()
-    for index, name in zip(moved, before, strict=True):
-        gone.add(graph.output[index].name)
-        graph.output[index].name = name
-        graph.output[index].type.tensor_type.ClearField("shape")
-    read = {name for node in graph.node for name in node.input}
-    kept = [node for node in graph.node if not (node.output[0] in gone and node.output[0] not in read)]
-    del graph.node[:]
-    graph.node.extend(kept)
-    return moved
-
-
-def _reorders_whole_blocks(node: onnx.NodeProto) -> bool:
-    if node.op_type != "ReorderOutput" or node.domain != _DOMAIN:
-        return False
-    attributes = {attribute.name: attribute.i for attribute in node.attribute}
-    return not attributes.get("channels_last", 0) and attributes.get("channels", 1) % LARGEST_BLOCK == 0
-
-
-def block_of(blocked: Array, plain: Array) -> int | None:
-    """Return how many channels a block has, given a tensor in blocks and in order; None if it has none.
-
-    Shapes:
-        blocked, plain: (N, C, H, W), of which the first is so only by name.
-
-    Example:
-        >>> plain = np.arange(32, dtype=np.float32).reshape(1, 16, 2, 1)
-        >>> block_of(plain.transpose(0, 2, 3, 1).reshape(plain.shape), plain)
-        16
-    """
-    if blocked.shape != plain.shape or blocked.ndim != 4:
-        return None
-    return next((block for block in BLOCKS if _same(unblock(blocked, block), plain)), None)
-
-
-def unblock(blocked: Array, block: int) -> Array:
-    """Return a tensor in the model's order.
-
-    Shapes:
-        blocked, result: (N, C, H, W).
-    """
-    return channel_view(blocked, block).reshape(blocked.shape)
-
-
-def channel_view(blocked: Array, block: int) -> Array:
-    """Return a view of a tensor with two axes of channels: those of blocks, and those in a block.
-
-    Shapes:
-        blocked: (N, C, H, W); the result (N, C / block, block, H, W).
-    """
-    samples, channels, height, width = blocked.shape
-    return blocked.reshape(samples, channels // block, height, width, block).transpose(0, 1, 4, 2, 3)
-
-
-def _same(one: Array, other: Array) -> bool:
-    return bool(np.array_equal(one.view(np.uint32), np.ascontiguousarray(other).view(np.uint32)))
 
 
 PIECE_BYTES = 8 << 20
@@ -333,7 +344,7 @@ class TappedModel:
     def _look_at(self, batch: Batch) -> None:
         """Find out with the first samples what may be done, on two threads, as the others wait for it."""
         one, two = (batch if self._whole else cut(batch, 0, min(size, batch.size)) for size in (1, 2))
-        candidate = self._blocked.session if self._blocked is not None else self._session
+        candidate, moved = self._blocked or (self._session, [])
         try:
             with ThreadPoolExecutor(1) as pool:
                 other = pool.submit(candidate.run, two.inputs)
@@ -344,7 +355,6 @@ class TappedModel:
             self._whole = True
             return
         self._remember(one.inputs, first)
-        moved = self._blocked.moved if self._blocked is not None else ()
         blocks = {index: block_of(both[index][: len(first[index])], first[index]) for index in moved}
         times = two.size // one.size
         apart = all(begins_with(both[i], first[i], times) for i in range(len(first)) if i not in blocks)
@@ -375,57 +385,3 @@ def most_at_once(threads: int, *, whole_batches: bool) -> int:
         (2, 8)
     """
     return min(threads, MOST_WHOLE_AT_ONCE if whole_batches else MOST_AT_ONCE)
-
-
-# How large inner tensors are, learnt without holding them.
-
-
-_SUFFIX = "/ptq.shape"
-
-
-def tapped_sizes(
-    model: ir.Model, taps: Sequence[str], inputs: Mapping[str, Array]
-) -> tuple[dict[str, int], int]:
-    """Return how many bytes each tapped tensor takes for a batch, and how many the run takes without them.
-
-    The model is run with an operator ``Shape`` behind each tensor, so that none is kept.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
-    """
-    values = {value.name: value for value in every_value(model.graph)}
-    before = resident_bytes()
-    shapes = measured_shapes(model, taps, inputs)
-    grown = max(0, resident_bytes() - before)
-    return {name: prod(shapes[name]) * _item_bytes(values[name]) for name in taps}, grown
-
-
-def measured_shapes(
-    model: ir.Model, tensors: Sequence[str], inputs: Mapping[str, Array]
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that computed tensors have for a batch: the model runs, and keeps none of them.
-
-    Edge case:
-        A tensor of a nested graph has one axis, as long as all its values; it may be empty.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
-    """
-    shaped = model.clone()
-    values = handed_out(shaped, tensors)
-    for name in tensors:
-        node = ir.node("Shape", [values[name]])
-        node.outputs[0].name = f"{name}{_SUFFIX}"
-        node.outputs[0].type = ir.TensorType(ir.DataType.INT64)
-        shaped.graph.append(node)
-    session = Session(tap(shaped, [f"{name}{_SUFFIX}" for name in tensors]), threads=1)
-    found = session.run(inputs)
-    return {
-        name: tuple(int(size) for size in shape.astype(np.int64))
-        for name, shape in zip(tensors, found, strict=True)
-    }
-
-
-def _item_bytes(value: ir.Value) -> int:
-    dtype = value.dtype or ir.DataType.FLOAT
-    return max(1, round(dtype.itemsize))

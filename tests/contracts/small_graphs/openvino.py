@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable
 
 from ptq_cli.runtime.engine import OPEN_VINO
-from ptq_cli.runtime.session import is_signed_exact
+from ptq_cli.runtime.probes import is_signed_exact
 from tests.contracts.small_graphs.every_target import LEAST_DB, its_rules_say_what_its_plan_does
 from tests.contracts.small_graphs.exported import COMPARED, Exported, finite
 from tests.unit.plan.graphs import sample, serialized, sqnr_db

@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.callable_dataset import CallableDataset
-from ptq_cli.calibdata.npy_header import NpyDataset
-from ptq_cli.calibdata.npz_file import NpzDataset
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
 from ptq_cli.core.tensors import TensorSpec
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.ahead import require_finite
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, require_finite
 from ptq_cli.core.errors import NonFiniteDataError
 from tests.each_case import each_case
 

@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset
 from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.calibdata.image_decoding import ImageDataset
-from ptq_cli.calibdata.npy_header import NpyDataset
-from ptq_cli.calibdata.npz_file import NpzDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.row_reader import ParquetDataset
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset

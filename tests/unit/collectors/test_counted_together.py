@@ -5,7 +5,8 @@ import pytest
 
 from ptq_cli.collectors import collector_registry as counted_together
 from ptq_cli.collectors import max_collector as histogram_collector
-from ptq_cli.collectors.collector_registry import COLLECTORS, SharedMemory, make_collector, together
+from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from ptq_cli.collectors.max_collector import SharedMemory, together
 
 RNG = np.random.default_rng(11)
 NAMES = ("small", "larger", "relu", "zeros", "one")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation import changed_classes as module
 from ptq_cli.evaluation.changed_classes import ChangeCollector

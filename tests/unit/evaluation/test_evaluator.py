@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement

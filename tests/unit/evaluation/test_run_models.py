@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.evaluation.document.measurement import hits_to_text

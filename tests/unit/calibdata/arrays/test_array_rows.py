@@ -4,8 +4,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.npy_header import ArrayHeader, NpyDataset, read_rows
-from ptq_cli.calibdata.npz_file import NpzDataset
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset, read_rows
+from ptq_cli.calibdata.npy_header import ArrayHeader
 from ptq_cli.core.errors import DataFormatError
 
 
@@ -40,19 +40,19 @@ def test_peak_memory_does_not_grow_with_the_samples(tmp_path, rng, kind):
 
 def test_rows_continue_where_the_last_ended():
     stream = io.BytesIO(np.arange(6, dtype=np.int32).tobytes())
-    header = ArrayHeader(np.dtype("int32"), (6,), 0)
+    header = ArrayHeader(np.dtype("int32"), (6,), b"")
     assert read_rows(stream, header, 2, "it").tolist() == [0, 1]
     assert read_rows(stream, header, 4, "it").tolist() == [2, 3, 4, 5]
 
 
 def test_stream_that_ends_early():
-    header = ArrayHeader(np.dtype("int32"), (6,), 0)
+    header = ArrayHeader(np.dtype("int32"), (6,), b"")
     with pytest.raises(DataFormatError, match="it is truncated: found 6 bytes of a batch, expected 8"):
         read_rows(io.BytesIO(bytes(6)), header, 2, "it")
 
 
 def test_rows_that_do_not_fit_in_memory():
-    header = ArrayHeader(np.dtype("float32"), (2**40, 2**29), 0)
+    header = ArrayHeader(np.dtype("float32"), (2**40, 2**29), b"")
     with pytest.raises(DataFormatError, match="samples of 2147483648 bytes do not fit in memory") as error:
         read_rows(io.BytesIO(), header, 2**30, "it")
     assert error.value.hint == "lower batch_size"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.npy_header import NpyDataset
+from ptq_cli.calibdata.array_files import NpyDataset
 from ptq_cli.core.errors import DataFormatError, InputFileError
 from ptq_cli.core.read_files import sha256_file
 from tests.each_case import each_case

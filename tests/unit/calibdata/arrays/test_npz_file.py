@@ -4,7 +4,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.npz_file import NpzDataset
+from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
 
 BOTH = pytest.mark.parametrize("compressed", [False, True], ids=["stored", "compressed"])

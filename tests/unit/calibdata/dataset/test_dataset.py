@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.dataset import Batch, indexed_names, require_samples
-from ptq_cli.calibdata.npy_header import NpyDataset
+from ptq_cli.calibdata.array_files import NpyDataset
+from ptq_cli.calibdata.dataset.batches import Batch, indexed_names
+from ptq_cli.calibdata.dataset.dataset import require_samples
 from ptq_cli.core.errors import RecipeValueError
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.calibdata.dataset.labels import as_labels, find_label, is_class_index, require_labels
-from ptq_cli.calibdata.npz_file import NpzDataset
 from ptq_cli.core.errors import LabelError
 from tests.each_case import each_case
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from ptq_cli.calibdata.dataset.dataset import Batch, cut, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, cut, rebatch
 from tests.each_case import each_case
 
 

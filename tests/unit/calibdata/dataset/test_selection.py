@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.dataset.dataset import Batch, rebatch
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard, parse_shard
-from ptq_cli.calibdata.npy_header import read_rows
+from ptq_cli.calibdata.array_files import read_rows
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection, Shard, parse_shard, rebatch
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
@@ -165,7 +164,7 @@ def test_rows_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
         read.append(stream.tell())
         return read_rows(stream, header, rows, where)
 
-    monkeypatch.setattr("ptq_cli.calibdata.npy_header.read_rows", noting)
+    monkeypatch.setattr("ptq_cli.calibdata.array_files.read_rows", noting)
     list(dataset.batches(10, Selection(Shard(4, 5))))
     assert [(position - 128) // 80 for position in read] == [30, 80]
 

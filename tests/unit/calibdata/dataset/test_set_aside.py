@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.array_files import NpzDataset
+from ptq_cli.calibdata.dataset.batches import Selection, Shard
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.calibdata.npz_file import NpzDataset
 from tests.each_case import each_case
 
 

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from ptq_cli.calibdata.dataset import selection as shard_files
-from ptq_cli.calibdata.dataset.selection import (
+from ptq_cli.calibdata.dataset import data_files as shard_files
+from ptq_cli.calibdata.dataset.data_files import (
     digest_files,
     expand_ranges,
     has_range,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.calibdata.checked_settings import digest_listing, list_images
-from ptq_cli.calibdata.dataset.selection import SUFFIXES, escaped_name
+from ptq_cli.calibdata.dataset.data_files import SUFFIXES, escaped_name
 from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
 from ptq_cli.recipe.sections import ImageSettings

@@ -1,4 +1,4 @@
-from ptq_cli.calibdata.dataset.selection import SUFFIXES
+from ptq_cli.calibdata.dataset.data_files import SUFFIXES
 from ptq_cli.calibdata.tar.sample import Kind, Role, role_of, split_name
 from tests.each_case import each_case
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.npz_file import NpzDataset
+from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.tuning import layer_ranking as ranking

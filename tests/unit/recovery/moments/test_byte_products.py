@@ -9,8 +9,8 @@ from ptq_cli.recovery import input_moments as byte_products
 from ptq_cli.recovery.input_moments import MOST_ROWS, ByteRows, InputSums
 from ptq_cli.recovery.layer_geometry import Window
 from ptq_cli.recovery.tensor_moments import InputReading, MomentSite, TensorMomentCollector
-from ptq_cli.runtime.session import is_signed_exact
-from ptq_cli.runtime.tapping.tapped import channel_view
+from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.tapping.channel_blocks import channel_view
 
 
 @pytest.mark.parametrize("signed", [True, False])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ptq_cli.runtime import session as byte_sums
+from ptq_cli.runtime import probes as byte_sums
 
 
 @pytest.fixture(autouse=True)

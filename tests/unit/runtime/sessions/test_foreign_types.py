@@ -6,7 +6,7 @@ import onnx_ir as ir
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.session import know_foreign_types
+from ptq_cli.runtime.probes import know_foreign_types
 from tests.unit.plan.graphs import build
 
 TEXT = """(float[N,6,64] x) => (float[N,6,16] y) <float[64,64] w, float[64] g, float[64] b, float[64,16] v> {

@@ -7,10 +7,10 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.pipeline.calibration.pieces_ahead import pieces, work_ahead
-from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
+from ptq_cli.pipeline.calibration.count_batches import pieces, work_ahead
+from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
 
 
 def batch_of(*values):

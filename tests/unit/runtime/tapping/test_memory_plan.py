@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.core.errors import MemoryLimitError
-from ptq_cli.runtime.tapping.forward import Needs, plan_memory, require_host_memory
+from ptq_cli.runtime.tapping.memory_plan import Needs, plan_memory, require_host_memory
 from tests.each_case import each_case
 
 MB = 10**6

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import measured_shapes
+from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.session import Session

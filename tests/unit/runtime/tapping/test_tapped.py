@@ -10,10 +10,11 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import TappedModel, block_of, open_tapped, unblock
+from ptq_cli.runtime.tapping.channel_blocks import block_of, open_tapped, unblock
+from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap
 
 RNG = np.random.default_rng(5)
@@ -221,9 +222,9 @@ def test_what_fills_up_a_block_is_never_seen(convolutions):
     if blocked is None:
         pytest.skip("this processor's convolutions have no blocks")
 
-    assert blocked.moved == (0,)
+    assert blocked[1] == [0]
     batch = batch_of(2, (3, 12, 10))
-    plain, moved = session.run(batch.inputs), blocked.session.run(batch.inputs)
+    plain, moved = session.run(batch.inputs), blocked[0].run(batch.inputs)
     assert block_of(moved[0], plain[0]) is not None
     np.testing.assert_array_equal(plain[1], moved[1])
 

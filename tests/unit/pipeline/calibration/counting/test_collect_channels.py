@@ -3,17 +3,22 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.dataset import Batch
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
-from ptq_cli.pipeline.calibration.collect import collect
-from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
+from ptq_cli.pipeline.calibration.collect import collect as collect_all
+from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 3, 6, 6)).astype(np.float32)
+
+
+def collect(*arguments, **rest):
+    statistics, _, samples = collect_all(*arguments, **rest)
+    return statistics, samples
 
 
 def batches(images, size):

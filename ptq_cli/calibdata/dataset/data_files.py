@@ -1,8 +1,4 @@
-"""Which batches of a data set are run: those of one shard, without the ones that are done already.
-
-Shards get whole batches and never single samples: a shard runs exactly the batches that a single run would
-have run, so its activations are the same to the last bit, even where a sum depends on the batch's size.
-"""
+"""Data in files: how they are named in messages, listed, checked and hashed."""
 
 import hashlib
 import math
@@ -10,107 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.core.errors import DataFormatError, InputFileError, UsageError
-
-_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One of several equal shares of a data set's batches.
-
-    Batch ``b``, counted from 0, belongs to shard ``b mod count + 1``.
-
-    Attributes:
-        number: which shard, from 1 to ``count``.
-        count: number of shards.
-
-    Example:
-        >>> str(Shard(2, 8))
-        '2/8'
-    """
-
-    number: int = 1
-    count: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-
-WHOLE = Shard()
-"""The single shard that holds every batch."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The batches of a shard, without its first ones.
-
-    Attributes:
-        shard: the shard.
-        done: how many batches at its start are left out.
-
-    Example:
-        >>> selection = Selection(Shard(2, 3), done=1)
-        >>> [number for number in range(12) if number in selection]
-        [4, 7, 10]
-    """
-
-    shard: Shard = WHOLE
-    done: int = 0
-
-    def __contains__(self, number: int) -> bool:
-        turn, place = divmod(number, self.shard.count)
-        return place == self.shard.number - 1 and turn >= self.done
-
-    def samples(self, total: int, batch_size: int) -> int:
-        """Return how many samples are selected from a data set with ``total`` samples.
-
-        Example:
-            >>> [Selection(Shard(number, 2)).samples(10, 4) for number in (1, 2)]
-            [6, 4]
-        """
-        first = (self.done * self.shard.count + self.shard.number - 1) * batch_size
-        starts = range(first, total, self.shard.count * batch_size)
-        # Only the last batch of the data set can be smaller.
-        return batch_size * len(starts) - max(starts[-1] + batch_size - total, 0) if starts else 0
-
-
-EVERY_BATCH = Selection()
-
-
-def parse_shard(text: str) -> Shard:
-    """Return the shard that ``--shard 2/8`` names.
-
-    Raises:
-        UsageError: it is not ``K/N`` with K from 1 to N.
-
-    Example:
-        >>> parse_shard("2/8")
-        Shard(number=2, count=8)
-        >>> parse_shard("9/8")
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: there is no shard '9/8': 8 shards are \
-numbered from 1 to 8
-        hint: --shard 2/8 is the second of eight
-    """
-    hint = "--shard 2/8 is the second of eight"
-    match = _SHARD.fullmatch(text)
-    if match is None:
-        raise UsageError(f"--shard '{text[:40]}' is not of the form K/N", hint=hint)
-    shard = Shard(int(match[1]), int(match[2]))
-    if not shard.count:
-        raise UsageError(f"there is no shard '{text}': the number of shards must be at least 1", hint=hint)
-    if not 1 <= shard.number <= shard.count:
-        raise UsageError(
-            f"there is no shard '{text}': {shard.count} shards are numbered from 1 to {shard.count}",
-            hint=hint,
-        )
-    return shard
-
+from ptq_cli.core.errors import DataFormatError, InputFileError
 
 # Names of files: how they are written in messages, and which are of images.
 
@@ -128,13 +26,15 @@ def escaped_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def is_image(name: str) -> bool:
-    """Tell from the suffix whether a file is an image.
+def unreadable(what: str, error: OSError) -> InputFileError:
+    """Return the error for a file that is there and cannot be read; messages call it ``what``."""
+    return InputFileError(
+        f"{what} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
+    )
 
-    Example:
-        >>> is_image("1.JPG"), is_image("notes.txt")
-        (True, False)
-    """
+
+def is_image(name: str) -> bool:
+    """Tell from the suffix whether a file is an image."""
     return name.lower().endswith(SUFFIXES)
 
 
@@ -152,28 +52,15 @@ _PIECES, _PIECE_BYTES = 16, 1 << 16
 
 
 def has_range(source: str) -> bool:
-    """Tell whether a name is a pattern for several files.
-
-    Example:
-        >>> has_range("train-{000..099}.tar"), has_range("train-000.tar")
-        (True, False)
-    """
+    """Tell whether a name is a pattern for several files."""
     return _RANGE.search(source) is not None
 
 
 def expand_ranges(source: str) -> list[str]:
     """Return the names that a pattern stands for, in the order of their numbers.
 
-    Edge case:
-        As in a shell, numbers are padded to the width of the range's first number if that begins with a
-        zero. With several ranges, the last one changes fastest.
-
-    Raises:
-        InputFileError: a range counts downwards, or there are more than a million names.
-
-    Example:
-        >>> expand_ranges("train-{08..10}.tar")
-        ['train-08.tar', 'train-09.tar', 'train-10.tar']
+    As in a shell, numbers are padded to the width of the range's first number if that begins with a zero.
+    With several ranges, the last one changes fastest.
     """
     ranges = [(int(match[1]), int(match[2])) for match in _RANGE.finditer(source)]
     for first, last in ranges:
@@ -207,18 +94,6 @@ def list_shards(folder: str) -> list[str]:
 
     The numbers in the names of ``.npz`` files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
     and other files are ignored. Links are followed, because download caches consist of them.
-
-    Raises:
-        DataFormatError: the folder has files of several kinds, or images beside them.
-        InputFileError: the folder cannot be listed.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("b.tar", "a.tar.gz", "readme.md"):
-        ...     (folder / name).touch()
-        >>> [Path(path).name for path in list_shards(str(folder))]
-        ['a.tar.gz', 'b.tar']
     """
     found: dict[str, list[str]] = {"tar": [], "parquet": [], "npz": []}
     image = None
@@ -269,18 +144,7 @@ def _kind(name: str) -> str | None:
 
 
 def require_files(files: Sequence[str]) -> None:
-    """Check that each is a regular file; reading a pipe would block.
-
-    Raises:
-        InputFileError: one is missing, is not a regular file, or cannot be read.
-
-    Example:
-        >>> require_files(["missing.tar"])
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.InputFileError: PTQ-FILE-001: data 'missing.tar' does not exist
-        hint: check the path; every file of a pattern must exist
-    """
+    """Check that each is a regular file; reading a pipe would block."""
     for file in files:
         try:
             mode = os.stat(file).st_mode  # noqa: PTH116 - a Path for each of a million files is slow
@@ -290,10 +154,7 @@ def require_files(files: Sequence[str]) -> None:
                 hint="check the path; every file of a pattern must exist",
             ) from error
         except OSError as error:
-            raise InputFileError(
-                f"data '{escaped_name(file)}' cannot be read: {error.strerror}",
-                hint="check the file and its permissions",
-            ) from error
+            raise unreadable(f"data '{escaped_name(file)}'", error) from error
         if not stat.S_ISREG(mode):
             raise InputFileError(
                 f"data '{escaped_name(file)}' is not a regular file", hint="pass a file or a folder"
@@ -303,12 +164,8 @@ def require_files(files: Sequence[str]) -> None:
 def digest_files(files: Sequence[str]) -> str:
     """SHA-256 of the files' content in their order, independent of their names; in hexadecimal.
 
-    Edge case:
-        Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on:
-        of each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
-
-    Raises:
-        InputFileError: a file cannot be read.
+    Up to 1 GiB in total, all bytes are read. Larger sets would take as long to read as to calibrate on: of
+    each of their files the size and 16 pieces of 64 KiB are read, evenly spread from start to end.
     """
     digest = hashlib.sha256()
     try:
@@ -324,8 +181,5 @@ def digest_files(files: Sequence[str]) -> str:
                     stream.seek(max(size - _PIECE_BYTES, 0) * piece // (_PIECES - 1))
                     digest.update(stream.read(_PIECE_BYTES))
     except OSError as error:
-        raise InputFileError(
-            f"data '{error.filename}' cannot be read: {error.strerror}",
-            hint="check the file and its permissions",
-        ) from error
+        raise unreadable(f"data '{error.filename}'", error) from error
     return digest.hexdigest()
