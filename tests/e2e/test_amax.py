@@ -83,9 +83,7 @@ def test_override_decides_the_tensors_it_matches(folder: Path, ptq: Any) -> None
         ('match = "*"\nmax = "mse"', "PTQ-RECIPE-002", "unknown key 'override.max' (did you mean 'amax'?)"),
     ],
 )
-def test_override_that_cannot_be_meant_is_refused(
-    folder: Path, refuse: Any, override: str, code: str, says: str
-) -> None:
+def test_override_that_cannot_be_meant_is_refused(folder, refuse, override, code, says):
     recipe = (folder / "ptq-run/recipe.toml").read_text().replace("../", "")
     (folder / "r.toml").write_text(f"{recipe}\n[[override]]\n{override}\n")
 

@@ -245,9 +245,7 @@ def test_bad_data_are_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) ->
 
 @each_case("command", EVERYWHERE)
 @each_case("name", ["missing", "a wrong shape", "NaN"])
-def test_every_command_refuses_bad_data(
-    folder: Path, anew: Any, refuse: Any, name: str, command: str
-) -> None:
+def test_every_command_refuses_bad_data(folder, anew, refuse, name, command):
     anew()
     bad = CASES[name]
     bad.arrange(folder)

@@ -325,9 +325,7 @@ def test_a_bad_model_is_refused(folder: Path, anew: Any, refuse: Any, bad: Bad) 
 
 @each_case("command", COMMANDS)
 @each_case("name", ["a damaged zip", "arch with other shapes", "ONNX with an unknown operator"])
-def test_every_command_refuses_a_bad_model(
-    folder: Path, anew: Any, refuse: Any, name: str, command: str
-) -> None:
+def test_every_command_refuses_a_bad_model(folder, anew, refuse, name, command):
     anew()
     bad = CASES[name]
     bad.arrange(folder)

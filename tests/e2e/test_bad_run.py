@@ -166,9 +166,7 @@ def quantized_by_recipe(template: Path, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_a_stale_calibration_is_refused(
-    folder: Path, quantized_by_recipe: Path, refuse: Any, change: Change
-) -> None:
+def test_a_stale_calibration_is_refused(folder, quantized_by_recipe, refuse, change):
     shutil.copytree(quantized_by_recipe, folder, dirs_exist_ok=True)
     change.make(folder)
     for command in ("export", "evaluate"):
@@ -190,9 +188,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("command", ["export", "evaluate"])
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
-def test_a_damaged_calibration_is_refused(
-    folder: Path, refuse: Any, damage: Callable[[bytes], bytes], command: str
-) -> None:
+def test_a_damaged_calibration_is_refused(folder, refuse, damage, command):
     path = folder / "ptq-run/calibration.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     refuse(command, "PTQ-CALIB-002", "'ptq-run/calibration.safetensors'", hint="calibrate again")

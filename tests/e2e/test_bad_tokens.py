@@ -8,7 +8,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.e2e.conftest import Ptq
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 TOKENS, WIDTH, LONGEST = len(WORDS) + 1, 16, 20
@@ -94,9 +93,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_does_not_fit_has_a_code_and_a_hint(
-    models: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq, name: str
-) -> None:
+def test_what_does_not_fit_has_a_code_and_a_hint(models, monkeypatch, ptq, name):
     monkeypatch.chdir(models)
     words, code, message, hint = CASES[name]
     told = ptq(f"quantize {words} --run bad-run")
@@ -106,9 +103,7 @@ def test_what_does_not_fit_has_a_code_and_a_hint(
     assert not Path("bad-run").exists()
 
 
-def test_text_gets_windows_that_the_positions_of_a_model_allow(
-    models: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
-) -> None:
+def test_text_gets_windows_that_the_positions_of_a_model_allow(models, monkeypatch, ptq):
     monkeypatch.chdir(models)
     told = ptq(f"calibrate model.onnx {TEXT} --run good-run")
     assert told.status == 0, told.err

@@ -28,9 +28,7 @@ def test_each_gate_is_a_test_case(folder: Path, ptq: Any) -> None:
 
 
 @pytest.mark.parametrize(("words", "title"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_the_page_of_the_build_gets_the_verdict(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, title: str
-) -> None:
+def test_the_page_of_the_build_gets_the_verdict(folder, ptq, monkeypatch, words, title):
     page = folder / "page.md"
     page.write_text("of an earlier step\n\n")
     monkeypatch.setenv(VARIABLE, str(page))
@@ -41,9 +39,7 @@ def test_the_page_of_the_build_gets_the_verdict(
     assert text.endswith("\n\n")
 
 
-def test_a_page_that_cannot_be_written_changes_no_verdict(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_cannot_be_written_changes_no_verdict(folder, ptq, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(folder))
     outcome = ptq("gate ptq-run/report.json --min sqnr_db=1 --json")
     assert outcome.status == 0

@@ -99,9 +99,7 @@ def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
 
 
 @pytest.mark.parametrize("granularity", ["row", "tensor"])
-def test_static_dynamic_weights_alone_and_float_in_one_model(
-    network: Path, ptq: Any, granularity: str
-) -> None:
+def test_static_dynamic_weights_alone_and_float_in_one_model(network, ptq, granularity):
     overrides = f"--override down:activations.mode=dynamic,activations.granularity={granularity}"
     overrides += " --override head:activations.mode=float --exclude up --set quantization.all_layers=true"
     found = ptq(
@@ -152,9 +150,7 @@ def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, p
         ("--preset dynamic_int8 --recover weighed", "PTQ-DATA-005", "no calibration data was given"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    network: Path, ptq: Any, command: str, code: str, message: str
-) -> None:
+def test_what_makes_no_sense_is_refused(network, ptq, command, code, message):
     found = ptq(f"quantize model.onnx {command}")
     assert (found.status, code in found.err, message in found.err) == (2, True, True), found.err
     assert not (network / "ptq-run").exists()

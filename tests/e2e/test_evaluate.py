@@ -78,9 +78,7 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
         ("", False),
     ],
 )
-def test_quantize_evaluates_if_evaluation_data_is_given(
-    folder: Path, ptq: Any, flags: str, evaluates: bool
-) -> None:
+def test_quantize_evaluates_if_evaluation_data_is_given(folder, ptq, flags, evaluates):
     told = ptq(f"quantize model.onnx --data calib.npz --run own {flags}")
     assert told.status == 0, told
     assert (folder / "own/report.json").is_file() is evaluates
@@ -217,9 +215,7 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
         ),
     ],
 )
-def test_what_cannot_be_measured_is_refused(
-    folder: Path, refuse: Any, words: str, code: str, says: str, hint: str | None
-) -> None:
+def test_what_cannot_be_measured_is_refused(folder, refuse, words, code, says, hint):
     (folder / "own.py").write_text(OWN)
     (folder / "copy").mkdir()
     shutil.copy("ptq-run/model.int8.onnx", "copy/model.int8.onnx")
@@ -240,9 +236,7 @@ def test_what_cannot_be_measured_is_refused(
     ],
     ids=["no class scores", "first output in brackets", "no such output"],
 )
-def test_a_metric_on_the_wrong_output_is_refused_before_calibration(
-    folder: Path, refuse: Any, words: str, code: str, says: str, hint: str
-) -> None:
+def test_a_metric_on_the_wrong_output_is_refused_before_calibration(folder, refuse, words, code, says, hint):
     model = onnx.load(folder / "model.onnx")
     shape = ["batch", 8, 6, 6]
     model.graph.output.insert(0, onnx.helper.make_tensor_value_info("conv", onnx.TensorProto.FLOAT, shape))

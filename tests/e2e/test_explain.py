@@ -214,9 +214,7 @@ def test_without_matplotlib_it_says_how_to_get_it(refuse: Any, monkeypatch: pyte
     refuse("explain x --plot x.png", "PTQ-USAGE-001", "needs matplotlib", hint="pip install 'ptq-cli[plot]'")
 
 
-def test_without_a_plot_matplotlib_is_not_imported(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_plot_matplotlib_is_not_imported(folder, ptq, monkeypatch):
     real = builtins.__import__
 
     def guarded(name: str, *arguments: Any, **options: Any) -> Any:
@@ -236,18 +234,14 @@ def test_a_sample_model(digits: Path, ptq: Any) -> None:
 
 
 @pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)
-def test_a_terminal_without_unicode_gets_plain_characters(
-    folder: Path, real_ptq: Any, words: list[str]
-) -> None:
+def test_a_terminal_without_unicode_gets_plain_characters(folder, real_ptq, words):
     result = real_ptq(*words, cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
     assert result.returncode == 0, result.stderr
     assert result.stdout.isascii() and "relu" in result.stdout
 
 
-def test_explain_names_the_columns_that_do_not_fit(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explain_names_the_columns_that_do_not_fit(folder, ptq, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     outcome = ptq("explain relu")
 

@@ -66,9 +66,7 @@ def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: A
         "--reset",
     ],
 )
-def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(
-    folder: Path, ptq: Any, flags: str
-) -> None:
+def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(folder, ptq, flags):
     assert ptq("export --weight-bits 2 --amax max").status == 0
     assert ptq(f"export --reset {flags} -o other.onnx").status == 0
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
@@ -78,9 +76,7 @@ def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(
     assert not json.loads((folder / "ptq-run/details.json").read_text())["notes"]
 
 
-def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_other_quantizers(
-    folder: Path, ptq: Any
-) -> None:
+def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_other_quantizers(folder, ptq):
     assert ptq("export --weight-bits 4 -o other.onnx").status == 0
     change_metadata(folder / "other.onnx", {"ptq.weights": None, "ptq.activations": None})
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0

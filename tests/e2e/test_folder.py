@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.e2e.conftest import SAMPLES, Ptq
+from tests.e2e.conftest import SAMPLES
 
 SAMPLE = SAMPLES / "shakespeare_language_model"
 GRAPHS = ("model.onnx", "decoder_with_past_model.onnx")
@@ -80,8 +80,8 @@ def stored(path: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize(("preset", "suffix"), [("w4_block32", "q4"), ("dynamic_int8", "quantized")])
 def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq, preset: str, suffix: str
-) -> None:
+    exported, tmp_path, monkeypatch, ptq, preset, suffix
+):
     monkeypatch.chdir(tmp_path)
     told = ptq(f"quantize {exported} --preset {preset} -o out --set evaluation.latency=false")
     assert told.status == 0, told.err
@@ -107,9 +107,7 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     assert 0.99 < np.corrcoef(logits[0], expected[0, -1])[0, 1] < 1.0
 
 
-def test_a_folder_is_prepared_with_what_its_files_share(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
-) -> None:
+def test_a_folder_is_prepared_with_what_its_files_share(exported, tmp_path, monkeypatch, ptq):
     monkeypatch.chdir(tmp_path)
     told = ptq(f"prepare {exported} -o out --json")
     assert told.status == 0, told.err
@@ -186,9 +184,7 @@ def dense_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return weights, scale, bias * step
 
 
-def test_data_decide_the_weights_of_all_files_once(
-    parts: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
-) -> None:
+def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     monkeypatch.setattr("ptq_cli.pipeline.run_quantize_folder.HELD", 1 << 10)
     words = "--set evaluation.latency=false --recover weighed -o out"
     missing = ptq(f"quantize . --data calib {words}")
@@ -263,9 +259,7 @@ def test_data_decide_the_weights_of_all_files_once(
         ("quantize . --preset w4_block32 --metric sqnr_db", "PTQ-DATA-005", "no evaluation data was given"),
     ],
 )
-def test_what_a_folder_cannot_be_asked_is_refused(
-    parts: Path, ptq: Ptq, words: str, code: str, message: str
-) -> None:
+def test_what_a_folder_cannot_be_asked_is_refused(parts, ptq, words, code, message):
     told = ptq(f"{words} --run run" if words.startswith("quantize") else words)
     assert (told.status, code in told.err, message in told.err, "hint: " in told.err) == (
         2,

@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import Ptq
-
 NEW = "--data calib.npz --run new"
 
 
@@ -44,9 +42,7 @@ def data(folder: Path) -> Path:
         ("export --run ranges --amax percentile", "PTQ-CALIB-004", "--amax max"),
     ],
 )
-def test_the_flags_of_a_hint_are_what_was_missing(
-    words: str, code: str, hint: str, data: Path, ptq: Ptq
-) -> None:
+def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
     (data / "old.toml").touch()
     if words.startswith("gate"):
         # Without limits of its own.
@@ -98,9 +94,7 @@ def test_the_flags_of_a_hint_are_what_was_missing(
         ),
     ],
 )
-def test_the_commands_of_a_hint_lead_on(
-    words: str, code: str, hint: str, followed: tuple[str, ...], folder: Path, ptq: Ptq
-) -> None:
+def test_the_commands_of_a_hint_lead_on(words, code, hint, followed, folder, ptq):
     outcome = ptq(words)
     assert (outcome.status, outcome.err.splitlines()[0].split()[1]) == (2, f"{code}:"), outcome
     assert hint in outcome.err.splitlines()[1], outcome.err

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -59,16 +59,13 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize(("words", "number"), MOMENTS.values(), ids=MOMENTS.keys())
-def test_a_signal_leaves_the_earlier_outputs(
-    folder: Path, snapshot: Snapshot, words: str, number: int
-) -> None:
+def test_a_signal_leaves_the_earlier_outputs(folder, snapshot, words, number):
     (folder / "wait.py").write_text(WAIT)
     before = snapshot(folder)
     command = [sys.executable, "-c", START, *words.split()]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stderr is not None
         said = []
         for line in process.stderr:
             said.append(line)
@@ -91,9 +88,7 @@ STAGES = ("resolve", "open_subject", "fit_evaluation", "make_calibration", "make
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "write_together"])
-def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, stage: str
-) -> None:
+def test_an_interrupt_in_any_stage_of_quantize_changes_nothing(folder, ptq, monkeypatch, snapshot, stage):
     before = snapshot(folder)
     monkeypatch.setattr(f"ptq_cli.pipeline.run_quantize.{stage}", interrupt)
     outcome = ptq(QUANTIZE)

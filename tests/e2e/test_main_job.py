@@ -72,9 +72,7 @@ GATES = {
 
 
 @pytest.mark.parametrize(("words", "status", "verdict"), GATES.values(), ids=GATES.keys())
-def test_evaluate_decides_the_gate(
-    finished_cifar: Path, ptq: Any, words: str, status: int, verdict: str, tmp_path: Path
-) -> None:
+def test_evaluate_decides_the_gate(finished_cifar, ptq, words, status, verdict, tmp_path):
     report = (finished_cifar / "ptq-run/report.json").read_bytes()
     outcome = ptq(words)
     (finished_cifar / "ptq-run/report.json").write_bytes(report)
@@ -89,9 +87,7 @@ REPORT_GATES = {
 
 
 @pytest.mark.parametrize(("flags", "status", "verdict"), REPORT_GATES.values(), ids=REPORT_GATES.keys())
-def test_gate_decides_from_the_report(
-    finished_cifar: Path, ptq: Any, flags: str, status: int, verdict: str
-) -> None:
+def test_gate_decides_from_the_report(finished_cifar, ptq, flags, status, verdict):
     outcome = ptq(f"gate ptq-run/report.json {flags}")
     assert outcome.status == status
     assert verdict in outcome.out
@@ -134,9 +130,7 @@ def outputs(model: Path, samples: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_format_of_the_transformer_gives_the_same_model(
-    digits: Path, ptq: Any, expected: np.ndarray, model: str, samples: Path
-) -> None:
+def test_every_format_of_the_transformer_gives_the_same_model(digits, ptq, expected, model, samples):
     outcome = ptq(f"quantize {model} --samples 64 --run {model}.run --json")
     assert outcome.status == 0, outcome
     assert json.loads(outcome.out)["export"]["float_bytes"] > 1_000_000
@@ -149,9 +143,7 @@ def test_every_format_of_the_transformer_gives_the_same_model(
     assert 10 * np.log10(np.square(expected).sum() / noise) > 20
 
 
-def test_the_python_verbs_return_values_and_print_nothing(
-    digits: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_python_verbs_return_values_and_print_nothing(digits, capfd):
     calibrated = ptq_cli.calibrate("model.pt", run="python")
     exported = ptq_cli.export(run="python")
     evaluated = ptq_cli.evaluate(run="python", max_drop={"top1": 0.01})

@@ -82,9 +82,7 @@ def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, r
 
 
 @pytest.mark.parametrize("method", ["histogram", "max"])
-def test_without_any_finite_value_the_export_says_so(
-    folder: Path, ptq: Any, refuse: Any, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_finite_value_the_export_says_so(folder, ptq, refuse, method, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
     assert ptq(f"{ALLOWED} --method {method} --set calibration.activation_axis.x=1").status == 0

@@ -45,9 +45,7 @@ def whole(folder: Path, ptq: Any) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("samples", [4, 8, 12])
-def test_it_continues_after_the_last_checkpoint(
-    folder: Path, ptq: Any, whole: dict[str, bytes], samples: int
-) -> None:
+def test_it_continues_after_the_last_checkpoint(folder, ptq, whole, samples):
     begin(samples)
     # The callback ends it before the checkpoint of the batch at hand.
     seen = load_calibration(folder / "run" / CHECKPOINT).provenance
@@ -128,9 +126,7 @@ OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize(("words", "change", "reason"), OTHERS.values(), ids=OTHERS.keys())
-def test_a_checkpoint_of_another_calibration_is_passed_over(
-    folder: Path, ptq: Any, words: str, change: Callable[[Path], object], reason: str
-) -> None:
+def test_a_checkpoint_of_another_calibration_is_passed_over(folder, ptq, words, change, reason):
     begin(8)
     change(folder)
     outcome = ptq(f"{words} --run run")

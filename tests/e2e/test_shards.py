@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,7 @@ def read(run: Path) -> dict[str, bytes]:
     return {name: (run / name).read_bytes() for name in FILES}
 
 
-def calibrate_shards(
-    ptq: Any, count: int, numbers: Iterable[int] | None = None, words: str = CALIBRATE
-) -> str:
+def calibrate_shards(ptq, count, numbers=None, words=CALIBRATE):
     names = []
     for number in numbers or range(1, count + 1):
         outcome = ptq(f"{words} --shard {number}/{count} --run run-{number}")
@@ -186,9 +184,7 @@ DIFFERENT: dict[str, tuple[Callable[[Path, Any], None], str]] = {
 
 
 @pytest.mark.parametrize(("change", "says"), DIFFERENT.values(), ids=DIFFERENT.keys())
-def test_what_differs_is_named(
-    folder: Path, ptq: Any, refuse: Any, change: Callable[[Path, Any], None], says: str
-) -> None:
+def test_what_differs_is_named(folder, ptq, refuse, change, says):
     calibrate_shards(ptq, 2)
     change(folder, ptq)
     refuse(

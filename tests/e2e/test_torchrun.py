@@ -60,9 +60,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("words", "processes"), MODELS)
-def test_several_processes_write_the_bytes_of_one(
-    folder: Path, ptq: Any, launch: Launch, words: str, processes: int
-) -> None:
+def test_several_processes_write_the_bytes_of_one(folder, ptq, launch, words, processes):
     one = ptq(f"calibrate {words} --run one --json")
     assert one.status == 0
     outcome = launch(
@@ -172,9 +170,7 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
 
 
 @pytest.mark.parametrize(("data", "says"), FAILURES)
-def test_an_error_of_one_is_said_once_and_ends_all(
-    folder: Path, launch: Launch, data: str, says: str
-) -> None:
+def test_an_error_of_one_is_said_once_and_ends_all(folder, launch, data, says):
     (folder / "data.py").write_text(BATCHES)
     before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
     words = ("-m", "ptq_cli", "calibrate", "model.onnx", "--data", f"data.py:{data}", "--batch-size", "2")
@@ -210,9 +206,7 @@ RANK = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT
 
 
 @pytest.mark.parametrize("command", ["export", "quantize model.onnx --data calib.npz", "inspect"])
-def test_other_commands_are_the_work_of_one(
-    refuse: Any, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_other_commands_are_the_work_of_one(refuse, monkeypatch, command):
     for name, value in RANK.items():
         monkeypatch.setenv(name, value)
     says = f"torchrun started 3 processes, and ptq {command.split(maxsplit=1)[0]} runs as a single process"
@@ -238,9 +232,7 @@ def test_contradictory_variables_are_refused(refuse: Any, monkeypatch: pytest.Mo
     )
 
 
-def test_one_process_under_torchrun_is_one_process(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_process_under_torchrun_is_one_process(folder, ptq, monkeypatch):
     for name, value in {**RANK, "RANK": "0", "WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(name, value)
     assert ptq("export").status == 0

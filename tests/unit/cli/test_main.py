@@ -46,9 +46,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_of_a_command_has_an_example_and_fits_80_columns(
-    command: str, flag: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_of_a_command_has_an_example_and_fits_80_columns(command, flag, capsys):
     assert run([command, flag]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -56,9 +54,7 @@ def test_help_of_a_command_has_an_example_and_fits_80_columns(
     assert [line for line in captured.out.splitlines() if len(line) > WIDTH] == []
 
 
-def test_help_has_both_names_whoever_looked_before(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_has_both_names_whoever_looked_before(capsys):
     command = cli.get_command(click.Context(cli), "gate")
     assert command is not None
     fresh = copy.copy(command)
@@ -74,7 +70,6 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
     group = click.Context(cli)
     for name in COMMANDS:
         command = cli.get_command(group, name)
-        assert command is not None
         yield name, command
         if isinstance(command, click.Group):
             yield from ((f"{name} {inner}", found) for inner, found in command.commands.items())
@@ -211,9 +206,7 @@ USAGE: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.mark.parametrize(("words", "message"), USAGE.values(), ids=USAGE.keys())
-def test_misuse_is_one_line_and_a_hint(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_misuse_is_one_line_and_a_hint(words, message, capsys):
     assert run(words) == 2
     first, hint = capsys.readouterr().err.splitlines()
     assert first == f"error PTQ-USAGE-001: {message}"
@@ -254,13 +247,7 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
 
 
 @pytest.mark.parametrize(("error", "status", "says"), FAILURES.values(), ids=FAILURES.keys())
-def test_a_failure_becomes_a_status_and_a_line(
-    error: BaseException,
-    status: int,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failure_becomes_a_status_and_a_line(error, status, says, monkeypatch, capsys):
     def fail(*_arguments: object) -> None:
         raise error
 
@@ -306,9 +293,7 @@ def test_main_exits_with_the_status() -> None:
 @pytest.mark.parametrize(
     "words", [["--help"], ["export", "--help"], ["schema", "tune"], ["recipe", "schema"]]
 )
-def test_python_without_docstrings_says_the_same(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_python_without_docstrings_says_the_same(words, capsys):
     command = [sys.executable, "-OO", "-m", "ptq_cli", *words]
     without = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run(words) == 0

@@ -38,9 +38,7 @@ def batches(size: int, labels: np.ndarray | None = LABELS) -> Iterator[Batch]:
         yield Batch({"x": INPUTS[part]}, None if labels is None else labels[part], names)
 
 
-def evaluate(
-    float_run: Run, quantized_run: Run, data: Iterator[Batch], *metrics: str, **more: object
-) -> Evaluation:
+def evaluate(float_run, quantized_run, data, *metrics, **more):
     names = more.pop("output_names", ["scores"])
     evaluator = Evaluator(names, judged_metrics(metric_specs(metrics), names))
     run_evaluator(evaluator, Runs(float_run, (quantized_run,)), data, **more)

@@ -41,9 +41,7 @@ def profile(times: dict[str, tuple[float, float]], seam: float = 1.0) -> Machine
     )
 
 
-def placed(
-    times: dict[str, tuple[float, float]], seam: float = 1.0
-) -> tuple[list[str], dict[str, str], float]:
+def placed(times, seam=1.0):
     model = build(CHAIN)
     found = fastest_placement(model, make_plan(model, TARGET), TARGET, profile(times, seam))
     integer = [layer.name for layer in found.plan.layers if layer.quantized]

@@ -44,9 +44,7 @@ def test_calibrate(run: RunDirectory, request_with: RequestWith) -> None:
     assert names(run) == ["calibration.safetensors", "model.float.onnx", "recipe.toml"]
 
 
-def test_a_tensor_that_is_always_zero_is_told(
-    folder: Path, run: RunDirectory, request_with: RequestWith
-) -> None:
+def test_a_tensor_that_is_always_zero_is_told(folder, run, request_with):
     np.savez(folder / "zeros.npz", x=np.zeros((2, 4), np.float32))
     assert "x" in run_calibrate(request_with(data="zeros.npz"), run).dead
 
@@ -61,16 +59,12 @@ def test_export(finished: RunDirectory) -> None:
     assert len(metadata[STATISTICS_SHA256]) == 64
 
 
-def test_kernels_are_not_asked_for_in_passing_where_the_graph_is_long(
-    finished: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_are_not_asked_for_in_passing_where_the_graph_is_long(finished, monkeypatch):
     monkeypatch.setattr(export_module, "COUNTED_NODES", 1)
     assert run_export(Request(settings={}), finished).kernels is None
 
 
-def test_kernels_are_those_of_a_target_that_runs_here(
-    folder: Path, run: RunDirectory, request_with: RequestWith
-) -> None:
+def test_kernels_are_those_of_a_target_that_runs_here(folder, run, request_with):
     run_calibrate(request_with(target="tensorrt"), run)
     assert run_export(request_with(target="tensorrt"), run).kernels is None
 
@@ -115,17 +109,13 @@ def test_evaluate_judges_the_model_that_is_named(finished: RunDirectory, folder:
     assert report.amax.settings == {}
 
 
-def test_evaluate_refuses_a_model_of_other_statistics(
-    finished: RunDirectory, request_with: RequestWith
-) -> None:
+def test_evaluate_refuses_a_model_of_other_statistics(finished, request_with):
     run_calibrate(request_with(samples=3), finished)
     with pytest.raises(StaleCalibrationError, match="an earlier calibration"):
         run_evaluate(Request(settings={}), finished)
 
 
-def test_evaluate_refuses_a_model_of_another_run(
-    finished: RunDirectory, folder: Path, request_with: RequestWith
-) -> None:
+def test_evaluate_refuses_a_model_of_another_run(finished, folder, request_with):
     proto = onnx.load("model.onnx")
     weight = onnx.numpy_helper.to_array(proto.graph.initializer[0])
     proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(2 * weight, "fc.weight"))
@@ -141,9 +131,7 @@ def test_evaluate_refuses_what_ptq_did_not_write(finished: RunDirectory) -> None
         run_evaluate(Request(settings={}), finished, Path("model.onnx"))
 
 
-def test_quantize_without_a_limit_or_evaluation_data_does_not_evaluate(
-    run: RunDirectory, request_with: RequestWith
-) -> None:
+def test_quantize_without_a_limit_or_evaluation_data_does_not_evaluate(run, request_with):
     request = request_with()
     settings = {name: value for name, value in request.settings.items() if name != "eval_data"}
     result = run_quantize(replace(request, settings=settings), run)
@@ -159,13 +147,7 @@ def test_quantize_without_a_limit_or_evaluation_data_does_not_evaluate(
         ({}, True, True),
     ],
 )
-def test_quantize_evaluates_when_asked_or_limited(
-    run: RunDirectory,
-    request_with: RequestWith,
-    settings: dict[str, object],
-    evaluate: bool | None,
-    evaluated: bool,
-) -> None:
+def test_quantize_evaluates_when_asked_or_limited(run, request_with, settings, evaluate, evaluated):
     result = run_quantize(request_with(**settings), run, evaluate=evaluate)
     assert (result.evaluation is not None) is evaluated
     assert run.report_json.exists() is evaluated
@@ -217,8 +199,8 @@ def test_the_package_has_no_other_attribute() -> None:
 @pytest.mark.parametrize("samples", ["samples", "eval_samples"])
 @pytest.mark.parametrize("data", ["data", "eval_data"])
 def test_data_and_samples_are_those_of_the_evaluation_where_there_are_no_others(
-    folder: Path, finished: RunDirectory, data: str, samples: str
-) -> None:
+    folder, finished, data, samples
+):
     np.savez(folder / "more.npz", x=np.ones((6, 4), np.float32))
     settings: Any = {data: "more.npz", samples: 3}
     assert ptq_cli.evaluate(run=finished.path, **settings).report.evaluation.samples == 3

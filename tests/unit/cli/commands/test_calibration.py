@@ -13,9 +13,7 @@ from tests.each_case import each_case
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'matplotlib'}"
 
 
-def test_the_help_has_examples_and_fits_80_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_help_has_examples_and_fits_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert run(["calibration", "show", "--help"]) == 0
     out = capsys.readouterr().out

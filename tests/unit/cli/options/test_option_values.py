@@ -112,9 +112,7 @@ def test_the_next_step_names_a_model_elsewhere(run: str, model: str, text: str) 
     assert next_step("ptq evaluate", RunDirectory(Path(run)), Path(model)) == text
 
 
-def test_a_path_below_the_current_folder_is_shown_relative(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_below_the_current_folder_is_shown_relative(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert shown_path(tmp_path / "run" / "a.onnx") == "run/a.onnx"
     assert shown_path(Path("run/a.onnx")) == "run/a.onnx"

@@ -1,7 +1,6 @@
 """Two reports whose models were analyzed: which layers got worse."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,6 @@ def test_layers_that_lost_more_than_half_a_decibel(report: Report, analysis: Ana
     before = with_ratios(analysis, {first: 30.0, second: 30.0})
     after = with_ratios(analysis, {first: 29.6, second: 28.0})
     found = compare_reports(report, report, (before, after))
-    assert found.worse_layers is not None
     assert [(loss.name, loss.worse_by) for loss in found.worse_layers] == [(second, 2.0)]
     assert worse_table(found).rows[0][2:] == ("30.00 dB", "28.00 dB", "2.00 dB")
     assert worse_line(found) == "layers whose output lost more than 0.5 dB: 1"
@@ -41,9 +39,7 @@ def test_without_an_analysis_of_both_it_says_what_would_tell(report: Report) -> 
     assert worse_table(found).rows == ()
 
 
-def test_an_analysis_beside_a_report_counts_if_it_is_of_its_model(
-    report: Report, analysis: Analysis, tmp_path: Path
-) -> None:
+def test_an_analysis_beside_a_report_counts_if_it_is_of_its_model(report, analysis, tmp_path):
     paths = []
     for name in ("old", "new"):
         folder = tmp_path / name

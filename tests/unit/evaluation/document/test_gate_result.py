@@ -37,9 +37,7 @@ def test_verdict(results: list[GateResult], expected: str) -> None:
         ("min", 30.0, (29.0, math.inf), "pass", True),
     ],
 )
-def test_the_ends_of_the_interval_decide(
-    kind: Kind, value: float, ends: tuple[float, float], expected: str, passed: bool
-) -> None:
+def test_the_ends_of_the_interval_decide(kind, value, ends, expected, passed):
     result = GateResult(metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"))
     assert (result.verdict, result.passed) == (expected, passed)
     strict = GateResult(

@@ -88,9 +88,7 @@ def test_the_interval_holds_the_true_drop_as_often_as_it_says(lost_share: float,
 
 @each_case("lost, gained", [(0, 0), (12, 5), (3, 9)])
 @each_case("limit", [0.0, 0.01, 0.05])
-def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(
-    lost: int, gained: int, limit: float
-) -> None:
+def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(lost, gained, limit):
     if (lost, gained, limit) == (0, 0, 0.0):
         assert samples_to_resolve(flips(1000, lost, gained), limit) is None
         return

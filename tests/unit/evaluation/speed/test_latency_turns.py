@@ -15,9 +15,7 @@ PROCESSORS = (((1.0,), (1.0,)), ((2.0,), (2.0,)), ((8.0,), (8.0,)))
 
 
 @pytest.mark.parametrize(("threads", "ratio", "other", "median"), [(1, 2.0, 0.25, 8e3), (2, 3.0, 0.5, 6e3)])
-def test_one_thread_is_compared_in_processor_time(
-    threads: int, ratio: float, other: float, median: float
-) -> None:
+def test_one_thread_is_compared_in_processor_time(threads, ratio, other, median):
     found = LatencyTurns([Turns(CLOCK, PROCESSORS)], threads=threads)
     assert found.ratio(1, 0).value == pytest.approx(ratio)
     assert found.ratio(1, -1).value == pytest.approx(other)
@@ -30,8 +28,8 @@ def test_one_thread_is_compared_in_processor_time(
     ids=["clear", "unclear", "limited"],
 )
 def test_rounds_are_taken_until_each_model_was_first_and_the_ratio_is_clear(
-    monkeypatch: pytest.MonkeyPatch, *, limited: bool, held_up: float, expected: int
-) -> None:
+    monkeypatch, *, limited, held_up, expected
+):
     def rounds(*_: object, **words: object) -> Iterator[Turns]:
         asked.update(words)
         for index in range(20):

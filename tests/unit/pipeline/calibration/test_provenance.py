@@ -169,9 +169,7 @@ def test_files_are_hashed_by_their_path_from_the_run_directory(folder: Path, run
 @pytest.mark.parametrize(
     ("kind", "count"), [(ModelKind.CHECKPOINT, 2), (ModelKind.SAFETENSORS, 2), (ModelKind.TORCHSCRIPT, 1)]
 )
-def test_the_architecture_counts_where_it_is_used(
-    folder: Path, run: RunDirectory, kind: ModelKind, count: int
-) -> None:
+def test_the_architecture_counts_where_it_is_used(folder, run, kind, count):
     (folder / "model.py").touch()
     arch = f"{folder}/model.py:build"
     assert len(source_hashes(arch, SourceFile(folder / "model.onnx", kind, ""), run)) == count

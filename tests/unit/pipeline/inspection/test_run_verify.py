@@ -17,7 +17,6 @@ from ptq_cli.core.errors import (
     UnknownNameError,
     UsageError,
 )
-from ptq_cli.evaluation.proof import Verification
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
@@ -26,9 +25,7 @@ from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
-def verify(
-    run: RunDirectory, model: Path | None = None, share: float | None = None, **settings
-) -> Verification:
+def verify(run, model=None, share=None, **settings):
     made_up = settings.pop("made_up", False)
     return run_verify(Request(settings=settings), run, model, VerifyOptions(share, made_up))
 

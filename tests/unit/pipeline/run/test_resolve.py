@@ -89,9 +89,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PtqError], str]] = {
 
 
 @each_case("settings, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_names_are_looked_up_before_any_work(
-    settings: dict[str, Any], error: type[PtqError], message: str
-) -> None:
+def test_names_are_looked_up_before_any_work(settings, error, message):
     with pytest.raises(error, match=message):
         resolve(Request(settings=settings))
 

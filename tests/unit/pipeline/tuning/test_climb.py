@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -87,14 +86,7 @@ class Scripted:
         self.kept.append(candidate)
 
 
-def climbed(
-    subject: Scripted,
-    *rungs: str,
-    limit: float = 0.02,
-    over: Sequence[bool] = (),
-    late: Sequence[str] = (),
-    **options: Any,
-) -> Climb:
+def climbed(subject, *rungs, limit=0.02, over=(), late=(), **options):
     left = iter(over)
     climb = Climb(
         subject=subject,

@@ -69,7 +69,6 @@ def test_drops_of_shares_have_one_scale() -> None:
     wide = replace(REPORT.metrics[0], name="top5", drop_interval=Interval(-0.1, 0.1, "score"))
     rows, _ = metric_rows(replace(REPORT, metrics=(REPORT.metrics[0], wide)))
     first, second = rows[0].strip, rows[1].strip
-    assert first is not None and second is not None
     assert first.reference == second.reference
     assert second.low < first.low < first.high < second.high
 
@@ -89,7 +88,6 @@ def test_other_drops_have_a_scale_of_their_own() -> None:
     )
     rows, _ = metric_rows(replace(REPORT, metrics=(small, large)))
     first, second = rows[0].strip, rows[1].strip
-    assert first is not None and second is not None
     assert (first.low, first.value, first.high) == (second.low, second.value, second.high)
 
 
@@ -179,7 +177,6 @@ def test_a_strict_doubt_is_a_failure() -> None:
 
 def test_accumulated_errors_descend_along_the_network() -> None:
     chart = depth_chart(ANALYSIS, [f"{tensor.name}" for tensor in FOUND.evidence.drawn])
-    assert chart is not None
     assert [point.x for point in chart.points] == sorted({point.x for point in chart.points})
     assert [point.y for point in chart.points] == sorted(point.y for point in chart.points), "lower is worse"
     assert all(isolated.y < point.y for isolated, point in zip(chart.others, chart.points, strict=True))
@@ -190,7 +187,6 @@ def test_accumulated_errors_descend_along_the_network() -> None:
 def test_a_tensor_without_error_has_no_point() -> None:
     tensors = tuple(replace(tensor, sqnr_isolated_db=math.inf) for tensor in ANALYSIS.tensors)
     chart = depth_chart(replace(ANALYSIS, tensors=tensors), [])
-    assert chart is not None
     assert (len(chart.points), chart.others) == (12, ())
     assert all(point.anchor == 0 for point in chart.points), "no card to lead to"
 
@@ -262,7 +258,6 @@ def test_the_layer_that_costs_most_stands_on_top(order: str) -> None:
     )
     analysis = replace(ANALYSIS, layers=layers, order=order)
     chart = sensitivity_chart(analysis, [layer.name for layer in reversed(layers)])
-    assert chart is not None
     top = min(chart.points, key=lambda point: point.y)
     worst = max(
         layers,

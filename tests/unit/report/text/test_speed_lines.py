@@ -60,7 +60,6 @@ def test_the_users_own_file_has_a_line_of_its_own() -> None:
     latency = measured(0.5, 0.4, 0.6, own=own)
     assert speed_lines(Times(CREATED, latency))[1] == "0.80 times as fast as your 'net.onnx' (0.77 to 0.83)"
     warning = slower_warning(latency, "ptq export --prefer latency")
-    assert warning is not None
     assert warning.message == "the quantized model is slower than 'net.onnx', 0.80 times as fast"
     assert warning.hints == ("ptq export --prefer latency",)
     fault = measured(0.5, 0.4, 0.6, own_fault="it has no kernel for this")

@@ -112,7 +112,6 @@ def test_its_interval_holds_it_for_few_samples_and_for_more_than_there_are_block
     metric.update(exact, noisy)
     assert metric.compute() == pytest.approx(expected_db(exact, noisy, 1).min(), rel=1e-9)
     interval = with_interval(measured(metric), metric.resampling(), samples).quantized_interval
-    assert interval is not None
     assert interval.low < metric.compute() < interval.high
     assert interval.high - interval.low < 4.0
     assert interval.method == "blocks"

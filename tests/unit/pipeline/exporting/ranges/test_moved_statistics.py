@@ -4,16 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
 from ptq_cli.collectors.calibration_file import load_calibration
 
 
-def test_a_layer_behind_a_reshape_is_quantized_though_what_lies_before_it_is_excluded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_behind_a_reshape_is_quantized_though_what_lies_before_it_is_excluded(tmp_path, monkeypatch):
     """The product of attention is measured where it is made, and read behind a Reshape."""
     random = np.random.default_rng(0)
     weights = {"v": (16, 16), "w": (16, 64)}
