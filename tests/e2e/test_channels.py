@@ -126,22 +126,13 @@ def test_recipe_asks_for_them_and_a_change_is_noticed(folder: Path, ptq: Any) ->
     ("flags", "code", "message"),
     [
         ("relv=1", "PTQ-RECIPE-003", "'relv' matches no activation that is quantized (did you mean 'relu'?)"),
-        ("rel.*=1", "PTQ-RECIPE-003", "activation_axis 'rel.*' matches no activation that is quantized"),
         ("relu=4", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis 4"),
-        ("relu=-5", "PTQ-CALIB-006", "tensor 'relu' of shape (?, 8, 6, 6) has no axis -5"),
-        ("x=-4", "PTQ-CALIB-006", "axis -4 of tensor 'x' holds its samples, not its channels"),
-        ("relu", "PTQ-USAGE-001", "is not of the form KEY=VALUE"),
         (
             "relu=one",
             "PTQ-RECIPE-003",
             "'calibration.activation_axis.relu' is 'one', expected a whole number",
         ),
         ("=1", "PTQ-RECIPE-003", "'calibration.activation_axis' is 1, expected a table"),
-        (
-            "r*=1 --set 'calibration.activation_axis.*u=2'",
-            "PTQ-CALIB-006",
-            "'r*' asks for axis 1 of tensor 'relu', '*u' for axis 2",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused(folder: Path, refuse: Any, flags: str, code: str, message: str) -> None:

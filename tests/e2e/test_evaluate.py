@@ -69,22 +69,6 @@ def by_name(report: dict[str, Any]) -> dict[str, Any]:
     return {metric["name"]: metric for metric in report["metrics"]}
 
 
-@pytest.mark.parametrize(
-    ("flags", "evaluates"),
-    [
-        ("--eval-data eval.npz", True),
-        ("--eval-data eval.npz --metric top1", True),
-        ("--eval-data eval.npz --set run.evaluate=false", False),
-        ("", False),
-    ],
-)
-def test_quantize_evaluates_if_evaluation_data_is_given(folder, ptq, flags, evaluates):
-    told = ptq(f"quantize model.onnx --data calib.npz --run own {flags}")
-    assert told.status == 0, told
-    assert (folder / "own/report.json").is_file() is evaluates
-    assert ("sqnr_db" in told.out) is evaluates
-
-
 def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) -> None:
     (folder / "own.py").write_text(OWN)
     (folder / "ptq.toml").write_text(
@@ -187,19 +171,7 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
 @pytest.mark.parametrize(
     ("words", "code", "says", "hint"),
     [
-        (
-            "--metric torchmetrics.classification:MulticlassF1Scor",
-            "PTQ-ENTRY-001",
-            "did you mean 'MulticlassF1Score'",
-            None,
-        ),
-        ("--metric own.py:margins", "PTQ-ENTRY-001", "(did you mean 'margin'?)", "margin"),
-        ("--metric torchmetrics.classification:MulticlassFBetaScore", "PTQ-METRIC-001", "beta", "[[metric]]"),
         ("--metric top1[logits]", "PTQ-METRIC-001", "the model has no output 'logits'", "scores"),
-        ("--metric top7", "PTQ-METRIC-001", "top7 needs an output with 7 classes or more, got 5", None),
-        ("--metric mean_iou", "PTQ-METRIC-001", "mean_iou needs an output of shape", "mean_iou[OUTPUT]"),
-        ("--max-drop tpo1=0.1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", None),
-        ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is not a number", "top1=0.01"),
         ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is not a valid ratio", "0.8"),
         (
             "--set evaluation.with_pytorch=true",
@@ -245,19 +217,6 @@ def test_a_metric_on_the_wrong_output_is_refused_before_calibration(folder, refu
     np.savez(folder / "calib.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
     command = f"quantize two.onnx --data calib.npz --eval-data eval.npz --metric top1[scores] {words}"
     refuse(command.replace("--metric top1[scores] --max", "--max"), code, says, hint=hint)
-
-
-def test_samples_whose_outputs_are_nan_are_counted(folder: Path, refuse: Any) -> None:
-    arrays = dict(np.load("eval.npz"))
-    arrays["x"][[3, 7]] = 3e38
-    np.savez("huge.npz", **arrays)
-    says = "the float model's output 'scores' holds "
-    refuse(
-        "evaluate --eval-data huge.npz",
-        "PTQ-METRIC-001",
-        says,
-        "sample 3 (huge.npz[3]); 2 of 20 samples have",
-    )
 
 
 def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> None:

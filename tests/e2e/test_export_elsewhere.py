@@ -13,9 +13,7 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 FLAGS = {
     "weights": "--weight-bits 2",
-    "activations": "--set activations.symmetric=true",
     "ranges": "--set amax.percentile=90",
-    "overrides": "--exclude fc",
     "target": "--target tensorrt",
 }
 
@@ -97,7 +95,6 @@ def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_ot
         ("ptq.weights", '{"bitz": 4}'),
         ("ptq.activations", "[]"),
         ("ptq.amax_percentile", "all"),
-        ("ptq.amax_method", "none"),
     ],
 )
 def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value: str) -> None:

@@ -22,10 +22,6 @@ GELU_BLOCK = """<ir_version: 7, opset_import: ["" : 11]> block (float[N,3,6,6] x
     h = Mul(m, half)
     i = Identity(h)
     y = Relu(i) }"""
-BOTH_WAYS = """<ir_version: 5, opset_import: ["" : 10]> g (float[N,1,4,4] x) => (float[N,1,a,b] y)
-    { s = Constant<value = float[4] {1.0, 1.0, 1.5, 0.75}>()
-      y = Resize<mode="nearest">(x, s) }"""
-"""A Resize that enlarges one axis and reduces another rounds in a way that no newer one does for both."""
 SIZES = """<ir_version: 7, opset_import: ["" : 17]> g (float[N,C] x) => (float[N,5] y)
     { s = Constant<value = int64[2] {-1, 5}>()
       y = Reshape(x, s) }"""
@@ -131,8 +127,3 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "code", "says"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_refused(refuse: Refuse, words: str, code: str, says: str) -> None:
     refuse(words, code, says)
-
-
-def test_a_graph_that_computes_something_else_is_not_written(folder: Path, refuse: Refuse) -> None:
-    onnx.save(onnx.parser.parse_model(BOTH_WAYS), folder / "both.onnx")
-    refuse("prepare both.onnx -o f.onnx", "PTQ-MODEL-006", "of the prepared graph differs from the file's")

@@ -111,14 +111,6 @@ IN_PYTHON: dict[str, tuple[dict[str, Any], str]] = {
         {"data": X, "metric": "top1"},
         "PTQ-RECIPE-003: 'metric' is 'top1', expected a list of strings\nhint: correct 'metric'",
     ),
-    "a text for patterns": (
-        {"data": X, "exclude": "fc"},
-        "PTQ-USAGE-001: 'exclude' is 'fc', expected a list\nhint: correct 'exclude'",
-    ),
-    "a value out of range": (
-        {"data": X, "batch_size": 0},
-        "PTQ-RECIPE-003: 'batch_size' is 0, it must be at least 1\nhint: correct 'batch_size'",
-    ),
     "a dict with a value that is none": (
         {"data": X, "max_drop": {"top1": -1}},
         "PTQ-GATE-001: max_drop={'top1': -1.0} is negative: only a model that got better would pass\n"

@@ -56,9 +56,7 @@ def statistics(run: Path) -> dict[str, bytes]:
 
 PACKED = {
     "tar": ("calib.tar", lambda: pack_tar("calib", Path("calib.tar"))),
-    "tar.gz": ("calib.tar.gz", lambda: pack_tar("calib", Path("calib.tar.gz"), mode="w:gz")),
     "shards": ("shards/t-{000..003}.tar", lambda: pack_tar("calib", Path("shards/t-#.tar"), 4)),
-    "a folder of shards": ("shards", lambda: pack_tar("calib", Path("shards/t-#.tar"), 4)),
     "Parquet": ("calib.parquet", lambda: pack_parquet("calib", Path("calib.parquet"))),
     "a folder of Parquet": ("shards", lambda: pack_parquet("calib", Path("shards/train-#.parquet"), 3)),
 }

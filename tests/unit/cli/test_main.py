@@ -171,7 +171,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 USAGE: dict[str, tuple[list[str], str]] = {
     "a misspelt command": (["exprot"], "there is no command 'exprot' (did you mean 'export'?)"),
-    "a command that is like none": (["zzz"], "there is no command 'zzz'"),
     "help for a misspelt command": (
         ["help", "calbrate"],
         "there is no command 'calbrate' (did you mean 'calibrate'?)",
@@ -192,7 +191,6 @@ USAGE: dict[str, tuple[list[str], str]] = {
         ["export", "--ouptut", "x"],
         "ptq export has no option '--ouptut' (did you mean '--output'?)",
     ),
-    "an option like none": (["gate", "--zzz"], "ptq gate has no option '--zzz'"),
     "a variable of the shell that is not set": (["quantize", ""], "the model's name is empty"),
     "an empty name among several": (["compare", "a.json", ""], "the report's name is empty"),
     "an option's empty path": (["export", "--run", ""], "the value of --run is empty"),

@@ -1,39 +1,8 @@
 """``ptq calibration show``: its help, and how shares and numbers read."""
 
-import subprocess
-import sys
-
-import pytest
-
-from ptq_cli.cli.main import run
 from ptq_cli.cli.shown.channel_tables import format_clipped
 from ptq_cli.report.text.tables import format_share
 from tests.each_case import each_case
-
-HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'matplotlib'}"
-
-
-def test_the_help_has_examples_and_fits_80_columns(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert run(["calibration", "show", "--help"]) == 0
-    out = capsys.readouterr().out
-    assert "Examples:\n    ptq calibration show" in out
-    assert [line for line in out.splitlines() if len(line) > 80] == []
-
-
-def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["calibration"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("Usage: ptq calibration [OPTIONS] COMMAND")
-
-
-@pytest.mark.parametrize("words", [["calibration", "show", "--help"], ["calibration", "show", "--sort", "x"]])
-def test_answers_that_need_no_library_import_none(words: list[str]) -> None:
-    code = f"import sys; from ptq_cli.cli.main import run; run({words!r}); \
-print({HEAVY} & set(sys.modules), file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stderr.splitlines()[-1] == "set()"
 
 
 @each_case("total", [3, 1000, 10**6, 10**12])

@@ -7,11 +7,12 @@ import pytest
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import AnalysisError
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
-from ptq_cli.evaluation.document.gate_result import Latency, Times
+from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.pipeline.run_compare import run_compare
 from ptq_cli.report.text.summary import latency_line, worse_line, worse_table
+from tests.measured import latency_of
 
 
 def with_ratios(analysis: Analysis, ratios: dict[str, float]) -> Analysis:
@@ -62,7 +63,7 @@ def test_the_latency_is_compared_where_it_was_measured(report: Report) -> None:
         report,
         times=Times(
             report.created,
-            Latency(float_ms=2.0, quantized_ms=1.0, batch_size=8, threads=2, rounds=20, ratio=0.5),
+            latency_of(0.5),
         ),
     )
     assert latency_line(compare_reports(report, report)) == ""

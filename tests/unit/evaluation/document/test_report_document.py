@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.documents import parse_document, read_document, to_json
-from ptq_cli.core.errors import InputFileError, ReportError
+from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.document.gate_result import (
-    GateResult,
-    Latency,
     LatencyCause,
     OwnFileLatency,
     ReportWarning,
     Times,
     current_time,
 )
-from ptq_cli.evaluation.document.measurement import Channel, Measurement
+from ptq_cli.evaluation.document.measurement import Channel
 from ptq_cli.evaluation.document.report_document import LayerEntry, Report
 from ptq_cli.evaluation.interval import Interval
 from tests.each_case import each_case
+from tests.measured import gate_result, latency_of, measurement
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
 
@@ -40,7 +39,7 @@ def test_a_report_survives_its_file(report: Report, tmp_path: Path) -> None:
 def test_only_the_time_differs_between_runs(report: Report) -> None:
     times = Times(
         "2027-01-01T00:00:00Z",
-        Latency(float_ms=2.0, quantized_ms=1.0, batch_size=1, threads=2, rounds=20, ratio=0.5),
+        latency_of(0.5, batch_size=1),
     )
     later = replace(report, times=times, versions=dict(reversed(report.versions.items())))
     first, second = (json.loads(to_json(item)) for item in (report, later))
@@ -50,15 +49,7 @@ def test_only_the_time_differs_between_runs(report: Report) -> None:
 def test_identical_outputs_have_an_infinite_ratio_in_json(report: Report) -> None:
     infinite = replace(
         report,
-        metrics=(
-            Measurement(
-                name="sqnr_db",
-                unit="decibel",
-                needs_labels=False,
-                higher_is_better=True,
-                quantized_value=math.inf,
-            ),
-        ),
+        metrics=(measurement("sqnr_db", math.inf),),
         gates=(),
     )
     text = to_json(infinite)
@@ -74,9 +65,14 @@ def test_the_file_is_ascii_whatever_the_names(report: Report) -> None:
     assert parse_document(Report, text.encode()).layers == layers
 
 
+def test_a_drop_is_float_minus_quantized_and_a_comparison_has_none() -> None:
+    assert (measurement("top1", 0.5, 0.75).drop, measurement("top1", 0.75, 0.5).drop) == (0.25, -0.25)
+    assert measurement("sqnr_db", 30.0).drop is None
+
+
 def test_counts_and_verdict_follow_from_the_rest(report: Report) -> None:
     assert (report.quantized_layers, report.float_layers, report.verdict) == (2, 1, "pass")
-    missed = replace(report, gates=(GateResult(metric="top1", kind="max_drop", limit=0.001, value=0.004),))
+    missed = replace(report, gates=(gate_result("top1", "max_drop", 0.001, 0.004),))
     assert (missed.verdict, replace(report, gates=()).verdict) == ("fail", "no gate")
     assert (report.model.size_ratio, json.loads(to_json(missed))["verdict"]) == (4.0, "fail")
 
@@ -194,11 +190,6 @@ def test_every_key_is_required(report: Report) -> None:
             parse_document(Report, json.dumps(content).encode())
 
 
-def test_a_missing_file_is_the_inputs_fault(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match=r"report '.*nowhere.json' does not exist"):
-        read_document(Report, tmp_path / "nowhere.json")
-
-
 def test_a_channel_and_a_warning_survive_their_file(report: Report) -> None:
     warned = replace(
         report,
@@ -213,13 +204,8 @@ def test_a_latency_survives_its_file(report: Report) -> None:
         report,
         times=Times(
             report.created,
-            Latency(
-                float_ms=2.0,
-                quantized_ms=1.0,
-                batch_size=8,
-                threads=2,
-                rounds=20,
-                ratio=0.5,
+            latency_of(
+                0.5,
                 own=OwnFileLatency("model.onnx", 2.5, 0.4, Interval(0.3, 0.5, "student")),
                 causes=(LatencyCause("MaxPool in integers", 0.1, 0.3, 0.3),),
                 warnings=(ReportWarning("slower_than_float", "it is slower", ("ptq bench",)),),

@@ -22,6 +22,7 @@ from ptq_cli.evaluation.document.report_document import (
 from ptq_cli.evaluation.interval import ANYWHERE, Flips, Interval, drop_interval
 from ptq_cli.recipe.sections import GateSettings
 from tests.each_case import each_case
+from tests.measured import gate_result, measurement
 
 
 def report_of(*metrics: Measurement, size: int = 1_000_000, **model: str) -> Report:
@@ -45,25 +46,14 @@ def decide(measurements: list[Measurement], gate: GateSettings) -> list[GateResu
 
 
 def top1(of_float: float, of_quantized: float) -> Measurement:
-    return Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=of_quantized,
-        float_value=of_float,
-    )
+    return measurement("top1", of_quantized, of_float)
 
 
 def sqnr(value: float) -> Measurement:
-    return Measurement(
-        name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=value
-    )
+    return measurement("sqnr_db", value)
 
 
-ERROR = Measurement(
-    name="max_abs_error", unit="number", needs_labels=False, higher_is_better=False, quantized_value=0.1
-)
+ERROR = measurement("max_abs_error", 0.1)
 
 
 @each_case(
@@ -79,13 +69,7 @@ ERROR = Measurement(
 )
 def test_max_drop(of_float: float, of_quantized: float, limit: float, passed: bool) -> None:
     (result,) = decide([top1(of_float, of_quantized)], GateSettings(max_drop={"top1": limit}))
-    assert result == GateResult(
-        metric="top1",
-        kind="max_drop",
-        limit=limit,
-        value=of_float - of_quantized,
-        interval=ANYWHERE,
-    )
+    assert result == gate_result("top1", "max_drop", limit, of_float - of_quantized, interval=ANYWHERE)
     assert result.passed is passed
 
 
@@ -169,22 +153,13 @@ def test_a_percentage_is_of_the_float_model() -> None:
 def test_the_size_is_that_of_the_quantized_file(size: int, passed: bool) -> None:
     decided = deciding.decide(report_of(size=size), GateSettings(max_size="1MB"))
     (result,) = decided.gates
-    assert result == GateResult(metric="size", kind="max_size", limit=1_000_000.0, value=size)
+    assert result == gate_result("size", "max_size", 1_000_000.0, size)
     assert result.passed is passed
 
 
 def test_a_limit_in_the_interval_is_undecided_and_strictness_decides() -> None:
     flips = Flips.counted(1000, lost=12, gained=8)
-    measured = Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=0.826,
-        float_value=0.83,
-        drop_interval=drop_interval(flips),
-        flips=flips,
-    )
+    measured = measurement("top1", 0.826, 0.83, drop_interval=drop_interval(flips), flips=flips)
     for limit, verdict, passed in (
         (0.01, "undecided", True),
         (0.002, "undecided", False),
@@ -198,15 +173,7 @@ def test_a_limit_in_the_interval_is_undecided_and_strictness_decides() -> None:
 
 def with_hits(right: list[bool]) -> Measurement:
     share = sum(right) / len(right)
-    return Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=share,
-        float_value=0.9,
-        quantized_hits=hits_to_text(right),
-    )
+    return measurement("top1", share, 0.9, quantized_hits=hits_to_text(right))
 
 
 NOW, EARLIER = (with_hits([index % 10 >= wrong for index in range(1000)]) for wrong in (2, 1))
@@ -265,15 +232,7 @@ def test_a_baseline_without_the_metric_says_so() -> None:
 
 
 def perplexity(of_quantized: float, interval: Interval | None = None, of_float: float = 20.0) -> Measurement:
-    return Measurement(
-        name="perplexity",
-        unit="number",
-        needs_labels=False,
-        higher_is_better=False,
-        quantized_value=of_quantized,
-        float_value=of_float,
-        ratio_interval=interval,
-    )
+    return measurement("perplexity", of_quantized, of_float, ratio_interval=interval)
 
 
 @each_case(

@@ -2,40 +2,14 @@
 
 import pytest
 
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips, Interval
 from ptq_cli.evaluation.limits import samples_for_drop, samples_for_minimum
+from tests.measured import measurement
 
-TOP1 = Measurement(
-    name="top1",
-    unit="share",
-    needs_labels=True,
-    higher_is_better=True,
-    quantized_value=0.826,
-    float_value=0.83,
-    flips=Flips.counted(1000, lost=12, gained=8),
-)
-LOSS = Measurement(
-    name="loss",
-    unit="number",
-    needs_labels=True,
-    higher_is_better=False,
-    quantized_value=1.2,
-    float_value=1.0,
-    drop_interval=Interval(0.1, 0.3, "bootstrap"),
-)
-SQNR = Measurement(
-    name="sqnr_db",
-    unit="decibel",
-    needs_labels=False,
-    higher_is_better=True,
-    quantized_value=30.0,
-    float_value=None,
-    quantized_interval=Interval(28.0, 31.0, "bootstrap"),
-)
-LARGEST = Measurement(
-    name="max_abs_error", unit="number", needs_labels=False, higher_is_better=False, quantized_value=0.1
-)
+TOP1 = measurement("top1", 0.826, 0.83, flips=Flips.counted(1000, lost=12, gained=8))
+LOSS = measurement("loss", 1.2, 1.0, higher_is_better=False, drop_interval=Interval(0.1, 0.3, "bootstrap"))
+SQNR = measurement("sqnr_db", 30.0, quantized_interval=Interval(28.0, 31.0, "bootstrap"))
+LARGEST = measurement("max_abs_error", 0.1)
 
 
 def test_a_drop_of_hits_counts_flips() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.evaluation.bootstrap import bootstrap_interval
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.base import SampleSums
 from ptq_cli.evaluation.uncertainty import with_paired_intervals
+from tests.measured import measurement
 
 
 def mean(samples: int):  # type: ignore[no-untyped-def]
@@ -42,14 +42,7 @@ def test_a_paired_interval_is_narrower_than_the_scores_vary() -> None:
     rows = (SampleSums(before, mean(400)), SampleSums(after, mean(400)))
     drop, growth = (
         with_paired_intervals(
-            Measurement(
-                name="mse",
-                unit="number",
-                needs_labels=True,
-                higher_is_better=better,
-                quantized_value=0.0,
-                float_value=0.0,
-            ),
+            measurement("mse", 0.0, 0.0, higher_is_better=better),
             *rows,
         ).drop_interval
         for better in (True, False)

@@ -203,12 +203,6 @@ def test_samples_that_count_twice_are_as_samples_that_are_there_twice(name: str)
     assert value == pytest.approx(drawn, rel=1e-7)
 
 
-@each_case("name", CASES)
-def test_it_refuses_to_compute_from_nothing(name: str) -> None:
-    with pytest.raises(MetricError, match=f"{name} has seen no sample"):
-        make_label_metric(name, {}).compute()
-
-
 def test_class_accuracy_is_the_balanced_one_and_says_each_class() -> None:
     output, labels = scores(3)
     worse = output.copy()

@@ -8,8 +8,6 @@ import pytest
 
 from ptq_cli.core.documents import encode
 from ptq_cli.core.errors import (
-    MissingStageError,
-    ModelFormatError,
     ModelInputError,
     RecipeValueError,
     RuntimeFailedError,
@@ -44,11 +42,6 @@ def test_a_file_in_which_nothing_is_quantized_is_the_same_model(finished, tmp_pa
     )
     assert found.same_as_first == (True, True, True, False)
     assert encode(found)["same_as_first"] == [True, True, True, False]
-
-
-def test_one_model_has_no_ratio(finished):
-    found = run_bench(Request(settings={"threads": 1}), finished, [finished.float_model], FEW)
-    assert (len(found.latency.models), found.latency.ratios) == (1, ())
 
 
 def test_data_make_whole_batches(finished):
@@ -110,17 +103,6 @@ def test_a_size_that_one_model_fixes_holds_for_all(finished, tmp_path):
         onnx.save(onnx.parser.parse_model(text.replace("N,T", shape)), path)
     found = run_bench(Request(settings={"threads": 1}), finished, paths, FEW)
     assert (found.latency.batch, found.inputs[0].shape) == (3, (3, 5))
-
-
-def test_a_run_without_models_is_refused(tmp_path):
-    with pytest.raises(MissingStageError):
-        run_bench(Request(settings={}), RunDirectory(tmp_path / "none"))
-
-
-def test_what_is_no_onnx_is_refused(finished, tmp_path):
-    (tmp_path / "model.txt").write_text("import torch")
-    with pytest.raises(ModelFormatError, match="is a text file"):
-        run_bench(Request(settings={}), finished, [tmp_path / "model.txt"])
 
 
 SQUARE = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,H] x) => (float[N,H] y)

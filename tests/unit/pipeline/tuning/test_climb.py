@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL
 from ptq_cli.pipeline.tuning.candidate import (
@@ -20,6 +19,7 @@ from ptq_cli.pipeline.tuning.candidate import (
     TimeIsOverError,
 )
 from ptq_cli.recipe.sections import GateSettings
+from tests.measured import measurement
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]
@@ -27,18 +27,8 @@ Script = dict[Candidate, tuple[float, int, int]]
 
 def seen(samples: int, sqnr: float, lost: int) -> Seen:
     """What a candidate would show that loses so many answers."""
-    top1 = Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        float_value=0.9,
-        quantized_value=0.9 - lost / samples,
-        flips=Flips.counted(samples, lost, 0),
-    )
-    noise = Measurement(
-        name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=sqnr
-    )
+    top1 = measurement("top1", 0.9 - lost / samples, 0.9, flips=Flips.counted(samples, lost, 0))
+    noise = measurement("sqnr_db", sqnr)
     return Seen(samples, (top1, noise))
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.evaluation.document.gate_result import GateResult
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.html import page_view
 from ptq_cli.report.html.charts.axis_scale import HEIGHT as BARS_HEIGHT
@@ -26,6 +24,7 @@ from ptq_cli.report.html.charts.depth_chart import (
 from ptq_cli.report.html.charts.interval_charts import STRIP_WIDTH, gate_rows, metric_rows
 from ptq_cli.report.html.evidence import MethodRange
 from tests.each_case import each_case
+from tests.measured import gate_result, measurement
 from tests.pages import Network
 
 FOUND = Network(12).page_input()
@@ -75,13 +74,13 @@ def test_drops_of_shares_have_one_scale() -> None:
 
 def test_other_drops_have_a_scale_of_their_own() -> None:
     small, large = (
-        Measurement(
-            name=name,
+        measurement(
+            name,
+            2 * size,
+            size,
             unit="number",
             needs_labels=True,
             higher_is_better=False,
-            quantized_value=2 * size,
-            float_value=size,
             drop_interval=Interval(0.0, 2 * size, "bootstrap"),
         )
         for name, size in (("mse", 1e-6), ("mae", 1e3))
@@ -120,18 +119,9 @@ def test_of_many_classes_those_that_lost_most_are_shown() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
-    metric = Measurement(
-        name="x",
-        unit="number",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=value,
-        float_value=value,
-    )
-    compared = Measurement(
-        name="y", unit="number", needs_labels=False, higher_is_better=True, quantized_value=value
-    )
-    gates = (GateResult(metric="y", kind="min", limit=1.0, value=value),)
+    metric = measurement("x", value, value, needs_labels=False)
+    compared = measurement("y", value, needs_labels=False)
+    gates = (gate_result("y", "min", 1.0, value),)
     (row,), (other,) = metric_rows(replace(REPORT, metrics=(metric, compared)))
     (gate,) = gate_rows(replace(REPORT, metrics=(metric, compared), gates=gates))
     assert (row.strip, other.strip, gate.strip) == (None, None, None)
@@ -140,18 +130,11 @@ def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
 
 def test_a_gate_shades_what_its_limit_allows() -> None:
     gates = (
-        GateResult(
-            metric="top1",
-            kind="max_drop",
-            limit=0.01,
-            value=0.004,
-            interval=Interval(-0.002, 0.012, "score"),
-            samples_needed=2214,
+        gate_result(
+            "top1", "max_drop", 0.01, 0.004, interval=Interval(-0.002, 0.012, "score"), samples_needed=2214
         ),
-        GateResult(
-            metric="sqnr_db", kind="min", limit=25.0, value=31.5, interval=Interval(31.2, 31.9, "bootstrap")
-        ),
-        GateResult(metric="size", kind="max_size", limit=400_000.0, value=500_000.0),
+        gate_result("sqnr_db", "min", 25.0, 31.5, interval=Interval(31.2, 31.9, "bootstrap")),
+        gate_result("size", "max_size", 400_000.0, 500_000.0),
     )
     rows = gate_rows(replace(REPORT, gates=gates))
     assert [row.state for row in rows] == ["undecided", "pass", "fail"]
@@ -163,13 +146,8 @@ def test_a_gate_shades_what_its_limit_allows() -> None:
 
 
 def test_a_strict_doubt_is_a_failure() -> None:
-    gate = GateResult(
-        metric="top1",
-        kind="max_drop",
-        limit=0.01,
-        value=0.004,
-        interval=Interval(-0.002, 0.012, "score"),
-        strict=True,
+    gate = gate_result(
+        "top1", "max_drop", 0.01, 0.004, interval=Interval(-0.002, 0.012, "score"), strict=True
     )
     (row,) = gate_rows(replace(REPORT, gates=(gate,)))
     assert (row.state, row.result) == ("fail", "FAIL, undecided")

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
+from ptq_cli.evaluation.document.measurement import ClassValue
 from ptq_cli.evaluation.document.report_document import ModelEntry, Report
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.summary import class_table, label_table, no_interval_lines, several_tables
+from tests.measured import measurement
 
 
 def with_first(report: Report, **changes: object) -> Report:
@@ -33,15 +34,7 @@ def test_pytorch_has_a_column_where_it_was_evaluated(report: Report) -> None:
 
 
 def test_a_drop_without_an_interval_says_why(report: Report) -> None:
-    missing = Measurement(
-        name="mine",
-        unit="number",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=0.5,
-        float_value=0.6,
-        no_interval="it is <b>odd</b>",
-    )
+    missing = measurement("mine", 0.5, 0.6, no_interval="it is <b>odd</b>")
     found = replace(report, metrics=(*report.metrics, missing))
     assert no_interval_lines(found) == ["note: the drop of mine has no interval: it is <b>odd</b>"]
     assert "<b>" not in report_to_markdown(found)

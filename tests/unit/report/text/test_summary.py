@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.document.gate_result import GateResult
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.charts.interval_charts import metric_rows
@@ -24,6 +23,7 @@ from ptq_cli.report.text.summary import (
     verdict_line,
 )
 from tests.each_case import each_case
+from tests.measured import gate_result
 
 
 @each_case(
@@ -132,7 +132,7 @@ def test_placement_lists_float_layers_first(report: Report) -> None:
     ids=["none", "one", "two", "missed"],
 )
 def test_the_verdict_line_counts(report: Report, limits: list[float], line: str) -> None:
-    gates = tuple(GateResult(metric="top1", kind="max_drop", limit=limit, value=0.5) for limit in limits)
+    gates = tuple(gate_result("top1", "max_drop", limit, 0.5) for limit in limits)
     assert verdict_line(replace(report, gates=gates)) == line
 
 

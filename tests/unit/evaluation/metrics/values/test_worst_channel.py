@@ -10,6 +10,7 @@ from ptq_cli.evaluation.metrics import value_errors as worst_channel
 from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
 from ptq_cli.evaluation.uncertainty import with_interval
 from tests.each_case import each_case
+from tests.measured import measurement
 
 
 def outputs(shape: tuple[int, ...], axis: int, worst: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,13 +29,7 @@ def expected_db(exact: np.ndarray, noisy: np.ndarray, axis: int) -> np.ndarray:
 
 
 def measured(metric: WorstChannelSqnr) -> Measurement:
-    return Measurement(
-        name="worst_channel_sqnr_db",
-        unit="decibel",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=metric.compute(),
-    )
+    return measurement("worst_channel_sqnr_db", metric.compute())
 
 
 @each_case(
