@@ -13,6 +13,7 @@ import pytest
 from ptq_cli.core.documents import read_document
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from tests.e2e.conftest import Ptq, Refuse, make_arrays
+from tests.each_case import each_case, table
 
 
 def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,15 +46,15 @@ def test_tensors_worst_first(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyP
     assert "3 of 8 tensors; --top 8 shows all" in outcome.out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("analyze gone.onnx --eval-data eval.npz", "PTQ-FILE-001", "gone.onnx"),
-        ("analyze model.onnx --eval-data eval.npz", "PTQ-FILE-001", "was not written by ptq export"),
-        ("analyze --eval-data nan.npz", "PTQ-DATA-008", "nan.npz[1]"),
-        ("analyze --eval-data eval.npz --top 0", "PTQ-USAGE-001", "--top"),
-        ("analyze", "PTQ-DATA-005", "no evaluation data"),
-    ],
+@each_case(
+    "words, code, says",
+    table("""
+    analyze gone.onnx --eval-data eval.npz  | PTQ-FILE-001  | gone.onnx
+    analyze model.onnx --eval-data eval.npz | PTQ-FILE-001  | was not written by ptq export
+    analyze --eval-data nan.npz             | PTQ-DATA-008  | nan.npz[1]
+    analyze --eval-data eval.npz --top 0    | PTQ-USAGE-001 | --top
+    analyze                                 | PTQ-DATA-005  | no evaluation data
+"""),
 )
 def test_bad_input_is_refused(folder: Path, refuse: Refuse, words: str, code: str, says: str) -> None:
     arrays = make_arrays(3, seed=3)
@@ -62,7 +63,7 @@ def test_bad_input_is_refused(folder: Path, refuse: Refuse, words: str, code: st
     arrays["x"][1, 0, 0, 0] = np.nan
     np.savez("nan.npz", **arrays)
     (folder / "ptq-run" / "recipe.toml").write_text("")
-    (folder / "ptq-run" / "report.toml").unlink()
+    (folder / "ptq-run" / "report.toml").unlink(missing_ok=True)
     refuse(words, code, says)
 
 

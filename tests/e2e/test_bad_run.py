@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from ptq_cli.cli.main import run
+from tests.each_case import each_case, table
 
 RECIPE = """\
 [model]
@@ -154,20 +155,16 @@ def test_a_damaged_calibration_is_refused(folder, refuse, damage, command):
     refuse(command, "PTQ-CALIB-002", "'ptq-run/calibration.safetensors'", hint="calibrate again")
 
 
-QUANTIZED = {
-    "missing": ("nowhere.onnx", "PTQ-FILE-001", "quantized model 'nowhere.onnx' does not exist"),
-    "a folder": (
-        "ptq-run",
-        "PTQ-RUN-001",
-        "'ptq-run' is a folder, and 'ptq-run' has no results of ptq quantize FOLDER",
-    ),
-    "text": ("model.py", "PTQ-FILE-001", "is not an ONNX file"),
-    "empty": ("empty.onnx", "PTQ-FILE-001", "was not written by ptq export"),
-    "a float model": ("model.onnx", "PTQ-FILE-001", "was not written by ptq export"),
-}
+QUANTIZED = table("""
+    nowhere.onnx | PTQ-FILE-001 | quantized model 'nowhere.onnx' does not exist
+    ptq-run | PTQ-RUN-001 | 'ptq-run' is a folder, and 'ptq-run' has no results of ptq quantize FOLDER
+    model.py | PTQ-FILE-001 | is not an ONNX file
+    empty.onnx | PTQ-FILE-001 | was not written by ptq export
+    model.onnx | PTQ-FILE-001 | was not written by ptq export
+""")
 
 
-@pytest.mark.parametrize(("name", "code", "says"), QUANTIZED.values(), ids=QUANTIZED.keys())
+@each_case("name, code, says", QUANTIZED)
 def test_a_quantized_model_that_is_none(folder: Path, refuse: Any, name: str, code: str, says: str) -> None:
     (folder / "empty.onnx").touch()
     refuse(f"evaluate {name}", code, says)

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.each_case import each_case, table
+
 F1 = "torchmetrics.classification:MulticlassF1Score"
 OWN = """\
 import numpy as np
@@ -168,45 +170,29 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
     assert report_of(folder)["evaluation"]["samples"] == 20
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says", "hint"),
-    [
-        ("--metric top1[logits]", "PTQ-METRIC-001", "the model has no output 'logits'", "scores"),
-        ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is not a valid ratio", "0.8"),
-        (
-            "--set evaluation.with_pytorch=true",
-            "PTQ-USAGE-001",
-            "'evaluation.with_pytorch' needs a PyTorch model",
-            None,
-        ),
-        (
-            "--model ptq-run/model.int8.onnx --model copy/model.int8.onnx",
-            "PTQ-USAGE-001",
-            "'model.int8'",
-            "name",
-        ),
-    ],
+@each_case(
+    "words, code, says, hint",
+    table("""
+    --metric top1[logits] | PTQ-METRIC-001 | the model has no output 'logits' | scores
+    --max-latency-ratio 0 | PTQ-GATE-001 | --max-latency-ratio 0 is not a valid ratio | 0.8
+    --set evaluation.with_pytorch=true | PTQ-USAGE-001 | 'evaluation.with_pytorch' needs a PyTorch model | ~
+    --model ptq-run/model.int8.onnx --model copy/model.int8.onnx | PTQ-USAGE-001 | 'model.int8' | name
+"""),
 )
 def test_what_cannot_be_measured_is_refused(folder, refuse, words, code, says, hint):
     (folder / "own.py").write_text(OWN)
-    (folder / "copy").mkdir()
+    (folder / "copy").mkdir(exist_ok=True)
     shutil.copy("ptq-run/model.int8.onnx", "copy/model.int8.onnx")
-    refuse(f"evaluate {words}", code, says, hint=hint)
+    refuse(f"evaluate {words}", code, says, hint=hint or None)
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says", "hint"),
-    [
-        ("--max-drop top1=0.1", "PTQ-METRIC-001", "'conv' has 4 axes", "write 'top1[scores]'"),
-        (
-            "--min sqnr_db[conv]=20",
-            "PTQ-GATE-001",
-            "'sqnr_db[conv]', which is not measured",
-            "write sqnr_db:",
-        ),
-        ("--min sqnr_db[nope]=20", "PTQ-GATE-001", "'sqnr_db[nope]', which is not", "sqnr_db[scores]"),
-    ],
-    ids=["no class scores", "first output in brackets", "no such output"],
+@each_case(
+    "words, code, says, hint",
+    table("""
+    --max-drop top1=0.1 | PTQ-METRIC-001 | 'conv' has 4 axes | write 'top1[scores]'
+    --min sqnr_db[conv]=20 | PTQ-GATE-001 | 'sqnr_db[conv]', which is not measured | write sqnr_db:
+    --min sqnr_db[nope]=20 | PTQ-GATE-001 | 'sqnr_db[nope]', which is not | sqnr_db[scores]
+"""),
 )
 def test_a_metric_on_the_wrong_output_is_refused_before_calibration(folder, refuse, words, code, says, hint):
     model = onnx.load(folder / "model.onnx")

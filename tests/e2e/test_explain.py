@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from PIL import Image
 
 from ptq_cli.amax.method_registry import METHODS
+from tests.each_case import each_case, table
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]$x_[/red]\nsecond --> <line> &"
 
@@ -127,26 +128,26 @@ def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:
     assert "'conv' is in the model but was not measured" in ptq("explain conv").err
 
 
-UNKNOWN = {
-    "misspelt": ("explain rleu", "no tensor 'rleu' was calibrated (did you mean 'relu'?)"),
-    "like none": ("explain zzzzzz", "no tensor 'zzzzzz' was calibrated"),
-    "a weight": ("explain conv.weight", "'conv.weight' is in the model but was not measured"),
-}
+UNKNOWN = table("""
+    explain rleu        | no tensor 'rleu' was calibrated (did you mean 'relu'?)
+    explain zzzzzz      | no tensor 'zzzzzz' was calibrated
+    explain conv.weight | 'conv.weight' is in the model but was not measured
+""")
 
 
-@pytest.mark.parametrize(("words", "says"), UNKNOWN.values(), ids=UNKNOWN.keys())
+@each_case("words, says", UNKNOWN)
 def test_an_unknown_tensor_is_refused(refuse: Any, words: str, says: str) -> None:
     refuse(words, "PTQ-RECIPE-004", says, hint="ptq calibration show lists the tensors")
 
 
-MISUSE = {
-    "a format that is none": ("explain x --plot x.pdf", "PTQ-USAGE-001", "got 'x.pdf'"),
-    "a folder that is a file": ("explain x --plot model.onnx/x.png", "PTQ-FILE-002", "cannot write"),
-    "a stale run": ("explain x --samples 3", "PTQ-USAGE-001", "--samples"),
-}
+MISUSE = table("""
+    explain x --plot x.pdf            | PTQ-USAGE-001 | got 'x.pdf'
+    explain x --plot model.onnx/x.png | PTQ-FILE-002  | cannot write
+    explain x --samples 3             | PTQ-USAGE-001 | --samples
+""")
 
 
-@pytest.mark.parametrize(("words", "code", "says"), MISUSE.values(), ids=MISUSE.keys())
+@each_case("words, code, says", MISUSE)
 def test_misuse_is_refused(refuse: Any, words: str, code: str, says: str) -> None:
     refuse(words, code, says)
 

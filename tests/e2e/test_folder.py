@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.e2e.conftest import SAMPLES
+from tests.each_case import each_case, table
 
 SAMPLE = SAMPLES / "shakespeare_language_model"
 GRAPHS = ("model.onnx", "decoder_with_past_model.onnx")
@@ -236,28 +237,20 @@ def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (
-            "quantize onnx/encoder_model.onnx --set run.suffix=q4",
-            "PTQ-USAGE-001",
-            "the model is a single file",
-        ),
-        ("quantize . --preset w4_block32 --set run.suffix=my_q4", "PTQ-USAGE-001", "'run.suffix' is 'my_q4'"),
-        (
-            "quantize . --preset w4_block32 -o config.json",
-            "PTQ-FILE-002",
-            "it is a file, and the model is a folder",
-        ),
-        ("quantize . --preset w4_block32 --exclude nothing", "PTQ-RECIPE-003", "onnx/decoder_model.onnx: "),
-        ("quantize calib", "PTQ-MODEL-010", "is a folder without ONNX files"),
-        ("verify onnx", "PTQ-MODEL-010", "is a folder without quantized ONNX files"),
-        ("evaluate onnx --eval-data calib", "PTQ-RUN-001", "ptq quantize FOLDER"),
-        ("evaluate onnx --shard 1/2", "PTQ-USAGE-001", "a folder is not evaluated with --shard"),
-        ("inspect .", "PTQ-MODEL-010", "this command takes a single file"),
-        ("quantize . --preset w4_block32 --metric sqnr_db", "PTQ-DATA-005", "no evaluation data was given"),
-    ],
+@each_case(
+    "words, code, message",
+    table("""
+    quantize onnx/encoder_model.onnx --set run.suffix=q4 | PTQ-USAGE-001 | the model is a single file
+    quantize . --preset w4_block32 --set run.suffix=my_q4 | PTQ-USAGE-001 | 'run.suffix' is 'my_q4'
+    quantize . --preset w4_block32 -o config.json | PTQ-FILE-002 | it is a file, and the model is a folder
+    quantize . --preset w4_block32 --exclude nothing | PTQ-RECIPE-003 | onnx/decoder_model.onnx:
+    quantize calib | PTQ-MODEL-010 | is a folder without ONNX files
+    verify onnx | PTQ-MODEL-010 | is a folder without quantized ONNX files
+    evaluate onnx --eval-data calib | PTQ-RUN-001 | ptq quantize FOLDER
+    evaluate onnx --shard 1/2 | PTQ-USAGE-001 | a folder is not evaluated with --shard
+    inspect . | PTQ-MODEL-010 | this command takes a single file
+    quantize . --preset w4_block32 --metric sqnr_db | PTQ-DATA-005 | no evaluation data was given
+"""),
 )
 def test_what_a_folder_cannot_be_asked_is_refused(parts, ptq, words, code, message):
     told = ptq(f"{words} --run run" if words.startswith("quantize") else words)

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.each_case import table
+
 NEW = "--data calib.npz --run new"
 
 
@@ -23,24 +25,16 @@ def data(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
-    [
-        ("recipe init model.pt -o new.toml", "PTQ-MODEL-003", "--arch model.py:build"),
-        (
-            "calibrate model.onnx --data nan.npz --run new",
-            "PTQ-DATA-008",
-            "--set calibration.allow_nonfinite=true",
-        ),
-        (
-            "calibrate model.onnx --data two.npz --rename image=x --run new",
-            "PTQ-DATA-002",
-            "--rename target=label",
-        ),
-        ("gate report.json", "PTQ-USAGE-001", "--max-drop top1=0.01"),
-        ("tune model.onnx --data many.npz --run new", "PTQ-TUNE-001", "--budget sqnr_db=30"),
-        ("recipe init model.onnx -o old.toml", "PTQ-FILE-002", "--force"),
-        ("merge run-1 --run all", "PTQ-CALIB-005", "--partial"),
-        ("export --run ranges --amax percentile", "PTQ-CALIB-004", "--amax max"),
-    ],
+    table("""
+    recipe init model.pt -o new.toml | PTQ-MODEL-003 | --arch model.py:build
+    calibrate model.onnx --data nan.npz --run new | PTQ-DATA-008 | --set calibration.allow_nonfinite=true
+    calibrate model.onnx --data two.npz --rename image=x --run new | PTQ-DATA-002 | --rename target=label
+    gate report.json | PTQ-USAGE-001 | --max-drop top1=0.01
+    tune model.onnx --data many.npz --run new | PTQ-TUNE-001 | --budget sqnr_db=30
+    recipe init model.onnx -o old.toml | PTQ-FILE-002 | --force
+    merge run-1 --run all | PTQ-CALIB-005 | --partial
+    export --run ranges --amax percentile | PTQ-CALIB-004 | --amax max
+"""),
 )
 def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
     (data / "old.toml").touch()

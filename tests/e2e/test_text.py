@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.each_case import each_case, table
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 ROWS, WIDTH, POSITIONS = len(WORDS) + 1, 16, 32
@@ -100,14 +101,14 @@ def test_a_language_model_is_calibrated_and_judged_on_text(language, ptq, monkey
     assert json.loads((language / "ptq-run/report.json").read_text())["evaluation"]["samples"] == 30
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ("--data calib.txt --tokenizer model.onnx", "PTQ-TEXT-001"),
-        ("--data calib.txt --tokenizer words.json --set text.window=33", "PTQ-TEXT-002"),
-        ("--data calib.txt", "PTQ-DATA-001"),
-        ("--data calib.txt --tokenizer words.json --set text.tail=cut", "PTQ-RECIPE-003"),
-    ],
+@each_case(
+    "words, code",
+    table("""
+    --data calib.txt --tokenizer model.onnx                      | PTQ-TEXT-001
+    --data calib.txt --tokenizer words.json --set text.window=33 | PTQ-TEXT-002
+    --data calib.txt                                             | PTQ-DATA-001
+    --data calib.txt --tokenizer words.json --set text.tail=cut  | PTQ-RECIPE-003
+"""),
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(language, ptq, words, code):
     found = ptq(f"quantize model.onnx {words}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -102,26 +101,17 @@ def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> 
     assert [gate.metric for gate in decided.gates] == ["sqnr_db"]
 
 
-def test_a_setting_that_does_not_exist(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"no setting 'sample' \(did you mean 'samples'\?\)"):
-        ptq_cli.calibrate("model.onnx", sample=3)  # type: ignore[call-arg]
-
-
 def test_the_package_has_no_other_attribute() -> None:
     with pytest.raises(AttributeError, match=r"^No ptq_cli attribute quantise$"):
         ptq_cli.quantise  # type: ignore[attr-defined] # noqa: B018
 
 
-@pytest.mark.parametrize("samples", ["samples", "eval_samples"])
-@pytest.mark.parametrize("data", ["data", "eval_data"])
-def test_data_and_samples_are_those_of_the_evaluation_where_there_are_no_others(
-    folder, finished, data, samples
-):
+def test_data_and_samples_are_those_of_the_evaluation_where_there_are_no_others(folder, finished):
     np.savez(folder / "more.npz", x=np.ones((6, 4), np.float32))
-    settings: Any = {data: "more.npz", samples: 3}
-    assert ptq_cli.evaluate(run=finished.path, **settings).report.evaluation.samples == 3
-    analysis = ptq_cli.analyze(run=finished.path, **settings).analysis
-    assert (analysis.samples.count, Path(analysis.samples.source).name) == (3, "more.npz")
+    for settings in ({"data": "more.npz", "samples": 3}, {"eval_data": "more.npz", "eval_samples": 3}):
+        assert ptq_cli.evaluate(run=finished.path, **settings).report.evaluation.samples == 3
+        samples = ptq_cli.analyze(run=finished.path, **settings).analysis.samples
+        assert (samples.count, Path(samples.source).name) == (3, "more.npz")
 
 
 @pytest.mark.parametrize("verb", [ptq_cli.evaluate, ptq_cli.analyze])

@@ -10,7 +10,7 @@ from ptq_cli.cli.terminal.phrases import next_step, shown_path
 from ptq_cli.core.errors import GateError, UsageError
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.flags import FLAG_KEYS
-from tests.each_case import each_case
+from tests.each_case import each_case, table
 
 SHAPES = {
     "one": (("x=1,3,8,8",), {"x": [1, 3, 8, 8]}),
@@ -100,13 +100,13 @@ def test_the_next_step_names_the_run_directory(run: str, text: str) -> None:
 
 @each_case(
     "run, model, text",
-    [
-        ("ptq-run", "w2.onnx", "next: ptq evaluate w2.onnx"),
-        ("a run", "a model.onnx", "next: ptq evaluate 'a model.onnx' --run 'a run'"),
-        ("ptq-run", "-w2.onnx", "next: ptq evaluate ./-w2.onnx"),
-        ("ptq-run", "./ptq-run/../ptq-run/model.int8.onnx", "next: ptq evaluate"),
-        ("other", "ptq-run/model.int8.onnx", "next: ptq evaluate ptq-run/model.int8.onnx --run other"),
-    ],
+    table("""
+    ptq-run | w2.onnx | next: ptq evaluate w2.onnx
+    a run | a model.onnx | next: ptq evaluate 'a model.onnx' --run 'a run'
+    ptq-run | -w2.onnx | next: ptq evaluate ./-w2.onnx
+    ptq-run | ./ptq-run/../ptq-run/model.int8.onnx | next: ptq evaluate
+    other | ptq-run/model.int8.onnx | next: ptq evaluate ptq-run/model.int8.onnx --run other
+"""),
 )
 def test_the_next_step_names_a_model_elsewhere(run: str, model: str, text: str) -> None:
     assert next_step("ptq evaluate", RunDirectory(Path(run)), Path(model)) == text

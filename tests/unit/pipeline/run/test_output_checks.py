@@ -10,7 +10,7 @@ from ptq_cli.pipeline.setup.output_checks import arch_file, input_files, require
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import CalibrationSettings, EvaluationSettings, ModelSettings
-from tests.each_case import each_case
+from tests.each_case import each_case, table
 
 RUN = RunDirectory(Path("run"))
 INPUTS = input_files(
@@ -37,17 +37,17 @@ def test_outputs_that_can_be_written(folder: Path, output: str | None) -> None:
     assert sorted(folder.iterdir()) == before
 
 
-TAKEN = {
-    "the model": ("model.onnx", "the model that it is made from"),
-    "the architecture": ("model.py", "the architecture's file"),
-    "the calibration data": ("calib.npz", "the calibration data"),
-    "the evaluation data": ("eval.npz", "the evaluation data"),
-    "another output": ("run/recipe.toml", "the run's own recipe.toml"),
-    "by a way round": ("run/../model.onnx", "the model that it is made from"),
-}
+TAKEN = table("""
+    model.onnx        | the model that it is made from
+    model.py          | the architecture's file
+    calib.npz         | the calibration data
+    eval.npz          | the evaluation data
+    run/recipe.toml   | the run's own recipe.toml
+    run/../model.onnx | the model that it is made from
+""")
 
 
-@each_case("output, what", TAKEN.values(), ids=TAKEN.keys())
+@each_case("output, what", TAKEN)
 def test_an_input_is_never_overwritten(output: str, what: str) -> None:
     with pytest.raises(UsageError, match=f"'{output}' would overwrite {what}"):
         require_outputs(RUN, INPUTS, Path(output))

@@ -4,9 +4,7 @@ import threading
 import weakref
 
 import numpy as np
-import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.calibdata.dataset.dataset import Batch, cut
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
@@ -19,6 +17,7 @@ from ptq_cli.runtime.tapping.forward import Forward, ForwardPass
 from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
+from tests.unit.plan.graphs import build
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 2, 6, 6)).astype(np.float32)
@@ -26,16 +25,10 @@ WEIGHT = RNG.normal(size=(3, 2, 3, 3)).astype(np.float32)
 
 
 def make_model():
-    """x → Conv → conv → Relu → relu → Log → log, where log of a zero is -inf."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2, 6, 6])
-    y = helper.make_tensor_value_info("log", TensorProto.FLOAT, None)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["conv"]),
-        helper.make_node("Relu", ["conv"], ["relu"]),
-        helper.make_node("Log", ["relu"], ["log"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
-    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    """The logarithm of a zero is -inf."""
+    text = """(float[n,2,6,6] x) => (float[n,3,4,4] log) <float[3,2,3,3] w> {
+        conv = Conv(x, w) relu = Relu(conv) log = Log(relu) }"""
+    return build(text, constants={"w": WEIGHT})
 
 
 def batches(images, size):
