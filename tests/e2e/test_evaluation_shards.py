@@ -224,10 +224,7 @@ def test_shards_of_another_run_or_damaged_ones_are_refused(folder: Path, ptq: An
 
 
 UNSUITED = {
-    "--metric metrics.py:Mean": (
-        "PTQ-METRIC-001",
-        "Mean cannot be measured in parts: a class with",
-    ),
+    "--metric metrics.py:Mean": ("PTQ-METRIC-001", "Mean cannot be measured in parts: a class with"),
     "--recipe pearson.toml": (
         "PTQ-METRIC-001",
         "r cannot be measured in parts: its state in torchmetrics does",

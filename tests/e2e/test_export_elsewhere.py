@@ -11,11 +11,7 @@ import pytest
 
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
-FLAGS = {
-    "weights": "--weight-bits 2",
-    "ranges": "--set amax.percentile=90",
-    "target": "--target tensorrt",
-}
+FLAGS = {"weights": "--weight-bits 2", "ranges": "--set amax.percentile=90", "target": "--target tensorrt"}
 
 
 def change_metadata(path: Path, changes: dict[str, str | None]) -> None:

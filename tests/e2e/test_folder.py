@@ -205,10 +205,7 @@ def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     files = {item["file"]: item for item in json.loads(told.out)["files"]}
     assert [
         files[f"onnx/{name}.onnx"]["result"]["export"]["taken"] for name in ("decoder_model", "encoder_model")
-    ] == [
-        0,
-        1,
-    ]
+    ] == [0, 1]
     assert "cannot quantize anything" in files["onnx/embed_tokens.onnx"]["reason"]
     copied, source = (parts / name for name in ("out/onnx/embed_tokens_own.onnx", "onnx/embed_tokens.onnx"))
     assert copied.read_bytes() == source.read_bytes()

@@ -57,11 +57,7 @@ def padded_inputs(windows: torch.Tensor) -> dict[str, np.ndarray]:
     ids = windows[:3, :20].numpy()
     mask = np.ones_like(ids)
     mask[2, :6] = 0
-    return {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "position_ids": np.maximum(mask.cumsum(1) - 1, 0),
-    }
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": np.maximum(mask.cumsum(1) - 1, 0)}
 
 
 def run_in_pieces(session, inputs, ends):

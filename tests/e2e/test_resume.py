@@ -44,16 +44,13 @@ def whole(folder: Path, ptq: Any) -> dict[str, bytes]:
     return read(folder / "whole")
 
 
-@pytest.mark.parametrize("samples", [4, 8, 12])
-def test_it_continues_after_the_last_checkpoint(folder, ptq, whole, samples):
-    begin(samples)
+def test_it_continues_after_the_last_checkpoint(folder, ptq, whole):
+    begin(8)
     # The callback ends it before the checkpoint of the batch at hand.
-    seen = load_calibration(folder / "run" / CHECKPOINT).provenance
-    assert seen.samples == samples - 2
+    assert load_calibration(folder / "run" / CHECKPOINT).provenance.samples == 6
     outcome = ptq(f"{WORDS} --run run")
     assert outcome.status == 0
-    said = f"note: continuing an earlier calibration after {samples - 2} samples; --set run.restart=true "
-    said += "starts again\n"
+    said = "note: continuing an earlier calibration after 6 samples; --set run.restart=true starts again\n"
     assert outcome.err.startswith(said)
     assert read(folder / "run") == whole
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)

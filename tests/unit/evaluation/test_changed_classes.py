@@ -29,10 +29,7 @@ def test_batches_follow_one_another() -> None:
     assert (found.total, found.class_names) == (2, ("a", "b", "c"))
     assert [
         (item.index, item.name, item.float_class, item.quantized_class, item.effect) for item in found.samples
-    ] == [
-        (1, "1.png", 1, 2, "lost"),
-        (2, "2.png", 2, 1, "gained"),
-    ]
+    ] == [(1, "1.png", 1, 2, "lost"), (2, "2.png", 2, 1, "gained")]
 
 
 def test_without_labels_a_sample_only_changes() -> None:

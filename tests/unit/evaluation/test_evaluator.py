@@ -136,11 +136,7 @@ TARGETS = {
         MetricError,
         r"mean_iou needs an output of shape \[samples, classes, height, width\]",
     ),
-    "spearman": (
-        LABELS[:, None],
-        MetricError,
-        r"spearman needs embeddings \[samples, features\] and",
-    ),
+    "spearman": (LABELS[:, None], MetricError, r"spearman needs embeddings \[samples, features\] and"),
     "f1": (
         LABELS * 1.0,
         LabelError,

@@ -76,11 +76,7 @@ def test_evaluate_refuses_a_model_of_another_run(finished, folder, request_with)
 
 @pytest.mark.parametrize(
     ("settings", "evaluate", "evaluated"),
-    [
-        ({"min": {"cosine": 0.1}}, None, True),
-        ({"min": {"cosine": 0.1}}, False, False),
-        ({}, True, True),
-    ],
+    [({"min": {"cosine": 0.1}}, None, True), ({"min": {"cosine": 0.1}}, False, False), ({}, True, True)],
 )
 def test_quantize_evaluates_when_asked_or_limited(run, request_with, settings, evaluate, evaluated):
     result = run_quantize(request_with(**settings), run, evaluate=evaluate)

@@ -59,13 +59,7 @@ def test_an_analysis_beside_a_report_counts_if_it_is_of_its_model(report, analys
 
 
 def test_the_latency_is_compared_where_it_was_measured(report: Report) -> None:
-    timed = replace(
-        report,
-        times=Times(
-            report.created,
-            latency_of(0.5),
-        ),
-    )
+    timed = replace(report, times=Times(report.created, latency_of(0.5)))
     assert latency_line(compare_reports(report, report)) == ""
     assert latency_line(compare_reports(report, timed)) == (
         "latency: not measured before, 0.50 times float after"

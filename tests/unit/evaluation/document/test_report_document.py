@@ -6,10 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ptq_cli.core.documents import parse_document, read_document, to_json
 from ptq_cli.core.errors import ReportError
+from ptq_cli.evaluation.bootstrap import count_flips
 from ptq_cli.evaluation.document.gate_result import (
     LatencyCause,
     OwnFileLatency,
@@ -17,7 +21,7 @@ from ptq_cli.evaluation.document.gate_result import (
     Times,
     current_time,
 )
-from ptq_cli.evaluation.document.measurement import Channel
+from ptq_cli.evaluation.document.measurement import Channel, flips_between, hits_to_text, require_hits
 from ptq_cli.evaluation.document.report_document import LayerEntry, Report
 from ptq_cli.evaluation.interval import Interval
 from tests.each_case import each_case
@@ -37,21 +41,14 @@ def test_a_report_survives_its_file(report: Report, tmp_path: Path) -> None:
 
 
 def test_only_the_time_differs_between_runs(report: Report) -> None:
-    times = Times(
-        "2027-01-01T00:00:00Z",
-        latency_of(0.5, batch_size=1),
-    )
+    times = Times("2027-01-01T00:00:00Z", latency_of(0.5, batch_size=1))
     later = replace(report, times=times, versions=dict(reversed(report.versions.items())))
     first, second = (json.loads(to_json(item)) for item in (report, later))
     assert {key for key in first if first[key] != second[key]} == {"times"}
 
 
 def test_identical_outputs_have_an_infinite_ratio_in_json(report: Report) -> None:
-    infinite = replace(
-        report,
-        metrics=(measurement("sqnr_db", math.inf),),
-        gates=(),
-    )
+    infinite = replace(report, metrics=(measurement("sqnr_db", math.inf),), gates=())
     text = to_json(infinite)
     assert '"quantized_value": "inf"' in text
     assert parse_document(Report, text.encode()) == infinite
@@ -154,11 +151,7 @@ def changed(report: Report, path: str, value: Any) -> bytes:
         ("gates/0/passed", False, "'gates[0].passed' is false, but the rest of the report says true"),
         ("metrics/0/drop", None, "'metrics[0].drop' is null, but the rest of the report says 0.004"),
         ("quantized_layers", 3, "'quantized_layers' is 3, but the rest of the report says 2"),
-        (
-            "metrics/0/drop_interval/high",
-            -1.0,
-            "'metrics[0].drop_interval' ends at -1.0, below its -0.005",
-        ),
+        ("metrics/0/drop_interval/high", -1.0, "'metrics[0].drop_interval' ends at -1.0, below its -0.005"),
         (
             "metrics/1/quantized_interval/low",
             "nan",
@@ -226,3 +219,23 @@ def test_sizes_are_compared_with_the_users_own_file(report: Report) -> None:
         3_000_000,
         3.0,
     )
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
+def test_two_texts_give_the_flips_of_the_samples(pairs: list[tuple[bool, bool]]) -> None:
+    before, after = (list(hits) for hits in zip(*pairs, strict=True))
+    texts = hits_to_text(before), hits_to_text(after)
+    assert flips_between(*texts, len(pairs)) == count_flips(np.array(before, float), np.array(after, float))
+    for hits, text in ((before, texts[0]), (after, texts[1])):
+        require_hits(text, len(hits), sum(hits) / len(hits), "metrics[0]")
+        assert len(text) == (len(hits) + 3) // 4
+
+
+@each_case(
+    "text, samples, share",
+    [("9", 5, 0.4), ("981", 5, 0.4), ("99", 5, 0.6), ("98", 5, 0.4)],
+    ids=["short", "long", "a-hit-beyond-the-end", "another-share"],
+)
+def test_hits_of_other_samples_are_refused(text: str, samples: int, share: float) -> None:
+    with pytest.raises(ReportError, match=r"'metrics\[2\].quantized_hits' does not fit"):
+        require_hits(text, samples, share, "metrics[2].quantized_hits")

@@ -196,9 +196,7 @@ def test_a_percentage_of_a_regression_is_of_the_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "value"),
-    [(sqnr(30.0), sqnr(28.5), 1.5), (ERROR, ERROR, 0.0)],
-    ids=["sqnr", "error"],
+    ("before", "after", "value"), [(sqnr(30.0), sqnr(28.5), 1.5), (ERROR, ERROR, 0.0)], ids=["sqnr", "error"]
 )
 def test_a_regression_without_hits_has_no_interval(before, after, value):
     gate = GateSettings(baseline="old.json", max_regression={after.name: 1.0})

@@ -5,9 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ptq_cli.evaluation.bootstrap import bootstrap_interval
+from ptq_cli.evaluation.bootstrap import bootstrap_interval, mean_interval, student_quantile
 from ptq_cli.evaluation.metrics.base import SampleSums
 from ptq_cli.evaluation.uncertainty import with_paired_intervals
+from tests.each_case import each_case
 from tests.measured import measurement
 
 
@@ -41,10 +42,7 @@ def test_a_paired_interval_is_narrower_than_the_scores_vary() -> None:
     after = before - 0.5 + generator.normal(0.0, 0.1, (400, 1))
     rows = (SampleSums(before, mean(400)), SampleSums(after, mean(400)))
     drop, growth = (
-        with_paired_intervals(
-            measurement("mse", 0.0, 0.0, higher_is_better=better),
-            *rows,
-        ).drop_interval
+        with_paired_intervals(measurement("mse", 0.0, 0.0, higher_is_better=better), *rows).drop_interval
         for better in (True, False)
     )
     assert 0.48 < drop.low < 0.5 < drop.high < 0.52
@@ -90,3 +88,22 @@ def test_noise_in_one_sample_only_may_be_missed_by_a_draw() -> None:
 def test_equal_scores_have_an_interval_without_width() -> None:
     interval = bootstrap_interval(np.full((40, 1), 0.5), mean(40))
     assert (interval.low, interval.high) == (0.5, 0.5)
+
+
+@each_case(
+    "freedom, wanted",
+    # Student's table, as in Abramowitz and Stegun 1964, table 26.10.
+    [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (10, 2.228), (30, 2.042), (120, 1.980), (10**5, 1.960)],
+)
+def test_the_quantile_is_that_of_the_table(freedom, wanted):
+    assert student_quantile(freedom) == pytest.approx(wanted, abs=5e-4)
+
+
+def test_fewer_than_two_values_or_one_that_is_not_finite_have_no_interval():
+    assert mean_interval(np.array([1.0])) is None
+    assert mean_interval(np.array([1.0, np.inf])) is None
+
+
+def test_values_that_are_the_same_have_an_interval_without_width():
+    interval = mean_interval(np.full(3, 0.5))
+    assert (interval.low, interval.high, interval.method) == (0.5, 0.5, "student")

@@ -77,11 +77,7 @@ def test_one_unit_has_no_interval() -> None:
 def test_what_would_take_too_long_is_left_out_and_said() -> None:
     assert resamples_within(10**8) == 0
     dear = Reweighed(10, lambda weights: float(weights.sum()), cost=10**8)
-    found = with_paired_intervals(
-        measurement("auroc", 0.9, 0.9),
-        dear,
-        dear,
-    )
+    found = with_paired_intervals(measurement("auroc", 0.9, 0.9), dear, dear)
     assert (found.drop_interval, found.no_interval[:22]) == (None, "resampling so many sco")
 
 
@@ -89,11 +85,7 @@ def test_what_would_take_too_long_is_left_out_and_said() -> None:
 def test_few_blocks_say_nothing(blocks: int) -> None:
     rows = np.random.default_rng(0).normal(size=(blocks, 1))
     sums = SampleSums(rows, lambda found: found[..., 0], blocks=True)
-    found = with_paired_intervals(
-        measurement("r2", 0.9, 0.9),
-        sums,
-        sums,
-    )
+    found = with_paired_intervals(measurement("r2", 0.9, 0.9), sums, sums)
     if blocks < 20:
         assert (found.drop_interval, found.no_interval) == (None, "20 or more blocks of samples are needed")
     else:

@@ -69,18 +69,10 @@ def test_names_and_patterns_mean_measured_tensors(wanted, found):
             "activation_axis 'secnod*' matches no activation that is quantized (did you mean 'second*'?)",
         ),
         ({"y": 1}, RecipeValueError, "activation_axis 'y' matches no activation that is quantized"),
-        (
-            {"b*": 1, "?": 2},
-            ActivationAxisError,
-            "'b*' asks for axis 1 of tensor 'b', '?' for axis 2",
-        ),
+        ({"b*": 1, "?": 2}, ActivationAxisError, "'b*' asks for axis 1 of tensor 'b', '?' for axis 2"),
         ({"act": 1, "b": 2}, ActivationAxisError, "'act' asks for axis 1 of tensor 'b', 'b' for axis 2"),
         ({"b": 4}, ActivationAxisError, "tensor 'b' of shape (?, 4, 6, 6) has no axis 4"),
-        (
-            {"b": 0},
-            ActivationAxisError,
-            "axis 0 of tensor 'b' holds its samples, not its channels",
-        ),
+        ({"b": 0}, ActivationAxisError, "axis 0 of tensor 'b' holds its samples, not its channels"),
     ],
     ids=str,
 )

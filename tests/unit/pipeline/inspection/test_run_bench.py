@@ -7,11 +7,7 @@ import onnx
 import pytest
 
 from ptq_cli.core.documents import encode
-from ptq_cli.core.errors import (
-    ModelInputError,
-    RecipeValueError,
-    RuntimeFailedError,
-)
+from ptq_cli.core.errors import ModelInputError, RecipeValueError, RuntimeFailedError
 from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory

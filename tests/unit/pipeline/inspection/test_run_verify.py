@@ -7,12 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ptq_cli.core.errors import (
-    InvalidOnnxError,
-    ModelFormatError,
-    NotQuantizedError,
-    UsageError,
-)
+from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError, NotQuantizedError, UsageError
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect

@@ -35,11 +35,7 @@ def gate_of(**budget: Limit) -> GateSettings:
             GateError,
             "--budget kl_divergence=0.1: kl_divergence compares the two models and has no drop",
         ),
-        (
-            {"sqnr_db": "5%"},
-            GateError,
-            "--budget sqnr_db=5% is not a plain number",
-        ),
+        ({"sqnr_db": "5%"}, GateError, "--budget sqnr_db=5% is not a plain number"),
         (
             {"top1": 1.0},
             GateError,

@@ -44,10 +44,7 @@ def test_a_hostile_name_changes_no_structure(report: Report, name: str) -> None:
         return replace(
             report,
             layers=(LayerEntry(name, name, False, name),),
-            metrics=(
-                *report.metrics,
-                measurement(f"cosine[{name}]", 1.0),
-            ),
+            metrics=(*report.metrics, measurement(f"cosine[{name}]", 1.0)),
             evaluation=EvaluationSummary(name, 1, name),
             versions={name: name},
             target=name,
