@@ -31,18 +31,6 @@ def test_what_is_no_shape(text: str) -> None:
     assert "x=1,3,224,224" in caught.value.hint
 
 
-def test_options_that_were_not_given_are_no_settings() -> None:
-    given = {
-        "data": "calib.npz",
-        "samples": None,
-        "metric": (),
-        "max_drop": (),
-        "minimum": (),
-        "input_shape": (),
-    }
-    assert settings_from(given) == {"data": "calib.npz"}
-
-
 def test_set_is_laid_over_options_and_may_not_contradict_them() -> None:
     options = {"rename": ("a=x",), "batch_size": 8, "assignments": ("data.rename.b=y", "image.mean=0.5")}
     assert settings_from(options) == {"rename": {"a": "x", "b": "y"}, "batch_size": 8, "mean": [0.5]}
@@ -84,18 +72,6 @@ def test_options_become_settings_that_the_recipe_knows() -> None:
 def test_a_limit_that_cannot_be_read() -> None:
     with pytest.raises(GateError, match="METRIC=NUMBER"):
         settings_from({"minimum": ("sqnr_db",)})
-
-
-@pytest.mark.parametrize(
-    ("run", "text"),
-    [
-        ("ptq-run", "next: ptq evaluate"),
-        ("other", "next: ptq evaluate --run other"),
-        ("a run", "next: ptq evaluate --run 'a run'"),
-    ],
-)
-def test_the_next_step_names_the_run_directory(run: str, text: str) -> None:
-    assert next_step("ptq evaluate", RunDirectory(Path(run))) == text
 
 
 @each_case(

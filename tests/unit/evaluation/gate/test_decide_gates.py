@@ -21,7 +21,7 @@ from ptq_cli.evaluation.document.report_document import (
 )
 from ptq_cli.evaluation.interval import ANYWHERE, Flips, Interval, drop_interval
 from ptq_cli.recipe.sections import GateSettings
-from tests.each_case import each_case
+from tests.each_case import each_case, table
 from tests.measured import gate_result, measurement
 
 
@@ -91,12 +91,9 @@ def test_min(value: float, passed: bool) -> None:
     assert result.passed is passed
 
 
-def test_min_of_a_label_metric_is_of_the_quantized_model() -> None:
+def test_a_minimum_is_of_the_quantized_model_and_nan_does_not_pass() -> None:
     (result,) = decide([top1(0.9, 0.7)], GateSettings(min={"top1": 0.8}))
     assert (result.value, result.passed) == (0.7, False)
-
-
-def test_a_drop_of_nan_does_not_pass() -> None:
     assert not decide([top1(math.nan, 0.9)], GateSettings(max_drop={"top1": 0.5}))[0].passed
 
 
@@ -108,39 +105,6 @@ def test_results_come_drops_first_in_the_order_given() -> None:
         ("sqnr_db", "min"),
         ("top1", "min"),
     ]
-
-
-def test_a_metric_that_the_report_lacks_lists_those_it_has() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([top1(0.9, 0.9), sqnr(30.0)], GateSettings(max_drop={"top5": 0.1}))
-    assert str(caught.value) == (
-        "PTQ-GATE-001: the report has no metric 'top5' (did you mean 'top1'?)\n"
-        "hint: it has top1, sqnr_db; evaluate with the metric, or gate one of these"
-    )
-
-
-def test_a_report_without_metrics_says_so() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([], GateSettings(min={"top1": 0.1}))
-    assert caught.value.hint.startswith("it has none;")
-
-
-def test_a_comparison_has_no_drop_to_limit() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([sqnr(30.0)], GateSettings(max_drop={"sqnr_db": 1.0}))
-    assert caught.value.message == "sqnr_db has no drop, because it compares the models and has one value, 30"
-    assert caught.value.hint == "use --min sqnr_db=…"
-
-
-def test_no_hint_leads_to_a_minimum_of_an_error() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([ERROR], GateSettings(max_drop={"max_abs_error": 1.0}))
-    assert caught.value.hint == "set a limit on sqnr_db or cosine instead"
-
-
-def test_a_minimum_of_an_error_is_refused() -> None:
-    with pytest.raises(GateError, match=r"--min max_abs_error=0.1 would pass the worse model"):
-        decide([ERROR], GateSettings(min={"max_abs_error": 0.1}))
 
 
 def test_a_percentage_is_of_the_float_model() -> None:
@@ -253,30 +217,48 @@ def test_a_ratio_is_limited_by_its_paired_interval(low, high, limit, verdict, pa
     assert strict.passed is (verdict == "pass")
 
 
-@pytest.mark.parametrize(
-    ("measured", "says"),
-    [
-        (top1(0.9, 0.8), "top1 has no ratio for a limit, because it is better when larger"),
-        (sqnr(30.0), "sqnr_db has no ratio for a limit, because it compares the models"),
-        (
-            perplexity(0.1, of_float=0.0),
-            "perplexity has no ratio for a limit, because the float model's value is 0",
-        ),
-    ],
-    ids=["share", "comparison", "zero"],
-)
-def test_what_has_no_ratio_says_what_to_limit_instead(measured: Measurement, says: str) -> None:
-    with pytest.raises(GateError, match=says) as caught:
-        decide([measured], GateSettings(max_ratio={measured.name: 1.02}))
-    assert caught.value.hint.startswith("use --m")
+MEASURED = {
+    "top1": [top1(0.9, 0.8)],
+    "sqnr": [sqnr(30.0)],
+    "error": [ERROR],
+    "perplexity": [perplexity(20.2)],
+    "of zero": [perplexity(0.1, of_float=0.0)],
+    "nothing": [],
+}
+REFUSED = table("""
+  top1 | max_drop | top5=0.1 | the report has no metric 'top5' (did you mean 'top1'?) | it has top1; evaluate
+  nothing | min | top1=0.1 | the report has no metric 'top1' | it has none;
+  sqnr | max_drop | sqnr_db=1.0 | sqnr_db has no drop, because it compares the models and has one value, 30 \
+        | use --min sqnr_db=…
+  error | max_drop | max_abs_error=1.0 | max_abs_error has no drop | set a limit on sqnr_db or cosine instead
+  error | min | max_abs_error=0.1 | --min max_abs_error=0.1 would pass the worse model | ~
+  top1 | max_ratio | top1=1.02 | top1 has no ratio for a limit, because it is better when larger | use --m
+  sqnr | max_ratio | sqnr_db=1.02 | sqnr_db has no ratio for a limit, because it compares the models | use --m
+  of zero | max_ratio | perplexity=1.02 | because the float model's value is 0 | use --m
+  perplexity | max_ratio | perplexity=0.0 | perplexity=0.0 is not a valid ratio | ~
+  perplexity | max_ratio | perplexity=2% | perplexity=2% allows less than the float model | ~
+""")
 
 
-@pytest.mark.parametrize(
-    ("limit", "says"), [(0.0, "=0.0 is not a valid ratio"), ("2%", "=2% allows less than the float model")]
-)
-def test_a_ratio_that_makes_no_sense(limit, says) -> None:
-    with pytest.raises(GateError, match=f"--max-ratio perplexity{says}"):
-        decide([perplexity(20.2)], GateSettings(max_ratio={"perplexity": limit}))
+@each_case("measured, kind, limit, says, hint", REFUSED)
+def test_a_limit_that_cannot_be_decided_is_refused(measured, kind, limit, says, hint):
+    name, _, value = limit.partition("=")
+    with pytest.raises(GateError) as caught:
+        decide(MEASURED[measured], GateSettings(**{kind: {name: value if "%" in value else float(value)}}))
+    assert says in caught.value.message and caught.value.hint.startswith(hint)
+
+
+def test_a_value_without_an_interval_decides_nothing_and_equal_outputs_are_certain() -> None:
+    for measured, limits in (
+        (top1(0.9, 0.9), {"max_drop": {"top1": 0.1}}),
+        (perplexity(20.2), {"max_ratio": {"perplexity": 1.02}}),
+        (sqnr(40.0), {"min": {"sqnr_db": 20.0}}),
+    ):
+        (strict,) = decide([measured], GateSettings(**limits, strict=True))
+        assert (strict.verdict, strict.passed) == ("undecided", False)
+        assert decide([measured], GateSettings(**limits))[0].passed
+    equal = replace(sqnr(math.inf), quantized_interval=Interval(math.inf, math.inf, "bootstrap"))
+    assert decide([equal], GateSettings(min={"sqnr_db": 20.0}, strict=True))[0].verdict == "pass"
 
 
 def test_a_portable_model_has_no_layer_that_can_saturate() -> None:
@@ -303,24 +285,3 @@ def test_a_metric_of_another_name_that_is_a_share_is_known_by_its_unit() -> None
         decide([replace(top1(0.9, 0.9), name="accuracy")], GateSettings(max_drop={"accuracy": 1.0}))
     own = replace(top1(90.0, 88.0), unit="number", computed_by="own.py:top1")
     assert decide([own], GateSettings(max_drop={"top1": 5.0}))[0].passed
-
-
-@pytest.mark.parametrize(
-    ("measured", "gate"),
-    [
-        (top1(0.9, 0.9), GateSettings(max_drop={"top1": 0.1}, strict=True)),
-        (perplexity(20.2), GateSettings(max_ratio={"perplexity": 1.02}, strict=True)),
-        (sqnr(40.0), GateSettings(min={"sqnr_db": 20.0}, strict=True)),
-    ],
-    ids=["drop", "ratio", "minimum"],
-)
-def test_a_value_without_an_interval_decides_nothing(measured: Measurement, gate: GateSettings) -> None:
-    measured = replace(measured, drop_interval=None, ratio_interval=None, quantized_interval=None)
-    (strict,) = decide([measured], gate)
-    assert (strict.verdict, strict.passed) == ("undecided", False)
-    assert decide([measured], replace(gate, strict=False))[0].passed
-
-
-def test_equal_outputs_are_certain() -> None:
-    equal = replace(sqnr(math.inf), quantized_interval=Interval(math.inf, math.inf, "bootstrap"))
-    assert decide([equal], GateSettings(min={"sqnr_db": 20.0}, strict=True))[0].verdict == "pass"

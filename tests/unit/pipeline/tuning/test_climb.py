@@ -142,21 +142,6 @@ def test_the_last_look_may_use_all_that_is_left():
     assert climb.met  # 8 of 1,000 lost, and 2 % allowed.
 
 
-def test_layers_in_float_come_after_a_look_that_may_fail():
-    floats = [("a",)]
-    subject = Scripted({Candidate(): (20.0, 8, 3)}, floats=floats)
-    climb = climbed(subject)
-    assert climb.met
-    assert [step.name for step in climb.steps] == ["default"]
-
-
-def test_no_time_is_left():
-    subject = Scripted({Candidate(): (20.0, 90, 90)})
-    climb = climbed(subject, "ranges", over=[True])
-    assert climb.stopped == NO_MORE_TIME
-    assert len(climb.steps) == 1
-
-
 @pytest.mark.parametrize(
     "cut", [{"over": [True]}, {"fails": {RANGES: TimeIsOverError()}}], ids=["before", "in"]
 )

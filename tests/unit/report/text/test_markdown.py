@@ -108,7 +108,3 @@ def test_many_layers_are_cut_and_counted(report: Report) -> None:
     text = report_to_markdown(replace(report, layers=layers))
     assert "800 more in report.json." in text
     assert len(text) < 65_536
-
-
-def test_it_ends_with_one_newline(report: Report) -> None:
-    assert re.search(r"[^\n]\n\Z", report_to_markdown(report))
