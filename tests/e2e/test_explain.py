@@ -223,6 +223,14 @@ def test_without_a_plot_matplotlib_is_not_imported(folder, ptq, monkeypatch):
     assert ptq("explain x").status == 0
 
 
+def test_a_sample_model(digits: Path, ptq: Any) -> None:
+    assert ptq("calibrate model.onnx --samples 32 --run explained").status == 0
+    found = shown_json(ptq("calibration show --run explained --json"))
+    assert len(found["tensors"]) > 20
+    for tensor in found["tensors"][::6]:
+        assert ptq("explain", tensor["name"], "--run", "explained").status == 0
+
+
 @pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)
 def test_a_terminal_without_unicode_gets_plain_characters(folder, real_ptq, words):
     result = real_ptq(*words, cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"})

@@ -31,7 +31,7 @@ PLANNING: dict[str, dict[str, Any]] = {
 }
 OTHERS: dict[str, dict[str, Any]] = {
     "verify": {},
-    "bench": {"runs": 9},
+    "bench": {"runs": 9, "threads": 1},
     "prepare": {"model": "model.onnx", "output": "prepared.onnx"},
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+import ptq_cli
 from ptq_cli.core.documents import encode
 from ptq_cli.core.errors import ModelInputError, RecipeValueError, RuntimeFailedError
 from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
@@ -21,6 +22,10 @@ def test_a_runs_two_models_are_compared(finished):
     assert (Path(found.data).name, found.latency.threads, found.latency.batch) == ("calib.npz", 1, 1)
     assert len(found.latency.ratios) == 1
     assert [str(spec) for spec in found.inputs] == ["x: float32[1, 4]"]
+
+
+def test_from_python(finished):
+    assert ptq_cli.bench(finished.float_model, runs=5, threads=1).latency.models[0].p50 > 0
 
 
 def test_a_file_in_which_nothing_is_quantized_is_the_same_model(finished, tmp_path):

@@ -142,6 +142,12 @@ def test_the_last_look_may_use_all_that_is_left():
     assert climb.met  # 8 of 1,000 lost, and 2 % allowed.
 
 
+def test_layers_in_float_come_after_a_look_that_may_fail():
+    climb = climbed(Scripted({Candidate(): (20.0, 8, 3)}, floats=[("a",)]))
+    assert climb.met
+    assert [step.name for step in climb.steps] == ["default"]
+
+
 @pytest.mark.parametrize(
     "cut", [{"over": [True]}, {"fails": {RANGES: TimeIsOverError()}}], ids=["before", "in"]
 )
