@@ -139,6 +139,7 @@ def save_net(text: str) -> Arrange:
 # format can be refused for is tested in tests/unit/models.
 CASES: dict[str, tuple[Arrange, str]] = {
     "missing": (nothing, "nowhere.pt | PTQ-FILE-001 | model 'nowhere.pt' does not exist | check the path"),
+    "a name that is too long": (nothing, f"{'x' * 300} | PTQ-FILE-001 | name too long | check the path"),
     "a folder": (
         lambda folder: (folder / "bad").mkdir(),
         "bad | PTQ-MODEL-010 | model 'bad' is a folder | name a file",
