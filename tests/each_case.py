@@ -52,6 +52,12 @@ def each_case(names: str, cases: Iterable[Any], ids: Any = None) -> Callable[[Te
     return decorate
 
 
+def table(text: str) -> list[tuple[str, ...]]:
+    """Read a table of texts: a row on each line, its cells apart by ``|``; ``~`` is an empty cell."""
+    lines = (line.split(" | ") for line in text.strip().splitlines())
+    return [tuple(cell.strip().replace("~", "") for cell in line) for line in lines]
+
+
 def _row(case: Any, count: int) -> Any:
     if isinstance(case, ParameterSet):
         return case

@@ -14,8 +14,8 @@ from ptq_cli.evaluation.analysis.analysis_document import (
 )
 from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.document.details import ChangedSample, Changes
-from ptq_cli.evaluation.document.gate_result import GateResult, Latency, Times
-from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
+from ptq_cli.evaluation.document.gate_result import Times
+from ptq_cli.evaluation.document.measurement import ClassValue
 from ptq_cli.evaluation.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
@@ -29,6 +29,7 @@ from ptq_cli.evaluation.interval import Flips, Interval
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
 from ptq_cli.report.html.page_view import PageInput
+from tests.measured import gate_result, latency_of, measurement
 
 FLOAT = ModelEntry("model.float.onnx", "a" * 64, 2_000_000)
 QUANTIZED = ModelEntry("model.int8.onnx", "b" * 64, 500_000)
@@ -100,15 +101,7 @@ class Network:
         return Report(
             times=Times(
                 "2026-01-31T12:00:00Z",
-                Latency(
-                    float_ms=2.0,
-                    quantized_ms=1.0,
-                    batch_size=1,
-                    threads=2,
-                    rounds=50,
-                    ratio=0.5,
-                    ratio_interval=Interval(0.45, 0.55, "bootstrap"),
-                ),
+                latency_of(0.5, batch_size=1, rounds=50, ratio_interval=Interval(0.45, 0.55, "bootstrap")),
             ),
             versions={"ptq-cli": "0.1.0"},
             model=ModelSummary(self.name(0), FLOAT, QUANTIZED),
@@ -117,47 +110,23 @@ class Network:
             calibration=CalibrationSummary("histogram", 512, "c" * 64),
             evaluation=EvaluationSummary(self.text, 1000, "d" * 64),
             metrics=(
-                Measurement(
-                    name="top1",
-                    unit="share",
-                    needs_labels=True,
-                    higher_is_better=True,
-                    quantized_value=0.826,
-                    float_value=0.83,
+                measurement(
+                    "top1",
+                    0.826,
+                    0.83,
                     drop_interval=interval,
                     flips=flips,
                     pytorch_value=0.83,
                     by_class=classes,
                 ),
-                Measurement(
-                    name="sqnr_db",
-                    unit="decibel",
-                    needs_labels=False,
-                    higher_is_better=True,
-                    quantized_value=31.5,
-                    float_value=None,
-                    quantized_interval=Interval(31.2, 31.9, "bootstrap"),
-                ),
-                Measurement(
-                    name=f"cosine[{self.name(1)}]",
-                    unit="number",
-                    needs_labels=False,
-                    higher_is_better=True,
-                    quantized_value=math.inf,
-                ),
+                measurement("sqnr_db", 31.5, quantized_interval=Interval(31.2, 31.9, "bootstrap")),
+                measurement(f"cosine[{self.name(1)}]", math.inf),
             ),
             layers=tuple(self._layer(index) for index in range(self.count)),
             gates=(
-                GateResult(
-                    metric="top1",
-                    kind="max_drop",
-                    limit=0.01,
-                    value=0.004,
-                    interval=interval,
-                    samples_needed=2214,
-                ),
-                GateResult(metric=f"cosine[{self.name(1)}]", kind="min", limit=0.99, value=math.inf),
-                GateResult(metric="size", kind="max_size", limit=400_000.0, value=500_000.0),
+                gate_result("top1", "max_drop", 0.01, 0.004, interval=interval, samples_needed=2214),
+                gate_result(f"cosine[{self.name(1)}]", "min", 0.99, math.inf),
+                gate_result("size", "max_size", 400_000.0, 500_000.0),
             ),
         )
 

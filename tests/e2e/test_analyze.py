@@ -2,12 +2,8 @@
 
 import importlib
 import json
-import os
 import platform
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +13,7 @@ import pytest
 from ptq_cli.core.documents import read_document
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from tests.e2e.conftest import Ptq, Refuse, make_arrays
+from tests.each_case import each_case, table
 
 
 def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,22 +46,15 @@ def test_tensors_worst_first(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyP
     assert "3 of 8 tensors; --top 8 shows all" in outcome.out
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("analyze --run nowhere --eval-data eval.npz", "PTQ-RUN-001", "nowhere"),
-        ("analyze gone.onnx --eval-data eval.npz", "PTQ-FILE-001", "gone.onnx"),
-        ("analyze model.onnx --eval-data eval.npz", "PTQ-FILE-001", "was not written by ptq export"),
-        ("analyze --eval-data eval.npz --metric tpo1", "PTQ-RECIPE-004", "tpo1"),
-        ("analyze --eval-data eval.npz --metric no.py:such", "PTQ-ENTRY-001", "no.py"),
-        ("analyze --eval-data eval.npz --layers 'konv*'", "PTQ-RECIPE-004", "konv*"),
-        ("analyze --eval-data bare.npz --metric top1", "PTQ-DATA-006", "top1"),
-        ("analyze --eval-data nan.npz", "PTQ-DATA-008", "nan.npz[1]"),
-        ("analyze --eval-data wrong.npz", "PTQ-DATA-003", "x"),
-        ("analyze --eval-data eval.npz --top 0", "PTQ-USAGE-001", "--top"),
-        ("analyze --eval-data eval.npz --samples 0", "PTQ-RECIPE-003", "samples"),
-        ("analyze", "PTQ-DATA-005", "no evaluation data"),
-    ],
+@each_case(
+    "words, code, says",
+    table("""
+    analyze gone.onnx --eval-data eval.npz  | PTQ-FILE-001  | gone.onnx
+    analyze model.onnx --eval-data eval.npz | PTQ-FILE-001  | was not written by ptq export
+    analyze --eval-data nan.npz             | PTQ-DATA-008  | nan.npz[1]
+    analyze --eval-data eval.npz --top 0    | PTQ-USAGE-001 | --top
+    analyze                                 | PTQ-DATA-005  | no evaluation data
+"""),
 )
 def test_bad_input_is_refused(folder: Path, refuse: Refuse, words: str, code: str, says: str) -> None:
     arrays = make_arrays(3, seed=3)
@@ -73,46 +63,8 @@ def test_bad_input_is_refused(folder: Path, refuse: Refuse, words: str, code: st
     arrays["x"][1, 0, 0, 0] = np.nan
     np.savez("nan.npz", **arrays)
     (folder / "ptq-run" / "recipe.toml").write_text("")
-    (folder / "ptq-run" / "report.toml").unlink()
+    (folder / "ptq-run" / "report.toml").unlink(missing_ok=True)
     refuse(words, code, says)
-
-
-ENDLESS = """\
-import pathlib
-import time
-
-import numpy as np
-import onnx
-
-
-def batches():
-    arrays = np.load("eval.npz")
-    while True:
-        yield {name: arrays[name][:4] for name in arrays}
-        pathlib.Path("reading").touch()
-        time.sleep(0.05)
-"""
-"""It says when its first batch has been taken, and goes on until it is interrupted."""
-
-
-def test_interrupted_it_leaves_what_was_there(folder: Path, ptq: Ptq) -> None:
-    assert ptq("analyze --eval-data eval.npz").status == 0
-    before = (folder / "ptq-run" / "analysis.json").read_bytes()
-    (folder / "slow.py").write_text(ENDLESS)
-    words = ["analyze", "--eval-data", "slow.py:batches", "--batch-size", "4"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ptq_cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    while not (folder / "reading").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
-    out, said = process.communicate(timeout=60)
-    assert (process.returncode, out) == (130, "")
-    assert "Traceback" not in said
-    assert (folder / "ptq-run" / "analysis.json").read_bytes() == before
-    assert not list(folder.rglob("*.tmp"))
 
 
 OVERLAYS = {

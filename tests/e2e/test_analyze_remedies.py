@@ -170,7 +170,6 @@ def worst(analysis: Analysis) -> float:
 
 
 def sqnr_db(analysis: Analysis) -> float:
-    assert analysis.metric is not None
     return analysis.metric.sqnr_db
 
 

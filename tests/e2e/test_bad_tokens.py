@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.e2e.conftest import Ptq
+from tests.each_case import each_case, table
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 TOKENS, WIDTH, LONGEST = len(WORDS) + 1, 16, 20
@@ -67,38 +67,24 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 TEXT = "--data text.txt --tokenizer words.json"
-CASES = {
-    "a small vocabulary": (f"small.onnx {TEXT}", "PTQ-TEXT-001", "does not fit the model", "belongs to this"),
-    "a long window": (
-        f"model.onnx {TEXT} --set text.window=40",
-        "PTQ-TEXT-002",
-        "'text.window' is 40 tokens, but the model has positions for 20",
-        "--set text.window=20 or shorter",
-    ),
-    "a cache without shape": (
-        "cache.onnx --preset dynamic_int8",
-        "PTQ-TEXT-003",
-        f"the cache input '{CACHE}' of model 'cache.onnx' has no shape",
-        "[batch, 9, past_length, 64]",
-    ),
-    "open heads": (f"open.onnx {TEXT}", "PTQ-TEXT-003", "how many heads", "fixed sizes"),
-    "a branch": (f"branch.onnx {TEXT}", "PTQ-DATA-002", "use_cache_branch", "--input use_cache_branch=false"),
-    "an input without shape": ("rank.onnx --preset w4_block32", "PTQ-MODEL-005", "'image'", "rank of each"),
-    "odd blocks": (
-        "model.onnx --preset w4_block32 --set weights.block_size=33",
-        "PTQ-PLAN-002",
-        "reads blocks of 16, 32, 64, 128, 256, and 'head' asks for 33",
-        "block_size = 32",
-    ),
-}
+CASES = table(f"""
+    small.onnx {TEXT} | PTQ-TEXT-001 | does not fit the model | belongs to this
+    model.onnx {TEXT} --set text.window=40 | PTQ-TEXT-002 \
+        | 'text.window' is 40 tokens, but the model has positions for 20 \
+        | --set text.window=20 or shorter
+    cache.onnx --preset dynamic_int8 | PTQ-TEXT-003 \
+        | the cache input '{CACHE}' of model 'cache.onnx' has no shape | [batch, 9, past_length, 64]
+    open.onnx {TEXT} | PTQ-TEXT-003 | how many heads | fixed sizes
+    branch.onnx {TEXT} | PTQ-DATA-002 | use_cache_branch | --input use_cache_branch=false
+    rank.onnx --preset w4_block32 | PTQ-MODEL-005 | 'image' | rank of each
+    model.onnx --preset w4_block32 --set weights.block_size=33 | PTQ-PLAN-002 \
+        | reads blocks of 16, 32, 64, 128, 256, and 'head' asks for 33 | block_size = 32
+""")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_what_does_not_fit_has_a_code_and_a_hint(
-    models: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq, name: str
-) -> None:
+@each_case("words, code, message, hint", CASES)
+def test_what_does_not_fit_has_a_code_and_a_hint(models, monkeypatch, ptq, words, code, message, hint):
     monkeypatch.chdir(models)
-    words, code, message, hint = CASES[name]
     told = ptq(f"quantize {words} --run bad-run")
     error, hinted = told.err.splitlines()
     assert (told.status, error.startswith(f"error {code}: "), message in error) == (2, True, True), told.err
@@ -106,9 +92,7 @@ def test_what_does_not_fit_has_a_code_and_a_hint(
     assert not Path("bad-run").exists()
 
 
-def test_text_gets_windows_that_the_positions_of_a_model_allow(
-    models: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
-) -> None:
+def test_text_gets_windows_that_the_positions_of_a_model_allow(models, monkeypatch, ptq):
     monkeypatch.chdir(models)
     told = ptq(f"calibrate model.onnx {TEXT} --run good-run")
     assert told.status == 0, told.err

@@ -6,15 +6,14 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from tests.each_case import table
+
 VARIABLE = "GITHUB_STEP_SUMMARY"
-COMMANDS = {
-    "evaluate": ("evaluate --min sqnr_db=99", "### ptq report"),
-    "quantize": (
-        "quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99",
-        "### ptq report",
-    ),
-    "gate": ("gate ptq-run/report.json --min sqnr_db=99", "### ptq gate"),
-}
+COMMANDS = table("""
+    evaluate --min sqnr_db=99                                                  | ### ptq report
+    quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99 | ### ptq report
+    gate ptq-run/report.json --min sqnr_db=99                                  | ### ptq gate
+""")
 
 
 def test_each_gate_is_a_test_case(folder: Path, ptq: Any) -> None:
@@ -27,10 +26,8 @@ def test_each_gate_is_a_test_case(folder: Path, ptq: Any) -> None:
     assert (suites.get("tests"), suites.get("failures")) == ("2", "1")
 
 
-@pytest.mark.parametrize(("words", "title"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_the_page_of_the_build_gets_the_verdict(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, words: str, title: str
-) -> None:
+@pytest.mark.parametrize(("words", "title"), COMMANDS)
+def test_the_page_of_the_build_gets_the_verdict(folder, ptq, monkeypatch, words, title):
     page = folder / "page.md"
     page.write_text("of an earlier step\n\n")
     monkeypatch.setenv(VARIABLE, str(page))
@@ -41,9 +38,7 @@ def test_the_page_of_the_build_gets_the_verdict(
     assert text.endswith("\n\n")
 
 
-def test_a_page_that_cannot_be_written_changes_no_verdict(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_cannot_be_written_changes_no_verdict(folder, ptq, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(folder))
     outcome = ptq("gate ptq-run/report.json --min sqnr_db=1 --json")
     assert outcome.status == 0

@@ -3,14 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ptq_cli
+from tests.each_case import each_case, table
 
 
 @pytest.fixture
@@ -58,25 +57,16 @@ def test_the_page_of_two_reports_has_their_layers(folder: Path, other: Path, ptq
     assert 'id="layer-table"' in text and "2 quantized models by sqnr_db" in text
 
 
-BAD = {
-    "missing": ("compare nowhere.json ptq-run/report.json", "PTQ-FILE-001"),
-    "a model": ("compare ptq-run/report.json model.onnx", "PTQ-REPORT-001"),
-    "one report": ("compare ptq-run/report.json", "PTQ-USAGE-001"),
-    "unknown metric": ("compare ptq-run ptq-run ptq-run --metric top2", "PTQ-USAGE-001"),
-    "metric without effect": ("compare ptq-run ptq-run --metric top1", "PTQ-USAGE-001"),
-    "page that is a folder": ("compare ptq-run ptq-run --page ptq-run", "PTQ-FILE-002"),
-}
+BAD = table("""
+    compare nowhere.json ptq-run/report.json      | PTQ-FILE-001
+    compare ptq-run/report.json model.onnx        | PTQ-REPORT-001
+    compare ptq-run/report.json                   | PTQ-USAGE-001
+    compare ptq-run ptq-run ptq-run --metric top2 | PTQ-USAGE-001
+    compare ptq-run ptq-run --metric top1         | PTQ-USAGE-001
+    compare ptq-run ptq-run --page ptq-run        | PTQ-FILE-002
+""")
 
 
-@pytest.mark.parametrize(("words", "code"), BAD.values(), ids=BAD.keys())
+@each_case("words, code", BAD)
 def test_what_is_no_report_is_refused(refuse: Any, words: str, code: str) -> None:
     refuse(words, code)
-
-
-def test_it_imports_no_library(folder: Path) -> None:
-    words = ["compare", "ptq-run/report.json", "ptq-run/report.json"]
-    code = f"import sys; from ptq_cli.cli.main import run; run({words!r})\n"
-    code += "print({'torch', 'onnx', 'onnxruntime', 'numpy', 'numba'} & set(sys.modules), file=sys.stderr)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stderr == "set()\n"
-    assert "same model, settings, data and versions" in result.stdout

@@ -1,6 +1,6 @@
 """The detector of the samples: its files belong together, its metric is right, it survives quantization."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,24 +54,18 @@ def precision_of(scripts: SimpleNamespace, output: np.ndarray, labels: np.ndarra
     return metric.compute()
 
 
-def test_the_scenes_are_what_the_scripts_draw(
-    scripts: SimpleNamespace, scenes: dict[str, np.ndarray]
-) -> None:
+def test_the_scenes_are_what_the_scripts_draw(scripts, scenes):
     images, boxes = scripts.scenes.draw_scenes(3, scripts.select_scenes.EVALUATION_SEED)
     np.testing.assert_allclose(boxes, scenes["label"][:3], atol=1e-4)
     assert np.abs(images.astype(int) - scenes["image"][:3]).mean() < 1  # another Pillow may round otherwise
 
 
-def test_the_model_finds_shapes(
-    scripts: SimpleNamespace, output: np.ndarray, scenes: dict[str, np.ndarray]
-) -> None:
+def test_the_model_finds_shapes(scripts, output, scenes):
     assert precision_of(scripts, output, scenes["label"]) > 0.85
     assert scripts.detections.found(output, scenes["label"]).mean() > 0.85
 
 
-def test_the_metric_knows_right_missing_wrong_and_repeated(
-    scripts: SimpleNamespace, scenes: dict[str, np.ndarray]
-) -> None:
+def test_the_metric_knows_right_missing_wrong_and_repeated(scripts, scenes):
     labels = scenes["label"]
     right = perfect(labels)
     assert precision_of(scripts, right, labels) == 1
@@ -86,9 +80,7 @@ def test_the_metric_knows_right_missing_wrong_and_repeated(
     assert precision_of(scripts, only_discs, labels) == pytest.approx(1 / 6)
 
 
-def test_the_metric_continues_from_its_state(
-    scripts: SimpleNamespace, output: np.ndarray, scenes: dict[str, np.ndarray]
-) -> None:
+def test_the_metric_continues_from_its_state(scripts, output, scenes):
     whole, first, second = (scripts.detections.MeanAveragePrecision() for _ in range(3))
     whole.update(output, scenes["label"])
     first.update(output[:30], scenes["label"][:30])
@@ -113,9 +105,7 @@ def test_training_lowers_the_loss(scripts: SimpleNamespace) -> None:
     assert values[-1] < 0.9 * values[0]
 
 
-def test_the_detector_is_quantized_with_its_recipe(
-    tmp_path: Path, ptq: Callable[..., SimpleNamespace], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_detector_is_quantized_with_its_recipe(tmp_path, ptq, monkeypatch):
     for file in SAMPLE.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())

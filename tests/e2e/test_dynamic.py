@@ -8,42 +8,27 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+
+from tests.each_case import each_case, table
+from tests.unit.plan.graphs import build, serialized
 
 INPUTS, HIDDEN, CLASSES = 48, 64, 40
 
 
+NETWORK = f"""(float[n,{INPUTS},6] x) => (float[n,{CLASSES}] scores)
+    <float[{INPUTS},{INPUTS},3] k, float[{INPUTS},{HIDDEN}] u, float[{HIDDEN},{HIDDEN}] d, float[{HIDDEN}] b,
+     float[{HIDDEN},{CLASSES}] o> {{
+    [conv] places = Conv<pads=[1, 1]>(x, k) [pool] mean = GlobalAveragePool(places)
+    [flat] flat = Flatten(mean) [up] wide = MatMul(flat, u) [relu] active = Relu(wide)
+    [down] narrow = Gemm<transB=1>(active, d, b) [head] scores = MatMul(narrow, o) }}"""
+
+
 @pytest.fixture
-def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def network(tmp_path, monkeypatch):
     """A Conv over places, a MatMul, a Gemm with a turned weight and a MatMul, with data for an evaluation."""
-    rng = np.random.default_rng(0)
-    shapes = {
-        "conv.weight": (INPUTS, INPUTS, 3),
-        "up.weight": (INPUTS, HIDDEN),
-        "down.weight": (HIDDEN, HIDDEN),
-    }
-    shapes |= {"head.weight": (HIDDEN, CLASSES), "down.bias": (HIDDEN,)}
-    weights = {name: rng.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
-    nodes = [
-        helper.make_node("Conv", ["x", "conv.weight"], ["places"], "conv", pads=[1, 1]),
-        helper.make_node("GlobalAveragePool", ["places"], ["mean"], "pool"),
-        helper.make_node("Flatten", ["mean"], ["flat"], "flat"),
-        helper.make_node("MatMul", ["flat", "up.weight"], ["wide"], "up"),
-        helper.make_node("Relu", ["wide"], ["active"], "relu"),
-        helper.make_node("Gemm", ["active", "down.weight", "down.bias"], ["narrow"], "down", transB=1),
-        helper.make_node("MatMul", ["narrow", "head.weight"], ["scores"], "head"),
-    ]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [value("x", TensorProto.FLOAT, ["n", INPUTS, 6])],
-        [value("scores", TensorProto.FLOAT, ["n", CLASSES])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, tmp_path / "model.onnx")
-    np.savez(tmp_path / "data.npz", x=rng.standard_normal((32, INPUTS, 6)).astype(np.float32))
+    (tmp_path / "model.onnx").write_bytes(serialized(build(NETWORK, opset=17)))
+    x = np.random.default_rng(0).standard_normal((32, INPUTS, 6)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -99,9 +84,7 @@ def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
 
 
 @pytest.mark.parametrize("granularity", ["row", "tensor"])
-def test_static_dynamic_weights_alone_and_float_in_one_model(
-    network: Path, ptq: Any, granularity: str
-) -> None:
+def test_static_dynamic_weights_alone_and_float_in_one_model(network, ptq, granularity):
     overrides = f"--override down:activations.mode=dynamic,activations.granularity={granularity}"
     overrides += " --override head:activations.mode=float --exclude up --set quantization.all_layers=true"
     found = ptq(
@@ -132,29 +115,19 @@ def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, p
     assert next(item["kernel"] for item in verified["operators"] if item["name"] == "conv") == "ConvInteger"
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "message"),
-    [
-        (
-            "--preset dynamic_int8 --override ':op=MatMul,quantize=false' "
-            "--override ':op=Gemm,quantize=false'",
-            "PTQ-PLAN-001",
-            "at each run",
-        ),
-        ("--preset dynamic_int8 --target generic", "PTQ-PLAN-001", "choose the target ort-cpu"),
-        ("--preset dynamic_int8 --set activations.dtype=int8", "PTQ-RECIPE-003", "has no effect"),
-        (
-            "--preset dynamic_int8 --set activations.granularity=channel",
-            "PTQ-RECIPE-004",
-            "known: row, tensor",
-        ),
-        ("--set activations.granularity=row --data data.npz", "PTQ-RECIPE-003", "no activations have mode"),
-        ("--preset dynamic_int8 --recover weighed", "PTQ-DATA-005", "no calibration data was given"),
-    ],
+@each_case(
+    "command, code, message",
+    table("""
+    --preset dynamic_int8 --override ':op=MatMul,quantize=false' --override ':op=Gemm,quantize=false' \
+        | PTQ-PLAN-001 | at each run
+    --preset dynamic_int8 --target generic | PTQ-PLAN-001 | choose the target ort-cpu
+    --preset dynamic_int8 --set activations.dtype=int8 | PTQ-RECIPE-003 | has no effect
+    --preset dynamic_int8 --set activations.granularity=channel | PTQ-RECIPE-004 | known: row, tensor
+    --set activations.granularity=row --data data.npz | PTQ-RECIPE-003 | no activations have mode
+    --preset dynamic_int8 --recover weighed | PTQ-DATA-005 | no calibration data was given
+"""),
 )
-def test_what_makes_no_sense_is_refused(
-    network: Path, ptq: Any, command: str, code: str, message: str
-) -> None:
+def test_what_makes_no_sense_is_refused(network, ptq, command, code, message):
     found = ptq(f"quantize model.onnx {command}")
     assert (found.status, code in found.err, message in found.err) == (2, True, True), found.err
     assert not (network / "ptq-run").exists()

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.each_case import each_case, table
+
 F1 = "torchmetrics.classification:MulticlassF1Score"
 OWN = """\
 import numpy as np
@@ -67,24 +69,6 @@ def without_times(folder: Path, run: str) -> dict[str, Any]:
 
 def by_name(report: dict[str, Any]) -> dict[str, Any]:
     return {metric["name"]: metric for metric in report["metrics"]}
-
-
-@pytest.mark.parametrize(
-    ("flags", "evaluates"),
-    [
-        ("--eval-data eval.npz", True),
-        ("--eval-data eval.npz --metric top1", True),
-        ("--eval-data eval.npz --set run.evaluate=false", False),
-        ("", False),
-    ],
-)
-def test_quantize_evaluates_if_evaluation_data_is_given(
-    folder: Path, ptq: Any, flags: str, evaluates: bool
-) -> None:
-    told = ptq(f"quantize model.onnx --data calib.npz --run own {flags}")
-    assert told.status == 0, told
-    assert (folder / "own/report.json").is_file() is evaluates
-    assert ("sqnr_db" in told.out) is evaluates
 
 
 def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) -> None:
@@ -186,63 +170,31 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
     assert report_of(folder)["evaluation"]["samples"] == 20
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says", "hint"),
-    [
-        (
-            "--metric torchmetrics.classification:MulticlassF1Scor",
-            "PTQ-ENTRY-001",
-            "did you mean 'MulticlassF1Score'",
-            None,
-        ),
-        ("--metric own.py:margins", "PTQ-ENTRY-001", "(did you mean 'margin'?)", "margin"),
-        ("--metric torchmetrics.classification:MulticlassFBetaScore", "PTQ-METRIC-001", "beta", "[[metric]]"),
-        ("--metric top1[logits]", "PTQ-METRIC-001", "the model has no output 'logits'", "scores"),
-        ("--metric top7", "PTQ-METRIC-001", "top7 needs an output with 7 classes or more, got 5", None),
-        ("--metric mean_iou", "PTQ-METRIC-001", "mean_iou needs an output of shape", "mean_iou[OUTPUT]"),
-        ("--max-drop tpo1=0.1", "PTQ-RECIPE-004", "(did you mean 'top1'?)", None),
-        ("--max-drop top1=abc", "PTQ-GATE-001", "'abc' is not a number", "top1=0.01"),
-        ("--max-latency-ratio 0", "PTQ-GATE-001", "--max-latency-ratio 0 is not a valid ratio", "0.8"),
-        (
-            "--set evaluation.with_pytorch=true",
-            "PTQ-USAGE-001",
-            "'evaluation.with_pytorch' needs a PyTorch model",
-            None,
-        ),
-        (
-            "--model ptq-run/model.int8.onnx --model copy/model.int8.onnx",
-            "PTQ-USAGE-001",
-            "'model.int8'",
-            "name",
-        ),
-    ],
+@each_case(
+    "words, code, says, hint",
+    table("""
+    --metric top1[logits] | PTQ-METRIC-001 | the model has no output 'logits' | scores
+    --max-latency-ratio 0 | PTQ-GATE-001 | --max-latency-ratio 0 is not a valid ratio | 0.8
+    --set evaluation.with_pytorch=true | PTQ-USAGE-001 | 'evaluation.with_pytorch' needs a PyTorch model | ~
+    --model ptq-run/model.int8.onnx --model copy/model.int8.onnx | PTQ-USAGE-001 | 'model.int8' | name
+"""),
 )
-def test_what_cannot_be_measured_is_refused(
-    folder: Path, refuse: Any, words: str, code: str, says: str, hint: str | None
-) -> None:
+def test_what_cannot_be_measured_is_refused(folder, refuse, words, code, says, hint):
     (folder / "own.py").write_text(OWN)
-    (folder / "copy").mkdir()
+    (folder / "copy").mkdir(exist_ok=True)
     shutil.copy("ptq-run/model.int8.onnx", "copy/model.int8.onnx")
-    refuse(f"evaluate {words}", code, says, hint=hint)
+    refuse(f"evaluate {words}", code, says, hint=hint or None)
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says", "hint"),
-    [
-        ("--max-drop top1=0.1", "PTQ-METRIC-001", "'conv' has 4 axes", "write 'top1[scores]'"),
-        (
-            "--min sqnr_db[conv]=20",
-            "PTQ-GATE-001",
-            "'sqnr_db[conv]', which is not measured",
-            "write sqnr_db:",
-        ),
-        ("--min sqnr_db[nope]=20", "PTQ-GATE-001", "'sqnr_db[nope]', which is not", "sqnr_db[scores]"),
-    ],
-    ids=["no class scores", "first output in brackets", "no such output"],
+@each_case(
+    "words, code, says, hint",
+    table("""
+    --max-drop top1=0.1 | PTQ-METRIC-001 | 'conv' has 4 axes | write 'top1[scores]'
+    --min sqnr_db[conv]=20 | PTQ-GATE-001 | 'sqnr_db[conv]', which is not measured | write sqnr_db:
+    --min sqnr_db[nope]=20 | PTQ-GATE-001 | 'sqnr_db[nope]', which is not | sqnr_db[scores]
+"""),
 )
-def test_a_metric_on_the_wrong_output_is_refused_before_calibration(
-    folder: Path, refuse: Any, words: str, code: str, says: str, hint: str
-) -> None:
+def test_a_metric_on_the_wrong_output_is_refused_before_calibration(folder, refuse, words, code, says, hint):
     model = onnx.load(folder / "model.onnx")
     shape = ["batch", 8, 6, 6]
     model.graph.output.insert(0, onnx.helper.make_tensor_value_info("conv", onnx.TensorProto.FLOAT, shape))
@@ -251,19 +203,6 @@ def test_a_metric_on_the_wrong_output_is_refused_before_calibration(
     np.savez(folder / "calib.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
     command = f"quantize two.onnx --data calib.npz --eval-data eval.npz --metric top1[scores] {words}"
     refuse(command.replace("--metric top1[scores] --max", "--max"), code, says, hint=hint)
-
-
-def test_samples_whose_outputs_are_nan_are_counted(folder: Path, refuse: Any) -> None:
-    arrays = dict(np.load("eval.npz"))
-    arrays["x"][[3, 7]] = 3e38
-    np.savez("huge.npz", **arrays)
-    says = "the float model's output 'scores' holds "
-    refuse(
-        "evaluate --eval-data huge.npz",
-        "PTQ-METRIC-001",
-        says,
-        "sample 3 (huge.npz[3]); 2 of 20 samples have",
-    )
 
 
 def test_a_limit_on_the_latency(folder: Path, ptq: Any, monkeypatch: Any) -> None:

@@ -183,9 +183,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize(("change", "says"), DIFFERENT.values(), ids=DIFFERENT)
-def test_shards_of_other_evaluations_are_refused(
-    folder: Path, ptq: Any, refuse: Any, change: Callable[[Path, Any], None], says: str
-) -> None:
+def test_shards_of_other_evaluations_are_refused(folder, ptq, refuse, change, says):
     shards(ptq, 2)
     change(folder, ptq)
     refuse("merge ptq-run", "PTQ-MERGE-001", "are not shards of the same evaluation", says)
@@ -226,10 +224,7 @@ def test_shards_of_another_run_or_damaged_ones_are_refused(folder: Path, ptq: An
 
 
 UNSUITED = {
-    "--metric metrics.py:Mean": (
-        "PTQ-METRIC-001",
-        "Mean cannot be measured in parts: a class with",
-    ),
+    "--metric metrics.py:Mean": ("PTQ-METRIC-001", "Mean cannot be measured in parts: a class with"),
     "--recipe pearson.toml": (
         "PTQ-METRIC-001",
         "r cannot be measured in parts: its state in torchmetrics does",
@@ -239,9 +234,7 @@ UNSUITED = {
 
 
 @pytest.mark.parametrize(("words", "says"), UNSUITED.items(), ids=UNSUITED)
-def test_what_cannot_be_measured_in_parts_is_refused(
-    folder: Path, refuse: Any, words: str, says: tuple[str, str]
-) -> None:
+def test_what_cannot_be_measured_in_parts_is_refused(folder, refuse, words, says):
     (folder / "metrics.py").write_text(METRICS)
     metric = '[[metric]]\nname = "r"\nmetric = "torchmetrics:PearsonCorrCoef"\nhigher_is_better = true\n'
     (folder / "pearson.toml").write_text(metric)

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 from PIL import Image
 
 from ptq_cli.amax.method_registry import METHODS
+from tests.each_case import each_case, table
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]$x_[/red]\nsecond --> <line> &"
 
@@ -127,29 +128,26 @@ def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:
     assert "'conv' is in the model but was not measured" in ptq("explain conv").err
 
 
-UNKNOWN = {
-    "misspelt": ("explain rleu", "no tensor 'rleu' was calibrated (did you mean 'relu'?)"),
-    "like none": ("explain zzzzzz", "no tensor 'zzzzzz' was calibrated"),
-    "a weight": ("explain conv.weight", "'conv.weight' is in the model but was not measured"),
-}
+UNKNOWN = table("""
+    explain rleu        | no tensor 'rleu' was calibrated (did you mean 'relu'?)
+    explain zzzzzz      | no tensor 'zzzzzz' was calibrated
+    explain conv.weight | 'conv.weight' is in the model but was not measured
+""")
 
 
-@pytest.mark.parametrize(("words", "says"), UNKNOWN.values(), ids=UNKNOWN.keys())
+@each_case("words, says", UNKNOWN)
 def test_an_unknown_tensor_is_refused(refuse: Any, words: str, says: str) -> None:
     refuse(words, "PTQ-RECIPE-004", says, hint="ptq calibration show lists the tensors")
 
 
-MISUSE = {
-    "a format that is none": ("explain x --plot x.pdf", "PTQ-USAGE-001", "got 'x.pdf'"),
-    "a folder that is a file": ("explain x --plot model.onnx/x.png", "PTQ-FILE-002", "cannot write"),
-    "no run": ("calibration show --run nowhere", "PTQ-RUN-001", "nowhere"),
-    "a sort that is none": ("calibration show --sort zeros", "PTQ-USAGE-001", "zeros"),
-    "a command that is none": ("calibration shwo", "PTQ-USAGE-001", "shwo"),
-    "a stale run": ("explain x --samples 3", "PTQ-USAGE-001", "--samples"),
-}
+MISUSE = table("""
+    explain x --plot x.pdf            | PTQ-USAGE-001 | got 'x.pdf'
+    explain x --plot model.onnx/x.png | PTQ-FILE-002  | cannot write
+    explain x --samples 3             | PTQ-USAGE-001 | --samples
+""")
 
 
-@pytest.mark.parametrize(("words", "code", "says"), MISUSE.values(), ids=MISUSE.keys())
+@each_case("words, code, says", MISUSE)
 def test_misuse_is_refused(refuse: Any, words: str, code: str, says: str) -> None:
     refuse(words, code, says)
 
@@ -214,9 +212,7 @@ def test_without_matplotlib_it_says_how_to_get_it(refuse: Any, monkeypatch: pyte
     refuse("explain x --plot x.png", "PTQ-USAGE-001", "needs matplotlib", hint="pip install 'ptq-cli[plot]'")
 
 
-def test_without_a_plot_matplotlib_is_not_imported(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_plot_matplotlib_is_not_imported(folder, ptq, monkeypatch):
     real = builtins.__import__
 
     def guarded(name: str, *arguments: Any, **options: Any) -> Any:
@@ -236,18 +232,14 @@ def test_a_sample_model(digits: Path, ptq: Any) -> None:
 
 
 @pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)
-def test_a_terminal_without_unicode_gets_plain_characters(
-    folder: Path, real_ptq: Any, words: list[str]
-) -> None:
+def test_a_terminal_without_unicode_gets_plain_characters(folder, real_ptq, words):
     result = real_ptq(*words, cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
     assert result.returncode == 0, result.stderr
     assert result.stdout.isascii() and "relu" in result.stdout
 
 
-def test_explain_names_the_columns_that_do_not_fit(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_explain_names_the_columns_that_do_not_fit(folder, ptq, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     outcome = ptq("explain relu")
 

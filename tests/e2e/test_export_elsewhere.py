@@ -11,13 +11,7 @@ import pytest
 
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
-FLAGS = {
-    "weights": "--weight-bits 2",
-    "activations": "--set activations.symmetric=true",
-    "ranges": "--set amax.percentile=90",
-    "overrides": "--exclude fc",
-    "target": "--target tensorrt",
-}
+FLAGS = {"weights": "--weight-bits 2", "ranges": "--set amax.percentile=90", "target": "--target tensorrt"}
 
 
 def change_metadata(path: Path, changes: dict[str, str | None]) -> None:
@@ -66,9 +60,7 @@ def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: A
         "--reset",
     ],
 )
-def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(
-    folder: Path, ptq: Any, flags: str
-) -> None:
+def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(folder, ptq, flags):
     assert ptq("export --weight-bits 2 --amax max").status == 0
     assert ptq(f"export --reset {flags} -o other.onnx").status == 0
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
@@ -78,9 +70,7 @@ def test_the_report_of_such_a_model_has_its_ranges_quantizers_and_overrides(
     assert not json.loads((folder / "ptq-run/details.json").read_text())["notes"]
 
 
-def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_other_quantizers(
-    folder: Path, ptq: Any
-) -> None:
+def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_other_quantizers(folder, ptq):
     assert ptq("export --weight-bits 4 -o other.onnx").status == 0
     change_metadata(folder / "other.onnx", {"ptq.weights": None, "ptq.activations": None})
     assert ptq("evaluate other.onnx --eval-data eval.npz").status == 0
@@ -101,7 +91,6 @@ def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_ot
         ("ptq.weights", '{"bitz": 4}'),
         ("ptq.activations", "[]"),
         ("ptq.amax_percentile", "all"),
-        ("ptq.amax_method", "none"),
     ],
 )
 def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value: str) -> None:

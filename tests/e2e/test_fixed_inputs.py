@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 import ptq_cli
 from ptq_cli.core.errors import FixedInputError, StaleCalibrationError
+from tests.each_case import each_case, table
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning"
@@ -88,14 +89,14 @@ def test_a_recipe_fixes_inputs(folder: Path) -> None:
     assert result.export.output.is_file()
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ("--input rate=1", "PTQ-MODEL-009", "names 'rate', which is not an input of 'voice.onnx'"),
-        ("--input sr=0.5", "PTQ-MODEL-009", "is int64, which cannot hold 0.5"),
-        ("--input sr=fast", "PTQ-USAGE-001", "'sr=fast' is not of the form NAME=VALUE"),
-        ("--input sr=1 --input sr=2", "PTQ-USAGE-001", "gives 'sr' two values: 1 and 2"),
-    ],
+@each_case(
+    "words, code, said",
+    table("""
+    --input rate=1            | PTQ-MODEL-009 | names 'rate', which is not an input of 'voice.onnx'
+    --input sr=0.5            | PTQ-MODEL-009 | is int64, which cannot hold 0.5
+    --input sr=fast           | PTQ-USAGE-001 | 'sr=fast' is not of the form NAME=VALUE
+    --input sr=1 --input sr=2 | PTQ-USAGE-001 | gives 'sr' two values: 1 and 2
+"""),
 )
 def test_refused(folder: Path, refuse: Callable[..., None], words: str, code: str, said: str) -> None:
     refuse(f"calibrate voice.onnx --data calib.npz {words}", code, said)

@@ -11,7 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.e2e.conftest import SAMPLES, Ptq
+from tests.e2e.conftest import SAMPLES
+from tests.each_case import each_case, table
 
 SAMPLE = SAMPLES / "shakespeare_language_model"
 GRAPHS = ("model.onnx", "decoder_with_past_model.onnx")
@@ -80,8 +81,8 @@ def stored(path: Path) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.parametrize(("preset", "suffix"), [("w4_block32", "q4"), ("dynamic_int8", "quantized")])
 def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq, preset: str, suffix: str
-) -> None:
+    exported, tmp_path, monkeypatch, ptq, preset, suffix
+):
     monkeypatch.chdir(tmp_path)
     told = ptq(f"quantize {exported} --preset {preset} -o out --set evaluation.latency=false")
     assert told.status == 0, told.err
@@ -107,9 +108,7 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     assert 0.99 < np.corrcoef(logits[0], expected[0, -1])[0, 1] < 1.0
 
 
-def test_a_folder_is_prepared_with_what_its_files_share(
-    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
-) -> None:
+def test_a_folder_is_prepared_with_what_its_files_share(exported, tmp_path, monkeypatch, ptq):
     monkeypatch.chdir(tmp_path)
     told = ptq(f"prepare {exported} -o out --json")
     assert told.status == 0, told.err
@@ -186,9 +185,7 @@ def dense_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return weights, scale, bias * step
 
 
-def test_data_decide_the_weights_of_all_files_once(
-    parts: Path, monkeypatch: pytest.MonkeyPatch, ptq: Ptq
-) -> None:
+def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     monkeypatch.setattr("ptq_cli.pipeline.run_quantize_folder.HELD", 1 << 10)
     words = "--set evaluation.latency=false --recover weighed -o out"
     missing = ptq(f"quantize . --data calib {words}")
@@ -208,10 +205,7 @@ def test_data_decide_the_weights_of_all_files_once(
     files = {item["file"]: item for item in json.loads(told.out)["files"]}
     assert [
         files[f"onnx/{name}.onnx"]["result"]["export"]["taken"] for name in ("decoder_model", "encoder_model")
-    ] == [
-        0,
-        1,
-    ]
+    ] == [0, 1]
     assert "cannot quantize anything" in files["onnx/embed_tokens.onnx"]["reason"]
     copied, source = (parts / name for name in ("out/onnx/embed_tokens_own.onnx", "onnx/embed_tokens.onnx"))
     assert copied.read_bytes() == source.read_bytes()
@@ -240,32 +234,22 @@ def test_data_decide_the_weights_of_all_files_once(
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (
-            "quantize onnx/encoder_model.onnx --set run.suffix=q4",
-            "PTQ-USAGE-001",
-            "the model is a single file",
-        ),
-        ("quantize . --preset w4_block32 --set run.suffix=my_q4", "PTQ-USAGE-001", "'run.suffix' is 'my_q4'"),
-        (
-            "quantize . --preset w4_block32 -o config.json",
-            "PTQ-FILE-002",
-            "it is a file, and the model is a folder",
-        ),
-        ("quantize . --preset w4_block32 --exclude nothing", "PTQ-RECIPE-003", "onnx/decoder_model.onnx: "),
-        ("quantize calib", "PTQ-MODEL-010", "is a folder without ONNX files"),
-        ("verify onnx", "PTQ-MODEL-010", "is a folder without quantized ONNX files"),
-        ("evaluate onnx --eval-data calib", "PTQ-RUN-001", "ptq quantize FOLDER"),
-        ("evaluate onnx --shard 1/2", "PTQ-USAGE-001", "a folder is not evaluated with --shard"),
-        ("inspect .", "PTQ-MODEL-010", "this command takes a single file"),
-        ("quantize . --preset w4_block32 --metric sqnr_db", "PTQ-DATA-005", "no evaluation data was given"),
-    ],
+@each_case(
+    "words, code, message",
+    table("""
+    quantize onnx/encoder_model.onnx --set run.suffix=q4 | PTQ-USAGE-001 | the model is a single file
+    quantize . --preset w4_block32 --set run.suffix=my_q4 | PTQ-USAGE-001 | 'run.suffix' is 'my_q4'
+    quantize . --preset w4_block32 -o config.json | PTQ-FILE-002 | it is a file, and the model is a folder
+    quantize . --preset w4_block32 --exclude nothing | PTQ-RECIPE-003 | onnx/decoder_model.onnx:
+    quantize calib | PTQ-MODEL-010 | is a folder without ONNX files
+    verify onnx | PTQ-MODEL-010 | is a folder without quantized ONNX files
+    evaluate onnx --eval-data calib | PTQ-RUN-001 | ptq quantize FOLDER
+    evaluate onnx --shard 1/2 | PTQ-USAGE-001 | a folder is not evaluated with --shard
+    inspect . | PTQ-MODEL-010 | this command takes a single file
+    quantize . --preset w4_block32 --metric sqnr_db | PTQ-DATA-005 | no evaluation data was given
+"""),
 )
-def test_what_a_folder_cannot_be_asked_is_refused(
-    parts: Path, ptq: Ptq, words: str, code: str, message: str
-) -> None:
+def test_what_a_folder_cannot_be_asked_is_refused(parts, ptq, words, code, message):
     told = ptq(f"{words} --run run" if words.startswith("quantize") else words)
     assert (told.status, code in told.err, message in told.err, "hint: " in told.err) == (
         2,

@@ -2,15 +2,10 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "numba", "numpy"}
-WITHIN_SECONDS = 0.3
 
 
 @pytest.fixture(autouse=True)
@@ -85,9 +80,7 @@ def test_strict_alone_decides_the_report_s_own_limits(folder: Path, ptq: Any) ->
     ids=["model", "data"],
 )
 @pytest.mark.parametrize("command", ["evaluate", "gate ptq-run/report.json"])
-def test_a_baseline_that_cannot_be_compared(
-    folder: Path, old: Path, refuse: Any, changes: dict[str, Any], says: str, command: str
-) -> None:
+def test_a_baseline_that_cannot_be_compared(folder, old, refuse, changes, says, command):
     content = json.loads(old.read_text())
     if "model" in changes:
         content["model"]["source"] = changes["model"]["source"]
@@ -96,24 +89,3 @@ def test_a_baseline_that_cannot_be_compared(
         content["evaluation"]["data_digest"] = changes["data"]
     old.write_text(json.dumps(content))
     refuse(f"{command} --baseline old.json --max-regression sqnr_db=1", "PTQ-GATE-002", says)
-
-
-def test_a_report_alone_is_decided_at_once(folder: Path, old: Path) -> None:
-    words = ["gate", "ptq-run/report.json", "--max-drop", "top1=1%", "--max-size", "1MB"]
-    words += ["--baseline", "old.json", "--max-regression", "top1=0.5", "--strict"]
-    code = f"""
-import resource, sys
-from ptq_cli.cli.main import run
-run({words!r})
-used = resource.getrusage(resource.RUSAGE_SELF)
-print(sorted({HEAVY!r} & set(sys.modules)), used.ru_utime + used.ru_stime, file=sys.stderr)
-"""
-    seconds = []
-    for _ in range(3):
-        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        imported, _, took = result.stderr.rpartition(" ")
-        assert "drop of top1" in result.stdout
-        assert imported == "[]"
-        seconds.append(float(took))
-    # Of the processor, not of the clock: another busy process is no fault of the gate.
-    assert min(seconds) < WITHIN_SECONDS, seconds

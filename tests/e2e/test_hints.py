@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import Ptq
+from tests.each_case import table
 
 NEW = "--data calib.npz --run new"
 
@@ -25,28 +25,18 @@ def data(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
-    [
-        ("recipe init model.pt -o new.toml", "PTQ-MODEL-003", "--arch model.py:build"),
-        (
-            "calibrate model.onnx --data nan.npz --run new",
-            "PTQ-DATA-008",
-            "--set calibration.allow_nonfinite=true",
-        ),
-        (
-            "calibrate model.onnx --data two.npz --rename image=x --run new",
-            "PTQ-DATA-002",
-            "--rename target=label",
-        ),
-        ("gate report.json", "PTQ-USAGE-001", "--max-drop top1=0.01"),
-        ("tune model.onnx --data many.npz --run new", "PTQ-TUNE-001", "--budget sqnr_db=30"),
-        ("recipe init model.onnx -o old.toml", "PTQ-FILE-002", "--force"),
-        ("merge run-1 --run all", "PTQ-CALIB-005", "--partial"),
-        ("export --run ranges --amax percentile", "PTQ-CALIB-004", "--amax max"),
-    ],
+    table("""
+    recipe init model.pt -o new.toml | PTQ-MODEL-003 | --arch model.py:build
+    calibrate model.onnx --data nan.npz --run new | PTQ-DATA-008 | --set calibration.allow_nonfinite=true
+    calibrate model.onnx --data two.npz --rename image=x --run new | PTQ-DATA-002 | --rename target=label
+    gate report.json | PTQ-USAGE-001 | --max-drop top1=0.01
+    tune model.onnx --data many.npz --run new | PTQ-TUNE-001 | --budget sqnr_db=30
+    recipe init model.onnx -o old.toml | PTQ-FILE-002 | --force
+    merge run-1 --run all | PTQ-CALIB-005 | --partial
+    export --run ranges --amax percentile | PTQ-CALIB-004 | --amax max
+"""),
 )
-def test_the_flags_of_a_hint_are_what_was_missing(
-    words: str, code: str, hint: str, data: Path, ptq: Ptq
-) -> None:
+def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
     (data / "old.toml").touch()
     if words.startswith("gate"):
         # Without limits of its own.
@@ -98,9 +88,7 @@ def test_the_flags_of_a_hint_are_what_was_missing(
         ),
     ],
 )
-def test_the_commands_of_a_hint_lead_on(
-    words: str, code: str, hint: str, followed: tuple[str, ...], folder: Path, ptq: Ptq
-) -> None:
+def test_the_commands_of_a_hint_lead_on(words, code, hint, followed, folder, ptq):
     outcome = ptq(words)
     assert (outcome.status, outcome.err.splitlines()[0].split()[1]) == (2, f"{code}:"), outcome
     assert hint in outcome.err.splitlines()[1], outcome.err

@@ -84,9 +84,7 @@ def test_renamed_arrays_serve_calibration_and_evaluation(folder: Path, capsys: A
     ],
     ids=["calibration", "wrong name", "no such array", "evaluation"],
 )
-def test_names_are_checked_before_the_export(
-    folder: Path, no_export: None, settings: dict[str, Any], message: str
-) -> None:
+def test_names_are_checked_before_the_export(folder, no_export, settings, message):
     ones = np.ones((4, 4), np.float32)
     np.savez("good.npz", image=ones, scale=ones)
     with pytest.raises(DataNameError, match=message):

@@ -57,16 +57,10 @@ def padded_inputs(windows: torch.Tensor) -> dict[str, np.ndarray]:
     ids = windows[:3, :20].numpy()
     mask = np.ones_like(ids)
     mask[2, :6] = 0
-    return {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "position_ids": np.maximum(mask.cumsum(1) - 1, 0),
-    }
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": np.maximum(mask.cumsum(1) - 1, 0)}
 
 
-def run_in_pieces(
-    session: onnxruntime.InferenceSession, inputs: dict[str, np.ndarray], ends: tuple[int, ...]
-) -> np.ndarray:
+def run_in_pieces(session, inputs, ends):
     """Logits of all tokens, which are given a few at a time, each time with the cache of those before."""
     count, names = len(inputs["input_ids"]), [item.name for item in session.get_inputs()][3:]
     heads, width = session.get_inputs()[3].shape[1], session.get_inputs()[3].shape[3]
@@ -80,9 +74,7 @@ def run_in_pieces(
     return np.concatenate(logits, axis=1)
 
 
-def test_onnx_and_the_cache_compute_what_pytorch_does(
-    network: torch.nn.Module, windows: torch.Tensor
-) -> None:
+def test_onnx_and_the_cache_compute_what_pytorch_does(network, windows):
     inputs = padded_inputs(windows)
     with torch.inference_mode():
         expected = network(**{name: torch.from_numpy(array) for name, array in inputs.items()}).numpy()
@@ -105,9 +97,7 @@ def test_the_onnx_files_name_their_inputs_as_transformers_does(scripts: SimpleNa
     assert len(names) == 3 + 2 * scripts.model.BLOCKS
 
 
-def test_the_model_has_learned_from_texts_that_it_is_not_judged_by(
-    scripts: SimpleNamespace, network: torch.nn.Module, windows: torch.Tensor
-) -> None:
+def test_the_model_has_learned_from_texts_that_it_is_not_judged_by(scripts, network, windows):
     assert scripts.evaluate.perplexity(network, windows[:: len(windows) // WINDOWS]) < 50
     calibration = (SAMPLE / "calib.txt").read_text("ascii")
     assert "Macb" not in calibration and "PROSPERO" not in calibration

@@ -41,9 +41,7 @@ def run_model(path: str) -> np.ndarray:
     return Session(Path(path), threads=1).run({"x": np.load("x.npz")["x"]})[0]
 
 
-def test_every_command_works_on_it_as_on_a_small_one(
-    large: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_works_on_it_as_on_a_small_one(large, ptq, monkeypatch):
     for words in (CALIBRATE, "export", "evaluate --eval-data x.npz", "prepare large.onnx -o prepared.onnx"):
         outcome = ptq(words)
         assert outcome.status == 0, outcome.err
@@ -83,9 +81,7 @@ def test_a_shared_weight_is_stored_once_and_a_transposed_one_is_folded(large: Pa
     assert sum(node.op_type == "MatMul" for node in integers.node) == LAYERS + 1
 
 
-def test_weights_alone_are_written_as_they_are_decided(
-    large: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_alone_are_written_as_they_are_decided(large, ptq, monkeypatch):
     words = "quantize large.onnx --preset w4_block32"
     written: list[int] = []
     add = ConstantsFile.add
@@ -117,9 +113,7 @@ def test_weights_alone_are_written_as_they_are_decided(
     assert not list(large.rglob(".*"))
 
 
-def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(
-    large: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(large, ptq, monkeypatch):
     words = "quantize large.onnx --data x.npz --target tensorrt"
     assert ptq(f"{words} --run one").status == 0
     monkeypatch.undo()
@@ -131,9 +125,7 @@ def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(
     assert all(one[name].tobytes() == two[name].tobytes() for name in one)
 
 
-def test_a_model_given_by_pytorch_is_kept_so_too(
-    folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_given_by_pytorch_is_kept_so_too(folder, ptq, monkeypatch):
     monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 500)
     monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 100)
     outcome = ptq(

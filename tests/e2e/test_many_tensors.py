@@ -46,7 +46,6 @@ def cost(folder: Path, words: str) -> tuple[float, int]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = re.search(r"cost ([0-9.]+) (\d+)", done.stderr)
-    assert found is not None
     return float(found.group(1)), int(found.group(2))
 
 

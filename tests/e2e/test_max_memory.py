@@ -90,15 +90,3 @@ def test_the_peak_stays_below_the_least_that_is_possible(folder, free):
     )
     found = load_calibration(folder / "low/calibration.safetensors")
     assert statistics_digest(found.statistics) == free[1]
-
-
-@pytest.mark.parametrize("text", ["much", "-1", "0", "2 XB"])
-def test_no_size_is_an_error_of_the_setting(folder, ptq, monkeypatch, text):
-    monkeypatch.chdir(folder)
-    outcome = ptq(
-        "calibrate", "model.onnx", "--data", "x.npy", "--run", "bad", "--set", f"runtime.max_memory={text}"
-    )
-
-    assert outcome.status == 2
-    assert "PTQ-RECIPE-003" in outcome.err and "a size such as 2GiB or 800MB" in outcome.err
-    assert not (folder / "bad").exists()

@@ -56,9 +56,7 @@ def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) 
 
 
 @pytest.mark.parametrize(("limit", "batch"), [(2**30, 4), (500, 9)], ids=["one block", "several blocks"])
-def test_what_was_interrupted_continues(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, limit: int, batch: int
-) -> None:
+def test_what_was_interrupted_continues(folder, ptq, monkeypatch, limit, batch):
     assert ptq(MOMENTS).status == 0
     whole = read()
     monkeypatch.setattr("ptq_cli.pipeline.calibration.moments.IN_MEMORY", limit)

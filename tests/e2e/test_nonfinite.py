@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite
+from tests.unit.plan.graphs import build, serialized
 
 ALLOWED = "calibrate model.onnx --data bad.npz --set calibration.allow_nonfinite=true"
 
@@ -56,19 +55,8 @@ def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
 
 
 def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, refuse: Any) -> None:
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [
-            helper.make_node("Log", ["x"], ["log"], "log"),
-            helper.make_node("MatMul", ["log", "w"], ["y"], "fc"),
-        ],
-        "log",
-        [value("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [value("y", TensorProto.FLOAT, ["n", 3, 8, 4])],
-        [numpy_helper.from_array(np.ones((8, 4), np.float32), "w")],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    onnx.save(proto, folder / "log.onnx")
+    text = "(float[n,3,8,8] x) => (float[n,3,8,4] y) <float[8,4] w> { log = Log(x) [fc] y = MatMul(log, w) }"
+    (folder / "log.onnx").write_bytes(serialized(build(text)))
     with np.load(folder / "calib.npz") as arrays:
         negative = np.count_nonzero(arrays["x"] < 0)
     refuse("calibrate log.onnx --data calib.npz --run new", "PTQ-CALIB-001", "tensor 'log' is nan at ")
@@ -82,9 +70,7 @@ def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, r
 
 
 @pytest.mark.parametrize("method", ["histogram", "max"])
-def test_without_any_finite_value_the_export_says_so(
-    folder: Path, ptq: Any, refuse: Any, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_finite_value_the_export_says_so(folder, ptq, refuse, method, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
     assert ptq(f"{ALLOWED} --method {method} --set calibration.activation_axis.x=1").status == 0

@@ -170,9 +170,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("model", "dtype", "code", "says", "hint"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_quantized_says_why(
-    folder: Path, refuse: Any, model: Any, dtype: Any, code: str, says: str, hint: str | None
-) -> None:
+def test_what_cannot_be_quantized_says_why(folder, refuse, model, dtype, code, says, hint):
     onnx.save(model, folder / "numbers.onnx")
     np.savez(folder / "numbers.npz", x=X.astype(dtype))
     refuse("calibrate numbers.onnx --data numbers.npz", code, says, hint=hint)

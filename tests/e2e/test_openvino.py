@@ -45,9 +45,7 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @needs_openvino
-def test_a_model_is_made_verified_evaluated_and_gated_on_it(
-    folder: Path, ptq: Ptq, refuse: Refuse, opened: list[int], hide: Callable[[], None]
-) -> None:
+def test_a_model_is_made_verified_evaluated_and_gated_on_it(folder, ptq, refuse, opened, hide):
     made = ptq(QUANTIZE)
     assert made.status == 0, made.err
     assert "quantized 5 of 5 layers for openvino" in made.out
@@ -87,9 +85,7 @@ def test_bench_runs_models_on_each_runtime_that_is_named(folder: Path, ptq: Ptq,
 
 
 @needs_openvino
-def test_a_slower_model_is_told_with_what_can_be_done_about_it(
-    folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slower_model_is_told_with_what_can_be_done_about_it(folder, ptq, monkeypatch):
     clock = tuple(((one,), (one * 1.001,)) for one in (1e-3, 2e-3, 1e-3))
     measured = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
     monkeypatch.setattr(measured, lambda *given, **words: LatencyTurns([Turns(clock, clock)], threads=1))
@@ -100,9 +96,7 @@ def test_a_slower_model_is_told_with_what_can_be_done_about_it(
 
 
 @pytest.mark.parametrize("command", [QUANTIZE, "export --target openvino", "bench --runtime openvino"])
-def test_a_missing_package_is_told_before_any_work(
-    refuse: Refuse, hide: Callable[[], None], command: str
-) -> None:
+def test_a_missing_package_is_told_before_any_work(refuse, hide, command):
     hide()
     refuse(command, "PTQ-RUNTIME-005", "OpenVINO, which is not installed", hint=INSTALL)
 

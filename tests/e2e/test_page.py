@@ -24,6 +24,7 @@ from ptq_cli.pipeline.evaluation.report_page import STALE_ANALYSIS, read_materia
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.report.html.evidence import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYZED
+from tests.each_case import table
 from tests.pages import Network
 
 TIMES = re.compile(r'<div class="sheet pad" id="times">.*?</div>', re.DOTALL)
@@ -121,12 +122,12 @@ def test_the_analysis_joins_the_page_and_stays_there(folder: Path, ptq: Any) -> 
 
 @pytest.mark.parametrize(
     ("flags", "dtype"),
-    [
-        ("", "float32, int8 weight"),
-        ("--weight-bits 5", "float32, weight: scaled, 5 bits"),
-        ("--exclude fc", "float32"),
-        ("--set weights.quantizer=centers --set weights.centers=16", "float32, weight: centers (16), 4 bits"),
-    ],
+    table("""
+    ~                                                        | float32, int8 weight
+    --weight-bits 5                                          | float32, weight: scaled, 5 bits
+    --exclude fc                                             | float32
+    --set weights.quantizer=centers --set weights.centers=16 | float32, weight: centers (16), 4 bits
+"""),
 )
 def test_a_layers_type_is_what_it_was_exported_as(folder: Path, ptq: Any, flags: str, dtype: str) -> None:
     assert ptq(f"export {flags}").status == 0

@@ -5,7 +5,6 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -40,9 +39,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 def show(browser: webdriver.Chrome, tmp_path: Path) -> Open:
     """Open a page at a width, light or dark, or as it is printed."""
 
-    def call(
-        text: str | None = None, width: int = DESK, *, scheme: str = "light", media: str = "screen"
-    ) -> webdriver.Chrome:
+    def call(text=None, width=DESK, *, scheme="light", media="screen"):
         path = tmp_path / "report.html"
         path.write_text(text or render_page(Network(LAYERS).page_input()), encoding="utf-8")
         set_screen(browser, width, scheme=scheme, media=media)
@@ -235,9 +232,7 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(show: Open) -> None:
     assert "Content Security Policy" in browser.get_log("browser")[0]["message"]
 
 
-def test_a_page_of_a_run_has_nothing_to_complain_about(
-    browser: webdriver.Chrome, folder: Path, ptq: Callable[[str], Any]
-) -> None:
+def test_a_page_of_a_run_has_nothing_to_complain_about(browser, folder, ptq):
     assert ptq("analyze --samples 8").status == 0
     browser.get_log("browser")
     browser.get((folder / "ptq-run/report.html").as_uri())

@@ -142,9 +142,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize(("group", "name", "value", "code", "said"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_plugin_is_refused(
-    refuse: Refuse, declare: Declare, group: str, name: str, value: str, code: str, said: str
-) -> None:
+def test_a_broken_plugin_is_refused(refuse, declare, group, name, value, code, said):
     declare(group, name, value, code=code)
     words = COMMANDS[group].format(name)
     refuse(

@@ -42,9 +42,7 @@ def written(profile: dict[str, Any], floating: float, integer: float) -> str:
     return json.dumps({**profile, "nodes": nodes, **times})
 
 
-def test_layers_that_are_slower_in_integers_stay_in_float(
-    folder: Path, ptq: Any, profile: dict[str, Any]
-) -> None:
+def test_layers_that_are_slower_in_integers_stay_in_float(folder, ptq, profile):
     (folder / "slow.json").write_text(written(profile, 10.0, 30.0))
     outcome = ptq("export --prefer latency --set export.profile=slow.json -o all-float.onnx --json")
     result = json.loads(outcome.out)
@@ -64,13 +62,10 @@ def test_layers_that_are_slower_in_integers_stay_in_float(
         ({"target": "generic"}, "a profile for target 'generic', not 'ort-cpu'"),
         ({"runtime": "onnxruntime 0.1"}, "was measured with onnxruntime 0.1, and this is onnxruntime"),
         ({"runtime_operators": True}, "was measured with ONNX Runtime's own operators"),
-        ({"format_version": 2}, "has format version 2, this ptq reads 1"),
         ({"nodes": 3}, "'nodes' is 3, expected an object"),
     ],
 )
-def test_a_profile_that_does_not_fit_is_refused(
-    folder: Path, refuse: Any, profile: dict[str, Any], change: dict[str, Any], said: str
-) -> None:
+def test_a_profile_that_does_not_fit_is_refused(folder, refuse, profile, change, said):
     (folder / "other.json").write_text(json.dumps({**profile, **change}))
     refuse("export --prefer latency --set export.profile=other.json", "PTQ-PROFILE-001", said)
 
@@ -99,13 +94,8 @@ def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
     ],
 )
 def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
-    folder: Path,
-    ptq: Any,
-    profile: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-    change: dict[str, float],
-    said: str,
-) -> None:
+    folder, ptq, profile, monkeypatch, change, said
+):
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
     slow = read_document(MachineProfile, folder / "slow.json")
     monkeypatch.setattr("ptq_cli.pipeline.exporting.latency_preference.profile_here", lambda *_, **__: slow)
@@ -115,9 +105,7 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
     assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
 
 
-def test_size_quantizes_what_saves_neither_bytes_nor_time(
-    tmp_path: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_quantizes_what_saves_neither_bytes_nor_time(tmp_path, ptq, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(serialize(build(TINY_HEAD)).content)
     np.savez("x.npz", x=np.random.default_rng(0).standard_normal((2, 32, 32, 32)).astype(np.float32))

@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 
 from tests.e2e.conftest import Ptq, Refuse
+from tests.each_case import each_case, table
 
 GELU_BLOCK = """<ir_version: 7, opset_import: ["" : 11]> block (float[N,3,6,6] x) => (float[N,4,4,4] y)
     <float[4,3,3,3] w = {WEIGHT}, float[4] s = {1, 2, 0.5, 1}, float[4] v = {1, 2, 3, 4},
@@ -22,10 +23,6 @@ GELU_BLOCK = """<ir_version: 7, opset_import: ["" : 11]> block (float[N,3,6,6] x
     h = Mul(m, half)
     i = Identity(h)
     y = Relu(i) }"""
-BOTH_WAYS = """<ir_version: 5, opset_import: ["" : 10]> g (float[N,1,4,4] x) => (float[N,1,a,b] y)
-    { s = Constant<value = float[4] {1.0, 1.0, 1.5, 0.75}>()
-      y = Resize<mode="nearest">(x, s) }"""
-"""A Resize that enlarges one axis and reduces another rounds in a way that no newer one does for both."""
 SIZES = """<ir_version: 7, opset_import: ["" : 17]> g (float[N,C] x) => (float[N,5] y)
     { s = Constant<value = int64[2] {-1, 5}>()
       y = Reshape(x, s) }"""
@@ -118,21 +115,16 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
     assert "already quantized: " in ptq("inspect half.onnx --json").out
 
 
-REFUSED = {
-    "no_output": ("prepare model.onnx", "PTQ-USAGE-001", "missing option '--output'"),
-    "itself": ("prepare model.onnx -o model.onnx", "PTQ-USAGE-001", "would overwrite the model"),
-    "its_data": ("prepare model.onnx --data calib.npz -o calib.npz", "PTQ-USAGE-001", "calibration data"),
-    "a_folder": ("prepare model.onnx -o ptq-run", "PTQ-FILE-002", "it is a folder"),
-    "no_model": ("prepare none.onnx -o f.onnx", "PTQ-FILE-001", "'none.onnx' does not exist"),
-    "no_shape": ("prepare model.pt --arch model.py:build -o f.onnx", "PTQ-MODEL-007", "are not known (x)"),
-}
+REFUSED = table("""
+    prepare model.onnx                               | PTQ-USAGE-001 | missing option '--output'
+    prepare model.onnx -o model.onnx                 | PTQ-USAGE-001 | would overwrite the model
+    prepare model.onnx --data calib.npz -o calib.npz | PTQ-USAGE-001 | calibration data
+    prepare model.onnx -o ptq-run                    | PTQ-FILE-002  | it is a folder
+    prepare none.onnx -o f.onnx                      | PTQ-FILE-001  | 'none.onnx' does not exist
+    prepare model.pt --arch model.py:build -o f.onnx | PTQ-MODEL-007 | are not known (x)
+""")
 
 
-@pytest.mark.parametrize(("words", "code", "says"), REFUSED.values(), ids=REFUSED.keys())
+@each_case("words, code, says", REFUSED)
 def test_what_is_refused(refuse: Refuse, words: str, code: str, says: str) -> None:
     refuse(words, code, says)
-
-
-def test_a_graph_that_computes_something_else_is_not_written(folder: Path, refuse: Refuse) -> None:
-    onnx.save(onnx.parser.parse_model(BOTH_WAYS), folder / "both.onnx")
-    refuse("prepare both.onnx -o f.onnx", "PTQ-MODEL-006", "of the prepared graph differs from the file's")

@@ -37,9 +37,7 @@ def sample(request: pytest.FixtureRequest, samples: Path, monkeypatch: pytest.Mo
     return folder
 
 
-def exported_and_evaluated(
-    ptq: Any, flags: str, recover: str = ""
-) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+def exported_and_evaluated(ptq, flags, recover=""):
     """Return each preset's export and metrics; the float model runs once for all of them."""
     assert {*LEAST, *FOR_TENSORRT, *IN_BLOCKS} == set(preset_names())
     exports: dict[str, dict[str, Any]] = {}
@@ -60,9 +58,7 @@ def exported_and_evaluated(
     }
 
 
-def test_every_preset_keeps_what_the_model_knows(
-    sample: Path, request: pytest.FixtureRequest, ptq: Any
-) -> None:
+def test_every_preset_keeps_what_the_model_knows(sample, request, ptq):
     if sample.name == "cifar10_cnn":
         shutil.copytree(request.getfixturevalue("calibrated_cifar"), sample / "presets")
     else:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from ptq_cli.recipe.quantizer_families import FAMILIES
+from tests.each_case import each_case, table
 
 
 @pytest.fixture(autouse=True)
@@ -82,33 +83,19 @@ def test_plots_are_files_of_their_kind(ptq: Any, tmp_path: Path) -> None:
         assert np.asarray(image.convert("RGB")).std() > 10
 
 
-REFUSED = {
-    "a family": ("show scald", "PTQ-RECIPE-004", "(did you mean 'scaled'?)", "known: scaled, fixed_point"),
-    "another family's option": (
-        "show step --bits 3",
-        "PTQ-RECIPE-002",
-        "not a parameter of",
-        "drawn with: step",
-    ),
-    "an option": ("show step --setp 3", "PTQ-USAGE-001", "(did you mean '--step'?)", "--help to see"),
-    "a value": ("show scaled --bits 17", "PTQ-RECIPE-003", "expects 2 to 16", "show --help"),
-    "a text": ("show scaled --bits x", "PTQ-USAGE-001", "'x' is not a valid int", "--help to see"),
-    "no family": ("show", "PTQ-USAGE-001", "missing argument 'FAMILY'", "--help to see"),
-    "a command": (
-        "shwo",
-        "PTQ-USAGE-001",
-        "ptq quantizers has no command 'shwo' (did you mean 'show'?)",
-        "ptq quantizers --help describes them",
-    ),
-    "json too early": ("--json show step", "PTQ-USAGE-001", "--json comes after", "show FAMILY --json"),
-    "a plot": ("show step --plot x.pdf", "PTQ-USAGE-001", "got 'x.pdf'", "--plot"),
-    "a folder": ("show step --plot no/x.png/x.png", "PTQ-FILE-002", "cannot write", ""),
-}
+REFUSED = table("""
+    show scald | PTQ-RECIPE-004 | (did you mean 'scaled'?) | known: scaled, fixed_point
+    show step --bits 3 | PTQ-RECIPE-002 | not a parameter of | drawn with: step
+    show scaled --bits 17 | PTQ-RECIPE-003 | expects 2 to 16 | show --help
+    --json show step | PTQ-USAGE-001 | --json comes after | show FAMILY --json
+    show step --plot x.pdf | PTQ-USAGE-001 | got 'x.pdf' | --plot
+    show step --plot no/x.png/x.png | PTQ-FILE-002 | cannot write | ~
+""")
 
 
-@pytest.mark.parametrize(("words", "code", "says", "hint"), REFUSED.values(), ids=REFUSED.keys())
+@each_case("words, code, says, hint", REFUSED)
 def test_what_is_refused(ptq: Any, tmp_path: Path, words: str, code: str, says: str, hint: str) -> None:
-    (tmp_path / "no").write_text("a file")
+    Path("no").write_text("a file")
     outcome = ptq(f"quantizers {words}")
 
     assert outcome.status == 2 and outcome.out == ""

@@ -120,9 +120,7 @@ def test_a_recipe_that_is_there_is_replaced_only_by_force(detector: Path, ptq: P
         (None, "PTQ-FILE-001: there is no recipe 'ptq.toml'"),
     ],
 )
-def test_what_is_wrong_in_a_recipe_is_said(
-    folder: Path, ptq: Ptq, text: str | None, says: str | None
-) -> None:
+def test_what_is_wrong_in_a_recipe_is_said(folder, ptq, text, says):
     if text is not None:
         (folder / "ptq.toml").write_text(text, encoding="utf-8")
     outcome = ptq("recipe check")

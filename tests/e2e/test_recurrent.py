@@ -9,7 +9,6 @@ import onnx
 import pytest
 
 from tests.contracts.ops.case import graph
-from tests.e2e.conftest import Refuse
 from tests.unit.plan.graphs import build, serialized
 
 TEXT = graph(
@@ -68,9 +67,7 @@ def test_integers_that_an_operator_of_the_runtime_reads_are_not_recovered(recurr
     assert found["refused"]["encoder"] == reason
 
 
-def test_weights_that_are_products_of_integers_are_not_quantized_again(
-    recurrent: Path, ptq: Any, refuse: Refuse
-) -> None:
+def test_weights_that_are_products_of_integers_are_not_quantized_again(recurrent, ptq, refuse):
     """Preparation folds such products, and nothing else in the file says that it is quantized."""
     assert (
         ptq(

@@ -105,9 +105,7 @@ def test_a_network_with_uneven_channels_is_as_good_as_before_it_got_them(quantiz
     assert set(told.strengths) <= {"stem", "depthwise", "project", "head"}
 
 
-def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(
-    quantize: Quantize,
-) -> None:
+def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(quantize):
     model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
     quantize(model, "uneven", recover=["none"], **settings)
     wanted = sqnr("uneven")

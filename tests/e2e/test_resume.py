@@ -44,18 +44,13 @@ def whole(folder: Path, ptq: Any) -> dict[str, bytes]:
     return read(folder / "whole")
 
 
-@pytest.mark.parametrize("samples", [4, 8, 12])
-def test_it_continues_after_the_last_checkpoint(
-    folder: Path, ptq: Any, whole: dict[str, bytes], samples: int
-) -> None:
-    begin(samples)
+def test_it_continues_after_the_last_checkpoint(folder, ptq, whole):
+    begin(8)
     # The callback ends it before the checkpoint of the batch at hand.
-    seen = load_calibration(folder / "run" / CHECKPOINT).provenance
-    assert seen.samples == samples - 2
+    assert load_calibration(folder / "run" / CHECKPOINT).provenance.samples == 6
     outcome = ptq(f"{WORDS} --run run")
     assert outcome.status == 0
-    said = f"note: continuing an earlier calibration after {samples - 2} samples; --set run.restart=true "
-    said += "starts again\n"
+    said = "note: continuing an earlier calibration after 6 samples; --set run.restart=true starts again\n"
     assert outcome.err.startswith(said)
     assert read(folder / "run") == whole
     assert sorted(path.name for path in (folder / "run").iterdir()) == sorted(FILES)
@@ -113,24 +108,14 @@ def damage(folder: Path) -> None:
 
 
 OTHERS: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "another method": (f"{WORDS} --method max", lambda _: None, "'calibration.method' has changed since"),
     "fewer samples": (f"{WORDS} --samples 11", lambda _: None, "'calibration.samples' has changed since"),
-    "another batch size": (WORDS.replace("size 2", "size 3"), lambda _: None, "it has batches of 2"),
-    "a shard": (f"{WORDS} --shard 1/2", lambda _: None, "it is for shard 1 of 1"),
-    "another model": (
-        WORDS.replace("model.onnx", "model.pt --arch model.py:build"),
-        lambda _: None,
-        "'model.arch' has changed since",
-    ),
     "other data": (WORDS, other_data, "the calibration data have changed since"),
     "damaged": (WORDS, damage, f"'run/{CHECKPOINT}' is damaged: "),
 }
 
 
 @pytest.mark.parametrize(("words", "change", "reason"), OTHERS.values(), ids=OTHERS.keys())
-def test_a_checkpoint_of_another_calibration_is_passed_over(
-    folder: Path, ptq: Any, words: str, change: Callable[[Path], object], reason: str
-) -> None:
+def test_a_checkpoint_of_another_calibration_is_passed_over(folder, ptq, words, change, reason):
     begin(8)
     change(folder)
     outcome = ptq(f"{words} --run run")
@@ -151,9 +136,3 @@ def test_a_checkpoint_in_place_of_a_calibration_is_refused(folder: Path, refuse:
         "is a checkpoint of shard 1 of 1, which is not finished",
         hint="run ptq calibrate for it",
     )
-
-
-@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
-def test_seconds_that_are_none(refuse: Any, value: str) -> None:
-    words = f"calibrate model.onnx --data calib.npz --set calibration.checkpoint_every={value}"
-    refuse(words, "PTQ-RECIPE-003", "'calibration.checkpoint_every'", "0 or more")

@@ -79,9 +79,7 @@ def test_evaluate_has_the_gate_in_all_that_it_writes(ptq: Ptq, new_processor: No
 
 
 @pytest.mark.parametrize("command", ["evaluate {}", "bench {} --runs 3", "analyze {}"])
-def test_who_measures_here_is_warned_and_sent_to_no_other_remedy(
-    ptq: Ptq, old_processor: None, command: str
-) -> None:
+def test_who_measures_here_is_warned_and_sent_to_no_other_remedy(ptq, old_processor, command):
     outcome = ptq(command.format("unsafe.onnx"))
     assert outcome.status == 0, outcome
     assert outcome.err.count(HERE) == 1
@@ -91,9 +89,7 @@ def test_who_measures_here_is_warned_and_sent_to_no_other_remedy(
     assert "can saturate on this processor" not in ptq(command.format("safe.onnx")).err
 
 
-def test_files_of_other_runtimes_are_warned_of_unless_their_activations_are_signed(
-    old_processor: None,
-) -> None:
+def test_files_of_other_runtimes_are_warned_of_unless_their_activations_are_signed(old_processor):
     layer = SaturatingLayer(name="conv", op="Conv", pairs=1, of_pairs=2, channels=1, of_channels=2)
     generic = load_target("generic")
     unsigned = replace(generic, activation=replace(generic.activation, format="uint8"))

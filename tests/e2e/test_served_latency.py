@@ -66,16 +66,12 @@ def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[di
     assert causes[0]["what"] in page and "ptq export --prefer latency" in page
 
 
-def test_weights_alone_are_not_told_to_go_to_float(
-    folder: Path, ptq: Any, slow: list[dict[str, Any]]
-) -> None:
+def test_weights_alone_are_not_told_to_go_to_float(folder, ptq, slow):
     words = "--set activations.mode=float --set quantization.all_layers=true --recover none --run slow"
     assert "hint: integer weights alone speed up single tokens" in ptq(f"{QUANTIZE} {words}").err
 
 
-def test_without_an_evaluation_it_is_told_all_the_same(
-    folder: Path, ptq: Any, slow: list[dict[str, Any]]
-) -> None:
+def test_without_an_evaluation_it_is_told_all_the_same(folder, ptq, slow):
     outcome = ptq(f"{QUANTIZE} --run slow")
     assert "slower than float: 0.50 times as fast" in outcome.out
     assert "warning: the quantized model is slower than float" in outcome.err
@@ -83,7 +79,6 @@ def test_without_an_evaluation_it_is_told_all_the_same(
     assert values["report"] is None
     assert values["times"]["latency"]["warnings"][0]["code"] == "slower_than_float"
     result = ptq_cli.quantize("model.onnx", data="calib.npz", run="slow", threads=1)
-    assert result.times.latency is not None
     assert (result.times.latency.verdict, result.times.latency.speed_up) == ("slower", pytest.approx(0.5))
 
 
@@ -113,9 +108,7 @@ def test_a_model_in_which_nothing_is_quantized_is_no_faster_and_no_slower(folder
     assert latency["ratio"] == latency["ratio_interval"]["low"] == latency["ratio_interval"]["high"] == 1.0
 
 
-def test_a_file_of_the_users_that_cannot_run_is_no_error(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_of_the_users_that_cannot_run_is_no_error(folder, ptq, monkeypatch):
     def fail(*_: object, **__: object) -> None:
         raise RuntimeFailedError("it has no kernel for this", hint="none")
 
@@ -138,9 +131,7 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(
     assert (refused.status, "it has no kernel for this" in refused.err) == (2, True)
 
 
-def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(
-    folder: Path, refuse: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(folder, refuse, monkeypatch):
     monkeypatch.setattr("ptq_cli.pipeline.run_prepare.own_batch_size", lambda _: 4)
     says = "'export.serve_batch' is 3, but the model takes batches of 4"
     refuse(f"{QUANTIZE} --set export.serve_batch=3 --run new", "PTQ-RECIPE-003", says)

@@ -43,9 +43,7 @@ def test_the_folder_can_move(folder: Path, ptq: Any, tmp_path: Path, monkeypatch
     assert ptq("evaluate --eval-data eval.npz").status == 0
 
 
-def test_the_run_directory_alone_is_enough_to_export(
-    folder: Path, ptq: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_run_directory_alone_is_enough_to_export(folder, ptq, tmp_path, monkeypatch):
     alone = tmp_path / "job"
     shutil.copytree(folder / "ptq-run", alone / "ptq-run")
     shutil.rmtree(folder / "ptq-run")

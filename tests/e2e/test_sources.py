@@ -56,9 +56,7 @@ def statistics(run: Path) -> dict[str, bytes]:
 
 PACKED = {
     "tar": ("calib.tar", lambda: pack_tar("calib", Path("calib.tar"))),
-    "tar.gz": ("calib.tar.gz", lambda: pack_tar("calib", Path("calib.tar.gz"), mode="w:gz")),
     "shards": ("shards/t-{000..003}.tar", lambda: pack_tar("calib", Path("shards/t-#.tar"), 4)),
-    "a folder of shards": ("shards", lambda: pack_tar("calib", Path("shards/t-#.tar"), 4)),
     "Parquet": ("calib.parquet", lambda: pack_parquet("calib", Path("calib.parquet"))),
     "a folder of Parquet": ("shards", lambda: pack_parquet("calib", Path("shards/train-#.parquet"), 3)),
 }
@@ -95,9 +93,7 @@ def of_folder(folder_run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("name", "pack"), PACKED.values(), ids=PACKED.keys())
-def test_packed_images_give_the_statistics_of_the_folder(
-    shards: Path, ptq: Any, tmp_path: Path, model: str, of_folder: dict[str, bytes], name: str, pack: Any
-) -> None:
+def test_packed_images_give_the_statistics_of_the_folder(shards, ptq, tmp_path, model, of_folder, name, pack):
     pack()
     outcome = ptq(f"calibrate {model} --data {name} --samples {SAMPLES} --run {tmp_path}/run")
     assert outcome.status == 0, outcome
@@ -105,9 +101,7 @@ def test_packed_images_give_the_statistics_of_the_folder(
 
 
 @pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_shards_of_batches_merge_to_the_single_run(
-    shards: Path, ptq: Any, tmp_path: Path, model: str, of_folder: dict[str, bytes], kind: str
-) -> None:
+def test_shards_of_batches_merge_to_the_single_run(shards, ptq, tmp_path, model, of_folder, kind):
     if kind == "tar":
         pack_tar("calib", shards / "t-#.tar", 3)
     else:
@@ -121,9 +115,7 @@ def test_shards_of_batches_merge_to_the_single_run(
 
 
 @pytest.mark.parametrize("kind", ["tar", "parquet"])
-def test_evaluate_and_quantize_take_them(
-    shards: Path, ptq: Any, tmp_path: Path, model: str, kind: str
-) -> None:
+def test_evaluate_and_quantize_take_them(shards, ptq, tmp_path, model, kind):
     for name in ("calib", "eval"):
         if kind == "tar":
             pack_tar(name, shards / f"{name}.tar")
@@ -174,13 +166,8 @@ def _list_of(array: np.ndarray) -> pa.DataType:
 
 
 def test_a_calibration_of_shards_continues_after_it_was_ended(
-    shards: Path,
-    ptq: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    model: str,
-    of_folder: dict[str, bytes],
-) -> None:
+    shards, ptq, tmp_path, monkeypatch, model, of_folder
+):
     pack_tar("calib", shards / "t-#.tar", 2)
     words = (
         f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 "

@@ -16,6 +16,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.runtime.session import Session
+from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
 
 RESIDUAL = """(float[N,16,8,8] x) => (float[N,24] y)
@@ -52,7 +53,6 @@ def test_fp8_is_written_as_modelopt_does(residual: Path, ptq: Any) -> None:
     assert set(computed.values()) == {HALF}, "a strongly typed network takes each type from the file"
     for node in (node for node in model.graph if node.op_type in ("Conv", "MatMul")):
         data, weight = (dequantized_by(value) for value in node.inputs[:2])
-        assert data is not None and weight is not None
         for pair in (data, weight):
             scale, zero = (value.const_value for value in pair.inputs[1:3])
             assert (scale.dtype, zero.dtype) == (HALF, E4M3) and not zero.numpy().any()
@@ -104,38 +104,20 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
     assert json.loads(ptq("verify --json").out)["faults"] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says", "hint"),
-    [
-        (
-            "--set weights.dtype=float8e4m3fn",
-            "PTQ-PLAN-002",
-            "'ort-cpu' has weights of int8",
-            "choose another target",
-        ),
-        (
-            "--set activations.dtype=float8e4m3fn",
-            "PTQ-PLAN-002",
-            "asks for float8e4m3fn",
-            "choose another target",
-        ),
-        ("--set quantization.float_type=float16", "PTQ-RECIPE-003", "in float32", "such as tensorrt"),
-        ("--set weights.dtype=float8e4m3", "PTQ-RECIPE-003", "expects 'float8e4m3fn' or", "weights.dtype"),
-        ("--preset fp8 --weight-bits 4", "PTQ-RECIPE-003", "with 8", "leave bits out"),
-        ("--preset fp8 --amax mse", "PTQ-RECIPE-003", "needs evenly spaced steps", "max or percentile"),
-        (
-            "--preset fp8 --set amax.weight_method=entropy",
-            "PTQ-RECIPE-003",
-            "needs evenly spaced steps",
-            "max or percentile",
-        ),
-        (
-            "--target tensorrt --set weights.dtype=float8e4m3fn",
-            "PTQ-PLAN-002",
-            "multiply weights of float8e4m3fn by activations of integers",
-            "the same float type",
-        ),
-    ],
+@each_case(
+    "words, code, says, hint",
+    table("""
+    --set weights.dtype=float8e4m3fn | PTQ-PLAN-002 | 'ort-cpu' has weights of int8 | choose another target
+    --set activations.dtype=float8e4m3fn | PTQ-PLAN-002 | asks for float8e4m3fn | choose another target
+    --set quantization.float_type=float16 | PTQ-RECIPE-003 | in float32 | such as tensorrt
+    --set weights.dtype=float8e4m3 | PTQ-RECIPE-003 | expects 'float8e4m3fn' or | weights.dtype
+    --preset fp8 --weight-bits 4 | PTQ-RECIPE-003 | with 8 | leave bits out
+    --preset fp8 --amax mse | PTQ-RECIPE-003 | needs evenly spaced steps | max or percentile
+    --preset fp8 --set amax.weight_method=entropy | PTQ-RECIPE-003 | needs evenly spaced steps \
+        | max or percentile
+    --target tensorrt --set weights.dtype=float8e4m3fn | PTQ-PLAN-002 \
+        | multiply weights of float8e4m3fn by activations of integers | the same float type
+"""),
 )
 def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, refuse: Any) -> None:
     refuse(

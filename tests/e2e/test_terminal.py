@@ -68,9 +68,7 @@ def test_hostile_names_do_not_reach_the_markdown_raw(hostile: Path, ptq: Any) ->
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_hostile_file_name_breaks_no_line(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
+def test_a_hostile_file_name_breaks_no_line(folder, ptq, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     name = "model\n\x1b[31m.onnx"
     (folder / name).write_bytes((folder / "model.onnx").read_bytes())
@@ -107,9 +105,7 @@ MAIN_TABLES = {
 }
 
 
-def test_no_word_of_a_table_is_split(
-    quantized: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_word_of_a_table_is_split(quantized, ptq, monkeypatch, capfd):
     monkeypatch.chdir(quantized)
     tables: list[tuple[str, Table, dict[str, Any]]] = []
     for name, words in MAIN_TABLES.items():
@@ -156,9 +152,7 @@ MISSED = "gate ptq-run/report.json --min sqnr_db=99"
 
 @pytest.mark.parametrize("words", ["inspect model.onnx", "inspect --help", MISSED])  # rich, click, status 3
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
-def test_a_reader_that_is_gone_changes_nothing_but_what_is_read(
-    folder: Path, words: str, closed: str
-) -> None:
+def test_a_reader_that_is_gone_changes_nothing_but_what_is_read(folder, words, closed):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "ptq_cli", *words.split()]
@@ -254,9 +248,7 @@ ABRIDGED = ("calibrate", "export", "evaluate", "quantize")
 KEPT = re.compile(r"wrote |warning: |PASS|FAIL")
 
 
-def test_quiet_leaves_verdicts_paths_warnings_and_what_was_asked_for(
-    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quiet_leaves_verdicts_paths_warnings_and_what_was_asked_for(folder, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     for name, words in QUIET.items():
         statuses, outs, errs = [], [], []
@@ -280,9 +272,7 @@ PROGRESS: dict[str, Callable[[str], bool]] = {
 
 
 @pytest.mark.parametrize("said", PROGRESS.values(), ids=PROGRESS.keys())
-def test_talk_goes_to_stderr(
-    folder: Path, ptq: Any, capfd: pytest.CaptureFixture[str], said: Callable[[str], bool]
-) -> None:
+def test_talk_goes_to_stderr(folder, ptq, capfd, said):
     assert run(["calibrate", "model.onnx", "--data", "calib.npz"]) == 0
     captured = capfd.readouterr()
     assert said(captured.err)

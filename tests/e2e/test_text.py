@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.each_case import each_case, table
 from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 ROWS, WIDTH, POSITIONS = len(WORDS) + 1, 16, 32
@@ -75,9 +75,7 @@ def perplexity_of(path: Path, windows: np.ndarray) -> float:
     return float(np.exp(-np.take_along_axis(likely, windows[:, 1:, None], axis=2).mean()))
 
 
-def test_a_language_model_is_calibrated_and_judged_on_text(
-    language: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_language_model_is_calibrated_and_judged_on_text(language, ptq, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     text = "--data calib.txt --tokenizer words.json --set text.window=16"
     found = ptq(f"quantize model.onnx {text} --eval-data eval.txt {PERPLEXITY}")
@@ -103,18 +101,16 @@ def test_a_language_model_is_calibrated_and_judged_on_text(
     assert json.loads((language / "ptq-run/report.json").read_text())["evaluation"]["samples"] == 30
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ("--data calib.txt --tokenizer model.onnx", "PTQ-TEXT-001"),
-        ("--data calib.txt --tokenizer words.json --set text.window=33", "PTQ-TEXT-002"),
-        ("--data calib.txt", "PTQ-DATA-001"),
-        ("--data calib.txt --tokenizer words.json --set text.tail=cut", "PTQ-RECIPE-003"),
-    ],
+@each_case(
+    "words, code",
+    table("""
+    --data calib.txt --tokenizer model.onnx                      | PTQ-TEXT-001
+    --data calib.txt --tokenizer words.json --set text.window=33 | PTQ-TEXT-002
+    --data calib.txt                                             | PTQ-DATA-001
+    --data calib.txt --tokenizer words.json --set text.tail=cut  | PTQ-RECIPE-003
+"""),
 )
-def test_what_does_not_fit_is_refused_before_anything_is_written(
-    language: Path, ptq: Any, words: str, code: str
-) -> None:
+def test_what_does_not_fit_is_refused_before_anything_is_written(language, ptq, words, code):
     found = ptq(f"quantize model.onnx {words}")
     assert (found.status, code in found.err, "hint: " in found.err) == (2, True, True), found.err
     assert not (language / "ptq-run").exists()

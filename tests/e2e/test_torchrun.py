@@ -60,9 +60,7 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("words", "processes"), MODELS)
-def test_several_processes_write_the_bytes_of_one(
-    folder: Path, ptq: Any, launch: Launch, words: str, processes: int
-) -> None:
+def test_several_processes_write_the_bytes_of_one(folder, ptq, launch, words, processes):
     one = ptq(f"calibrate {words} --run one --json")
     assert one.status == 0
     outcome = launch(
@@ -137,10 +135,12 @@ except ptq_cli.PtqError as error:
     print("refused", flush=True)
 """
 NAN = "error PTQ-DATA-008: input 'x' holds nan at [0, 0, 0] of sample "
+KILLED = "error PTQ-RANKS-001: torchrun is ending this command: another process"
 OTHER_DATA = "error PTQ-MERGE-001: shard 1 of 2 has seen "
 FAILURES = [
-    pytest.param("one_is_nan", NAN, id="one_is_nan"),
-    pytest.param("never_the_same", OTHER_DATA, id="never_the_same", marks=pytest.mark.nightly),
+    pytest.param("one_is_nan", NAN, 2, id="one_is_nan"),
+    pytest.param("never_the_same", OTHER_DATA, 2, id="never_the_same", marks=pytest.mark.nightly),
+    pytest.param("one_is_killed", KILLED, -9, id="one_is_killed", marks=pytest.mark.nightly),
 ]
 
 
@@ -171,10 +171,8 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
         assert sorted(path.name for path in (folder / run).iterdir()) == sorted(FILES)
 
 
-@pytest.mark.parametrize(("data", "says"), FAILURES)
-def test_an_error_of_one_is_said_once_and_ends_all(
-    folder: Path, launch: Launch, data: str, says: str
-) -> None:
+@pytest.mark.parametrize(("data", "says", "status"), FAILURES)
+def test_an_error_of_one_is_said_once_and_ends_all(folder, launch, data, says, status):
     (folder / "data.py").write_text(BATCHES)
     before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
     words = ("-m", "ptq_cli", "calibrate", "model.onnx", "--data", f"data.py:{data}", "--batch-size", "2")
@@ -186,61 +184,36 @@ def test_an_error_of_one_is_said_once_and_ends_all(
     assert "Traceback (most recent call last)" not in outcome.stderr.partition("failed (exitcode")[0]
     assert outcome.stdout == ""
     assert {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()} == before
-    assert "exitcode  : 2 " in outcome.stderr.partition("Root Cause")[2]
-
-
-@pytest.mark.nightly
-def test_a_rank_that_is_killed_ends_all_and_is_named(folder: Path, launch: Launch) -> None:
-    (folder / "data.py").write_text(BATCHES)
-    before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
-    data = "data.py:one_is_killed"
-    words = ("-m", "ptq_cli", "calibrate", "model.onnx", "--data", data, "--batch-size", "2")
-    outcome = launch(*words, processes=2)
-    assert outcome.returncode != 0
-    error, hint = said_by_ptq(outcome)
-    assert error.startswith("error PTQ-RANKS-001: torchrun is ending this command: another process")
-    assert hint.startswith("hint: ")
-    assert "Traceback (most recent call last)" not in outcome.stderr.partition("failed (exitcode")[0]
-    assert outcome.stdout == ""
-    assert {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()} == before
-    assert "exitcode  : -9 " in outcome.stderr.partition("Root Cause")[2]
+    assert f"exitcode  : {status} " in outcome.stderr.partition("Root Cause")[2]
 
 
 RANK = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
 
-@pytest.mark.parametrize("command", ["export", "quantize model.onnx --data calib.npz", "inspect"])
-def test_other_commands_are_the_work_of_one(
-    refuse: Any, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    for name, value in RANK.items():
-        monkeypatch.setenv(name, value)
-    says = f"torchrun started 3 processes, and ptq {command.split(maxsplit=1)[0]} runs as a single process"
-    refuse(command, "PTQ-USAGE-001", says, hint="without it")
+@pytest.fixture
+def ranked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Set the variables as torchrun does."""
+
+    def call(**changes: str) -> None:
+        for name, value in {**RANK, **changes}.items():
+            monkeypatch.setenv(name, value)
+
+    return call
 
 
-def test_a_shard_is_the_work_of_one(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in RANK.items():
-        monkeypatch.setenv(name, value)
-    refuse(
-        "calibrate model.onnx --data calib.npz --shard 1/2",
-        "PTQ-USAGE-001",
-        "one shard runs as a single process",
-    )
-    refuse("evaluate --shard 1/2", "PTQ-USAGE-001", "one shard runs as a single process")
+def test_what_is_the_work_of_one_is_refused(refuse, ranked):
+    ranked()
+    for command in ("export", "quantize model.onnx --data calib.npz", "inspect"):
+        verb = command.partition(" ")[0]
+        says = f"torchrun started 3 processes, and ptq {verb} runs as a single process"
+        refuse(command, "PTQ-USAGE-001", says, hint="without it")
+    for command in ("calibrate model.onnx --data calib.npz", "evaluate"):
+        refuse(f"{command} --shard 1/2", "PTQ-USAGE-001", "one shard runs as a single process")
+    ranked(RANK="3")
+    words = "calibrate model.onnx --data calib.npz"
+    refuse(words, "PTQ-RANKS-001", "RANK=3, WORLD_SIZE=3", hint="unset RANK")
 
 
-def test_contradictory_variables_are_refused(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**RANK, "RANK": "3"}.items():
-        monkeypatch.setenv(name, value)
-    refuse(
-        "calibrate model.onnx --data calib.npz", "PTQ-RANKS-001", "RANK=3, WORLD_SIZE=3", hint="unset RANK"
-    )
-
-
-def test_one_process_under_torchrun_is_one_process(
-    folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {**RANK, "RANK": "0", "WORLD_SIZE": "1"}.items():
-        monkeypatch.setenv(name, value)
+def test_one_process_under_torchrun_is_one_process(folder, ptq, ranked):
+    ranked(RANK="0", WORLD_SIZE="1")
     assert ptq("export").status == 0

@@ -30,7 +30,6 @@ def written(kind: str) -> None:
     else:
         found[:, :, 0] *= 3000.0
         first = model.graph.initializers["w1"]
-        assert first.const_value is not None
         weight = first.const_value.numpy().copy()
         weight[0] /= 10000.0
         first.const_value = ir.tensor(weight, name="w1")

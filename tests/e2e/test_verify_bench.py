@@ -12,6 +12,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 from tests.e2e.conftest import Ptq, Refuse
+from tests.each_case import each_case, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,31 +40,17 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
     assert conv_values["reason"] == "its input 'x' is not quantized: it is a model input"
 
 
-@pytest.mark.parametrize(
-    ("command", "code", "message"),
-    [
-        ("verify ptq-run/model.float.onnx", "PTQ-MODEL-008", "contains no QuantizeLinear"),
-        ("verify nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),
-        (
-            "verify --min-integer-share 95",
-            "PTQ-USAGE-001",
-            "--min-integer-share is 95, expected a share from 0 to 1",
-        ),
-        ("verify --target tensorflow", "PTQ-RECIPE-004", "unknown target 'tensorflow'"),
-        ("bench --input-shape z=1,3,8,8", "PTQ-MODEL-007", "a shape is given for 'z', which is not an input"),
-        ("bench --input-shape x=1,3,8", "PTQ-DATA-003", "shape [?, 3, 8, 8], but [1, 3, 8] was given"),
-        (
-            "verify --max-kernel-steps -1",
-            "PTQ-USAGE-001",
-            "--max-kernel-steps is -1, expected a number from 0 on",
-        ),
-        ("bench --runs 0", "PTQ-RECIPE-003", "runs must be at least 1"),
-        ("bench --batch 0", "PTQ-RECIPE-003", "--batch must be at least 1"),
-        ("bench --batch 1 --batch -2", "PTQ-RECIPE-003", "--batch must be at least 1, got -2"),
-        ("bench --threads 1 --threads -1", "PTQ-RECIPE-003", "'runtime.threads' is -1, it must be 0 to"),
-        ("bench --top 3", "PTQ-USAGE-001", "--top lists the slowest nodes of --profile"),
-        ("bench nowhere.onnx", "PTQ-FILE-001", "nowhere.onnx"),
-    ],
+@each_case(
+    "command, code, message",
+    table("""
+    verify nowhere.onnx | PTQ-FILE-001 | nowhere.onnx
+    verify --min-integer-share 95 | PTQ-USAGE-001 | --min-integer-share is 95, expected a share from 0 to 1
+    bench --input-shape z=1,3,8,8 | PTQ-MODEL-007 | a shape is given for 'z', which is not an input
+    verify --max-kernel-steps -1 | PTQ-USAGE-001 | --max-kernel-steps is -1, expected a number from 0 on
+    bench --batch 1 --batch -2 | PTQ-RECIPE-003 | --batch must be at least 1, got -2
+    bench --threads 1 --threads -1 | PTQ-RECIPE-003 | 'runtime.threads' is -1, it must be 0 to
+    bench --top 3 | PTQ-USAGE-001 | --top lists the slowest nodes of --profile
+"""),
 )
 def test_what_is_refused(folder: Path, refuse: Refuse, command: str, code: str, message: str) -> None:
     refuse(command, code, message)

@@ -8,35 +8,23 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+
+from tests.each_case import each_case, table
+from tests.unit.plan.graphs import build, serialized
 
 INPUTS, HIDDEN, CLASSES = 64, 96, 5
 
 
+DENSE = f"""(float[n,{INPUTS}] x) => (float[n,{CLASSES}] scores)
+    <float[{INPUTS},{HIDDEN}] w, float[{HIDDEN},{CLASSES}] v> {{
+    [first] hidden = MatMul(x, w) [relu] active = Relu(hidden) [head] scores = MatMul(active, v) }}"""
+
+
 @pytest.fixture
-def dense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def dense(tmp_path, monkeypatch):
     """Two MatMuls with a Relu between them, in a folder of their own, with data that nobody has to read."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "first.weight": rng.standard_normal((INPUTS, HIDDEN)).astype(np.float32) / 8,
-        "head.weight": rng.standard_normal((HIDDEN, CLASSES)).astype(np.float32) / 8,
-    }
-    nodes = [
-        helper.make_node("MatMul", ["x", "first.weight"], ["hidden"], "first"),
-        helper.make_node("Relu", ["hidden"], ["active"], "relu"),
-        helper.make_node("MatMul", ["active", "head.weight"], ["scores"], "head"),
-    ]
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "dense",
-        [value("x", TensorProto.FLOAT, ["n", INPUTS])],
-        [value("scores", TensorProto.FLOAT, ["n", CLASSES])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, tmp_path / "model.onnx")
-    x = rng.standard_normal((32, INPUTS)).astype(np.float32)
+    (tmp_path / "model.onnx").write_bytes(serialized(build(DENSE, opset=17)))
+    x = np.random.default_rng(0).standard_normal((32, INPUTS)).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=x)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -78,20 +66,15 @@ def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
     assert (dense / "ptq-run/calibration.safetensors").read_bytes() == first
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (
-            "quantize model.onnx --set activations.mode=float --recover weighed",
-            "no calibration data was given",
-        ),
-        ("calibrate model.onnx --set activations.mode=float --shard 1/2", "no calibration data was given"),
-        ("quantize model.onnx", "no calibration data was given"),
-        (
-            "quantize model.onnx --set activations.mode=float --override head:activations.mode=static",
-            "no calibration data was given",
-        ),
-    ],
+@each_case(
+    "command, message",
+    table("""
+    quantize model.onnx --set activations.mode=float --recover weighed | no calibration data was given
+    calibrate model.onnx --set activations.mode=float --shard 1/2 | no calibration data was given
+    quantize model.onnx | no calibration data was given
+    quantize model.onnx --set activations.mode=float --override head:activations.mode=static \
+        | no calibration data was given
+"""),
 )
 def test_what_needs_data_says_so(dense: Path, ptq: Any, command: str, message: str) -> None:
     found = ptq(command)

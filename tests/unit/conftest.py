@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.evaluation.document.gate_result import GateResult, Times
-from ptq_cli.evaluation.document.measurement import Measurement, hits_to_text
+from ptq_cli.evaluation.document.gate_result import Times
+from ptq_cli.evaluation.document.measurement import hits_to_text
 from ptq_cli.evaluation.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
@@ -26,6 +26,7 @@ from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from tests.measured import gate_result, measurement
 
 SETTINGS = {"data": "calib.npz", "eval_data": "calib.npz"}
 
@@ -45,52 +46,19 @@ def report() -> Report:
         calibration=CalibrationSummary("histogram", 512, "c" * 64),
         evaluation=EvaluationSummary("eval.npz", 1000, "d" * 64),
         metrics=(
-            Measurement(
-                name="top1",
-                unit="share",
-                needs_labels=True,
-                higher_is_better=True,
-                quantized_value=0.826,
-                float_value=0.83,
+            measurement(
+                "top1",
+                0.826,
+                0.83,
                 quantized_interval=Interval(0.801, 0.848, "wilson"),
                 drop_interval=Interval(-0.005, 0.0134, "score"),
                 flips=Flips.counted(1000, lost=12, gained=8),
                 quantized_hits=hits_to_text([True] * 826 + [False] * 174),
             ),
-            Measurement(
-                name="sqnr_db",
-                unit="decibel",
-                needs_labels=False,
-                higher_is_better=True,
-                quantized_value=31.5,
-                float_value=None,
-                quantized_interval=Interval(31.2, 31.9, "bootstrap"),
-            ),
-            Measurement(
-                name="cosine",
-                unit="number",
-                needs_labels=False,
-                higher_is_better=True,
-                quantized_value=0.9987,
-                float_value=None,
-                quantized_interval=Interval(0.99868, 0.99872, "bootstrap"),
-            ),
-            Measurement(
-                name="top1_agreement",
-                unit="share",
-                needs_labels=False,
-                higher_is_better=True,
-                quantized_value=0.985,
-                float_value=None,
-                quantized_interval=Interval(0.9755, 0.991, "wilson"),
-            ),
-            Measurement(
-                name="max_abs_error",
-                unit="number",
-                needs_labels=False,
-                higher_is_better=False,
-                quantized_value=0.125,
-            ),
+            measurement("sqnr_db", 31.5, quantized_interval=Interval(31.2, 31.9, "bootstrap")),
+            measurement("cosine", 0.9987, quantized_interval=Interval(0.99868, 0.99872, "bootstrap")),
+            measurement("top1_agreement", 0.985, quantized_interval=Interval(0.9755, 0.991, "wilson")),
+            measurement("max_abs_error", 0.125),
         ),
         layers=(
             LayerEntry("/conv1/Conv", "Conv", True, ""),
@@ -98,21 +66,16 @@ def report() -> Report:
             LayerEntry("/fc/Gemm", "Gemm", True, ""),
         ),
         gates=(
-            GateResult(
-                metric="top1",
-                kind="max_drop",
-                limit=0.01,
-                value=0.83 - 0.826,
+            gate_result(
+                "top1",
+                "max_drop",
+                0.01,
+                0.83 - 0.826,
                 interval=Interval(-0.005, 0.0134, "score"),
                 samples_needed=2214,
             ),
-            GateResult(
-                metric="sqnr_db",
-                kind="min",
-                limit=25.0,
-                value=31.5,
-                interval=Interval(31.2, 31.9, "bootstrap"),
-                samples_needed=1,
+            gate_result(
+                "sqnr_db", "min", 25.0, 31.5, interval=Interval(31.2, 31.9, "bootstrap"), samples_needed=1
             ),
         ),
         saturation=Saturation(

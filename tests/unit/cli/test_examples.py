@@ -44,7 +44,6 @@ def test_an_example_is_read_as_it_is_meant(line: str) -> None:
     while isinstance(context.command, click.Group) and context._protected_args:
         rest = [*context._protected_args, *context.args]
         name, command, rest = context.command.resolve_command(context, rest)
-        assert command is not None
         context = command.make_context(name, rest, parent=context)
     given = {name: value for name, value in context.params.items() if name in SETTINGS}
     if isinstance(given.get("metric"), str):  # ptq analyze takes one.

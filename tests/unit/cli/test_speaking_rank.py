@@ -31,15 +31,7 @@ def parted(monkeypatch: pytest.MonkeyPatch) -> list[Ranks]:
         ("nonsense", False, "result\n", "talk\n"),
     ],
 )
-def test_who_speaks(
-    parted: list[Ranks],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    rank: str | None,
-    debug: bool,
-    out: str,
-    err: str,
-) -> None:
+def test_who_speaks(parted, monkeypatch, capsys, rank, debug, out, err):
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
     with ranks.one_voice(debug=debug):

@@ -26,21 +26,16 @@ def test_batches_follow_one_another() -> None:
     collector.update(scores(0, 1), scores(0, 2), place(2, labels=[0, 1]))
     collector.update(scores(2, 1), scores(1, 1), place(2, first=2, labels=[1, 1]))
     found = collector.changes(("a", "b", "c"))
-    assert found is not None
     assert (found.total, found.class_names) == (2, ("a", "b", "c"))
     assert [
         (item.index, item.name, item.float_class, item.quantized_class, item.effect) for item in found.samples
-    ] == [
-        (1, "1.png", 1, 2, "lost"),
-        (2, "2.png", 2, 1, "gained"),
-    ]
+    ] == [(1, "1.png", 1, 2, "lost"), (2, "2.png", 2, 1, "gained")]
 
 
 def test_without_labels_a_sample_only_changes() -> None:
     collector = ChangeCollector()
     collector.update(scores(0), scores(1), place(1))
     found = collector.changes(())
-    assert found is not None
     assert [item.effect for item in found.samples] == ["changed"]
 
 
@@ -64,7 +59,6 @@ def test_what_is_kept_is_bounded_and_what_is_counted_is_not(monkeypatch: pytest.
     collector = ChangeCollector(paint)
     collector.update(scores(0, 0, 0, 0, 0), scores(1, 1, 1, 1, 1), place(5))
     found = collector.changes(())
-    assert found is not None
     assert (found.total, len(found.samples)) == (5, 3)
     assert [item.picture for item in found.samples] == ["", "anBlZw==", "anBlZw=="]
     assert seen[1] == [4.0, 5.0, 6.0, 7.0], "the sample's own input"

@@ -45,9 +45,7 @@ def batches(labels: np.ndarray = LABELS, size: int = 7, done: int = 0) -> list[B
     ]
 
 
-def evaluator(
-    *metrics: str, quantized: tuple[str, ...] = ("quantized model",), pytorch: bool = False
-) -> Evaluator:
+def evaluator(*metrics, quantized=("quantized model",), pytorch=False):
     judged = judged_metrics(metric_specs(metrics), NAMES)
     watches = [ChangeCollector() for _ in quantized]
     return Evaluator(NAMES, judged, quantized, with_pytorch=pytorch, watches=watches)
@@ -138,11 +136,7 @@ TARGETS = {
         MetricError,
         r"mean_iou needs an output of shape \[samples, classes, height, width\]",
     ),
-    "spearman": (
-        LABELS[:, None],
-        MetricError,
-        r"spearman needs embeddings \[samples, features\] and",
-    ),
+    "spearman": (LABELS[:, None], MetricError, r"spearman needs embeddings \[samples, features\] and"),
     "f1": (
         LABELS * 1.0,
         LabelError,
@@ -192,9 +186,7 @@ def language_model(noise: float) -> Run:
     return lambda inputs: [table[inputs["input_ids"]], table[inputs["input_ids"]][:, 0].copy()]
 
 
-def token_batches(
-    labels: np.ndarray | None, *, mask: bool, ids: str = "input_ids", size: int = 7
-) -> list[Batch]:
+def token_batches(labels, *, mask, ids="input_ids", size=7):
     arrays = {ids: TOKENS} | ({"attention_mask": MASK} if mask else {})
     return [
         Batch(

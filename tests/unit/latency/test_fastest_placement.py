@@ -1,13 +1,24 @@
 """A placement by times that a test writes itself."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.latency.fastest_placement import fastest_placement
+from ptq_cli.latency.fastest_placement import (
+    OUTSIDE,
+    Circuit,
+    Edge,
+    Seam,
+    Unit,
+    cheapest,
+    circuit_of,
+    fastest_placement,
+    predicted,
+)
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
@@ -41,9 +52,7 @@ def profile(times: dict[str, tuple[float, float]], seam: float = 1.0) -> Machine
     )
 
 
-def placed(
-    times: dict[str, tuple[float, float]], seam: float = 1.0
-) -> tuple[list[str], dict[str, str], float]:
+def placed(times, seam=1.0):
     model = build(CHAIN)
     found = fastest_placement(model, make_plan(model, TARGET), TARGET, profile(times, seam))
     integer = [layer.name for layer in found.plan.layers if layer.quantized]
@@ -121,3 +130,103 @@ def test_no_placement_needs_a_tensor_that_was_not_measured(seed: int):
     assert found.expected <= min(
         sum(time[0] for time in times.values()), sum(time[1] for time in times.values()) + 12
     )
+
+
+def random_circuit(seed: int) -> Circuit:
+    random = np.random.default_rng(seed)
+    count = int(random.integers(2, 9))
+    units = tuple(
+        Unit(
+            nodes=(f"n{index}",),
+            choices=(f"n{index}",) if random.random() < 0.85 else (),
+            floating=float(random.integers(1, 100)),
+            integer=float(random.integers(1, 100)),
+        )
+        for index in range(count)
+    )
+    edges = [Edge(tensor="x", source=None, readers=(0,), elements=1000)]
+    for source in range(count):
+        later = [index for index in range(source + 1, count) if random.random() < 0.5] or [OUTSIDE]
+        edges.append(
+            Edge(
+                tensor=f"t{source}",
+                source=source,
+                readers=tuple(later),
+                elements=int(random.integers(1, 90_000)),
+            )
+        )
+    return Circuit(units, tuple(edges))
+
+
+@each_case("seed", range(40))
+def test_no_placement_is_faster(seed: int):
+    circuit, seam = random_circuit(seed), Seam(6.0, 0.0004)
+    may = [index for index, unit in enumerate(circuit.units) if unit.choices]
+    best = min(
+        predicted(circuit, seam, {index for index, taken in zip(may, sides, strict=True) if taken})
+        for sides in product((False, True), repeat=len(may))
+    )
+    found = cheapest(circuit, seam)
+    assert found <= set(may)
+    assert predicted(circuit, seam, found) == pytest.approx(best)
+
+
+@each_case("seed", range(10))
+def test_what_is_demanded_is_kept(seed: int):
+    circuit, seam = random_circuit(seed), Seam(6.0, 0.0004)
+    may = [index for index, unit in enumerate(circuit.units) if unit.choices]
+    found = cheapest(circuit, seam, integer=may[:1], floating=may[1:2])
+    assert set(may[:1]) <= found and not found & set(may[1:2])
+
+
+def test_a_tensor_pays_once_for_all_its_readers():
+    units = tuple(Unit(nodes=(n,), choices=(n,), floating=1.0, integer=1.0) for n in "abc")
+    circuit = Circuit(units, (Edge(tensor="t", source=0, readers=(1, 2), elements=100),))
+    assert predicted(circuit, Seam(5.0, 0.01), {0}) == 3.0 + 6.0
+    assert predicted(circuit, Seam(5.0, 0.01), {1, 2}) == 3.0 + 6.0
+    assert predicted(circuit, Seam(5.0, 0.01), {0, 1, 2}) == 3.0
+
+
+X = "(float[N,4,8,8] x) => (float[N,4,8,8] y)"
+W = "<float[4,4,1,1] w, float[4,4,1,1] v>"
+
+
+def nodes(graph: str) -> list[str]:
+    circuit = circuit_of(build(graph).graph, set(), {}, {}, {})
+    return [" ".join(unit.nodes) for unit in circuit.units]
+
+
+@each_case(
+    "body, units",
+    [
+        ("c = Conv(x, w) r = Relu(c) y = Conv(r, v)", ["c r", "y"]),
+        ("c = Conv(x, w) h = HardSwish(c) y = Conv(h, v)", ["c h", "y"]),
+        ("c = Conv(x, w) s = Sigmoid(c) m = Mul(c, s) y = Conv(m, v)", ["c s m", "y"]),
+        ("c = Conv(x, w) d = Conv(c, v) a = Add(c, d) y = Relu(a)", ["c", "d", "a y"]),
+        ("c = Conv(x, w) r = Relu(c) y = Add(c, r)", ["c", "r", "y"]),
+        ("m = MaxPool<kernel_shape=[1,1]>(x) y = Relu(m)", ["m", "y"]),
+    ],
+)
+def test_an_activation_function_is_placed_with_what_it_is_of(body: str, units: list[str]):
+    assert nodes(f"{X} {W} {{ {body} }}") == units
+
+
+def test_edges_name_who_makes_and_who_reads_a_tensor():
+    graph = build(f"{X} {W} {{ c = Conv(x, w) r = Relu(c) d = Conv(r, v) y = Add(r, d) }}").graph
+    times = {"c": 3.0, "r": 1.0, "d": 5.0}
+    circuit = circuit_of(graph, {"c", "r", "d"}, times, {"c": 2.0}, {"r": 256})
+    assert [(unit.floating, unit.integer, unit.choices) for unit in circuit.units] == [
+        (4.0, 2.0, ("c", "r")), (5.0, 0.0, ("d",)), (0.0, 0.0, ()),
+    ]  # fmt: skip
+    assert [(edge.tensor, edge.source, edge.readers, edge.elements) for edge in circuit.edges] == [
+        ("x", None, (0,), 0), ("r", 0, (1, 2), 256), ("d", 1, (2,), 0), ("y", 2, (OUTSIDE,), 0),
+    ]  # fmt: skip
+
+
+def test_what_a_nested_graph_reads_is_read_from_outside():
+    text = """(float[N,4,8,8] x, bool b) => (float[N,4,8,8] y) <float[4,4,1,1] w> {
+        c = Conv(x, w)
+        y = If(b) <then_branch = t () => (float[N,4,8,8] a) { a = Neg(c) },
+                   else_branch = e () => (float[N,4,8,8] d) { d = Abs(c) }> }"""
+    edges = circuit_of(build(text).graph, set(), {}, {}, {}).edges
+    assert {edge.tensor: edge.readers for edge in edges}["c"] == (OUTSIDE,)

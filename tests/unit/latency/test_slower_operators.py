@@ -26,9 +26,7 @@ QUANTIZED = f"""{HEAD} g (float[1, 4, 8, 8] x, float[4, 1, 3, 3] w, float s) => 
 }}"""
 
 
-def found(
-    floating: dict[str, float], quantized: dict[str, float], integer: tuple[str, ...] = ("conv", "max")
-) -> list[SlowerOperators]:
+def found(floating, quantized, integer=("conv", "max")):
     models = [ir.from_onnx_text(text) for text in (FLOAT, QUANTIZED)]
     return list(slower_operators(*models, integer, floating, quantized))
 

@@ -31,7 +31,7 @@ PLANNING: dict[str, dict[str, Any]] = {
 }
 OTHERS: dict[str, dict[str, Any]] = {
     "verify": {},
-    "bench": {"runs": 9},
+    "bench": {"runs": 9, "threads": 1},
     "prepare": {"model": "model.onnx", "output": "prepared.onnx"},
 }
 
@@ -59,9 +59,7 @@ def _counting(function: Callable[..., Any], name: str, calls: Counter[str]) -> C
 
 
 @pytest.mark.parametrize("command", [*PLANNING, *OTHERS])
-def test_a_command_reads_its_settings_once_and_plans_its_model_once(
-    command: str, counted: Counter[str]
-) -> None:
+def test_a_command_reads_its_settings_once_and_plans_its_model_once(command, counted):
     getattr(ptq_cli, command)(**{**PLANNING, **OTHERS}[command])
     once = [*PARSERS, "make_plan"] if command in PLANNING else PARSERS
     assert counted == dict.fromkeys(once, 1)

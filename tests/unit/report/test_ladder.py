@@ -85,7 +85,6 @@ def test_the_report_has_it(report: Report) -> None:
 
 def test_the_chart_follows_what_was_kept() -> None:
     chart = ladder_chart(LADDER)
-    assert chart is not None
     assert [point.text for point in chart.points] == [
         "default: 20.0 dB, better",
         "round: 31.0 dB, budget kept",
@@ -97,7 +96,6 @@ def test_the_chart_follows_what_was_kept() -> None:
     assert last.y < first.y < chart.others[0].y
     assert [tick.text for tick in chart.ticks_x] == ["1", "2", "3"]
     long = ladder_chart(replace(LADDER, steps=20 * LADDER.steps[:1]))
-    assert long is not None
     assert [tick.text for tick in long.ticks_x] == [str(number) for number in range(1, 21, 2)]
     assert ladder_chart(replace(LADDER, steps=(step("default", float("inf")),), chosen=0)) is None
 

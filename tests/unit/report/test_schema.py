@@ -10,12 +10,11 @@ import jsonschema
 import pytest
 
 from ptq_cli.core.documents import to_json
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import Report
+from tests.measured import measurement
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-SCALARS = {str: "string", int: "integer", bool: "boolean"}
 
 
 def test_the_schema_is_a_schema() -> None:
@@ -32,53 +31,19 @@ def test_what_ptq_writes_is_valid(report: Report) -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan], ids=str)
 def test_non_finite_values_are_valid(report: Report, value: float) -> None:
-    odd = replace(
-        report,
-        metrics=(
-            Measurement(
-                name="sqnr_db",
-                unit="decibel",
-                needs_labels=False,
-                higher_is_better=True,
-                quantized_value=value,
-                float_value=value,
-            ),
-        ),
-        gates=(),
-        layers=(),
-    )
+    odd = replace(report, metrics=(measurement("sqnr_db", value, value),), gates=(), layers=())
     VALIDATOR.validate(json.loads(to_json(odd)))
 
 
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("format", "other"),
-        ("format_version", 2),
         ("times/created", "yesterday"),
-        ("times/latency", 2.0),
-        ("verdict", "maybe"),
         ("float_layers", -1),
-        ("versions/ptq", 1),
-        ("model/float_model/sha256", "A" * 64),
-        ("model/float_model/bytes", 0),
-        ("amax/settings/percentile", "high"),
-        ("metrics/0/quantized_value", None),
         ("metrics/0/unit", "apples"),
-        ("metrics/0/surprise", 1),
-        ("metrics/0/drop_interval/method", "guess"),
-        ("metrics/0/flips/lost", -1),
         ("metrics/0/quantized_hits", "xyz"),
         ("metrics/0/by_class", [{}]),
-        ("metrics/0/arguments", {"average": 1}),
-        ("metrics/0/channel", 17),
-        ("warnings", [{"code": "odd", "message": "", "hints": []}]),
-        ("gates/0/samples_needed", 0),
-        ("gates/0/verdict", "maybe"),
         ("gates/0/strict", 1),
-        ("baseline", "old.json"),
-        ("gates/0/kind", "max"),
-        ("layers", {}),
         ("surprise", 1),
     ],
 )

@@ -15,6 +15,7 @@ from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, PAIR_METRI
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from ptq_cli.recipe.recipe_layers import preset_names
+from tests.each_case import each_case
 
 Complete = Callable[..., list[str]]
 HEAVY = {"torch", "onnx", "onnxruntime", "onnx_ir", "onnxscript", "numba", "rich", "tqdm"}
@@ -98,7 +99,7 @@ COMPLETED: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("words", COMPLETED)
+@each_case("words", COMPLETED)
 def test_a_shell_completes(words: str, complete: Complete) -> None:
     assert complete(words) == COMPLETED[words]
 

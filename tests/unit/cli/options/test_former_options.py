@@ -26,9 +26,7 @@ USED = {
 }
 
 
-def test_a_former_option_names_its_key_and_the_value_that_was_typed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_former_option_names_its_key_and_the_value_that_was_typed(capsys):
     for words, instead in USED.items():
         command, *rest = words.split()
         option = next(word for word in rest if word.startswith("--")).partition("=")[0]

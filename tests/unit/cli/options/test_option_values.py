@@ -10,7 +10,7 @@ from ptq_cli.cli.terminal.phrases import next_step, shown_path
 from ptq_cli.core.errors import GateError, UsageError
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.flags import FLAG_KEYS
-from tests.each_case import each_case
+from tests.each_case import each_case, table
 
 SHAPES = {
     "one": (("x=1,3,8,8",), {"x": [1, 3, 8, 8]}),
@@ -29,18 +29,6 @@ def test_what_is_no_shape(text: str) -> None:
     with pytest.raises(UsageError, match="is not of the form NAME=N,N,…") as caught:
         parse_shapes((text,))
     assert "x=1,3,224,224" in caught.value.hint
-
-
-def test_options_that_were_not_given_are_no_settings() -> None:
-    given = {
-        "data": "calib.npz",
-        "samples": None,
-        "metric": (),
-        "max_drop": (),
-        "minimum": (),
-        "input_shape": (),
-    }
-    assert settings_from(given) == {"data": "calib.npz"}
 
 
 def test_set_is_laid_over_options_and_may_not_contradict_them() -> None:
@@ -86,35 +74,21 @@ def test_a_limit_that_cannot_be_read() -> None:
         settings_from({"minimum": ("sqnr_db",)})
 
 
-@pytest.mark.parametrize(
-    ("run", "text"),
-    [
-        ("ptq-run", "next: ptq evaluate"),
-        ("other", "next: ptq evaluate --run other"),
-        ("a run", "next: ptq evaluate --run 'a run'"),
-    ],
-)
-def test_the_next_step_names_the_run_directory(run: str, text: str) -> None:
-    assert next_step("ptq evaluate", RunDirectory(Path(run))) == text
-
-
 @each_case(
     "run, model, text",
-    [
-        ("ptq-run", "w2.onnx", "next: ptq evaluate w2.onnx"),
-        ("a run", "a model.onnx", "next: ptq evaluate 'a model.onnx' --run 'a run'"),
-        ("ptq-run", "-w2.onnx", "next: ptq evaluate ./-w2.onnx"),
-        ("ptq-run", "./ptq-run/../ptq-run/model.int8.onnx", "next: ptq evaluate"),
-        ("other", "ptq-run/model.int8.onnx", "next: ptq evaluate ptq-run/model.int8.onnx --run other"),
-    ],
+    table("""
+    ptq-run | w2.onnx | next: ptq evaluate w2.onnx
+    a run | a model.onnx | next: ptq evaluate 'a model.onnx' --run 'a run'
+    ptq-run | -w2.onnx | next: ptq evaluate ./-w2.onnx
+    ptq-run | ./ptq-run/../ptq-run/model.int8.onnx | next: ptq evaluate
+    other | ptq-run/model.int8.onnx | next: ptq evaluate ptq-run/model.int8.onnx --run other
+"""),
 )
 def test_the_next_step_names_a_model_elsewhere(run: str, model: str, text: str) -> None:
     assert next_step("ptq evaluate", RunDirectory(Path(run)), Path(model)) == text
 
 
-def test_a_path_below_the_current_folder_is_shown_relative(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_below_the_current_folder_is_shown_relative(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert shown_path(tmp_path / "run" / "a.onnx") == "run/a.onnx"
     assert shown_path(Path("run/a.onnx")) == "run/a.onnx"

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.decide import decide_channels
-from ptq_cli.cli.shown.channel_tables import channel_lines
+from ptq_cli.cli.shown.channel_tables import channel_lines, format_clipped
 from ptq_cli.collectors.collector_registry import ChannelCollector
 from ptq_cli.core.documents import encode
 from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
 from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.report.text.tables import format_share
+from tests.each_case import each_case
 
 
 def view_of(values):
@@ -58,3 +60,23 @@ def test_channels_without_a_finite_value_have_no_range():
     assert found["minimum"] == ["inf", -2.0] and found["maximum"] == ["-inf", 1.0]
     assert found["rangeless"] == [0] and found["dead"] == []
     assert found["amax"] == [0.0, 2.0] and found["scale"][0] == 1.0
+
+
+@each_case("total", [3, 1000, 10**6, 10**12])
+@each_case("count", [0, 1, 2])
+def test_a_share_is_0_or_100_only_where_it_is(count: int, total: int) -> None:
+    assert (format_share(count, total) == "0 %") == (count == 0)
+    assert (format_share(total - count, total) == "100 %") == (count == 0)
+
+
+SHARES = {1: "0.0001 %", 12: "0.0012 %", 12_345: "1.23 %", 998_990: "99.9 %", 999_990: "99.999 %"}
+
+
+@each_case("count, text", SHARES.items())
+def test_a_share_has_the_digits_that_tell(count: int, text: str) -> None:
+    assert format_share(count, 10**6) == text
+
+
+def test_a_cut_bin_makes_the_share_a_bound() -> None:
+    assert format_clipped((10, 20), 1000) == "≤2 %"
+    assert format_clipped((20, 20), 1000) == "2 %"

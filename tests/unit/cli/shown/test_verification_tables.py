@@ -22,9 +22,7 @@ def integer(name: str, work: int | None = 10) -> OperatorProof:
     )
 
 
-def floating(
-    name: str, reason: str, op: str = "Gemm", work: int | None = 10, *, touched: bool = True
-) -> OperatorProof:
+def floating(name, reason, op="Gemm", work=10, *, touched=True):
     return OperatorProof(
         name=name,
         op=op,

@@ -19,12 +19,7 @@ BAD = replace(GOOD, sqnr_db=20.0)
         (BAD, True, "", ""),
         (replace(BAD, used=0.1, better="entropy"), True, "outliers", "--amax entropy"),
         (replace(BAD, used=0.1), True, "outliers", "--exclude fc"),
-        (
-            replace(BAD, used=0.1),
-            False,
-            "outliers",
-            "--method histogram --amax mse",
-        ),
+        (replace(BAD, used=0.1), False, "outliers", "--method histogram --amax mse"),
         (replace(BAD, clip_share=0.8, used=0.1, better="max"), True, "clipping", "--amax max"),
         (replace(BAD, clip_share=0.8), True, "clipping", "--exclude fc"),
         (replace(BAD, imbalance=4.0), True, "channel imbalance", "--exclude fc"),

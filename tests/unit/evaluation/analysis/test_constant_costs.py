@@ -10,9 +10,7 @@ from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.pair_grids import Grid
 
 
-def stored(
-    floats: Array, scale: Array | float, qmax: int = 127, dtype: str = "int8", axis: int | None = None
-) -> ConstantValues:
+def stored(floats, scale, qmax=127, dtype="int8", axis=None):
     """A symmetric weight as a file holds it."""
     floats, scale = np.asarray(floats, np.float32), np.asarray(scale, np.float32)
     shape = [1] * floats.ndim

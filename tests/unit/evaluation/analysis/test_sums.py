@@ -1,6 +1,7 @@
 """What is kept of a tensor, beside numpy on all of its values at once."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_f
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.analysis.judge import (
+    ExactSum,
     NoiseSums,
     QuantizationSums,
     blocks,
     channel_imbalance,
+    decibels,
     range_used,
 )
 from tests.each_case import each_case
@@ -84,11 +87,7 @@ def test_sqnr_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "found", "expected"),
-    [
-        ([[0.0]], [[0.0]], math.inf),
-        ([[0.0]], [[1.0]], -math.inf),
-        ([[3.0, 4.0]], [[3.0, 4.5]], 20.0),
-    ],
+    [([[0.0]], [[0.0]], math.inf), ([[0.0]], [[1.0]], -math.inf), ([[3.0, 4.0]], [[3.0, 4.5]], 20.0)],
 )
 def test_noise_by_hand(wanted: list[list[float]], found: list[list[float]], expected: float) -> None:
     sums = NoiseSums()
@@ -122,3 +121,33 @@ def test_blocks_hold_whole_samples_and_all_of_them() -> None:
     assert np.array_equal(np.concatenate(found), values)
     assert [block.shape for block in blocks(values, 2)] == [(1, 3 * 70000)], "not so many samples"
     assert [block.shape for block in blocks(np.float32(3.0), 1)] == [(1, 1)]
+
+
+NUMBERS = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20)
+
+
+def total(numbers: list[float]) -> ExactSum:
+    result = ExactSum()
+    for number in numbers:
+        result.add(number)
+    return result
+
+
+@given(NUMBERS)
+def test_the_sum_is_the_nearest_float_of_the_real_one(numbers: list[float]) -> None:
+    real = sum((Fraction(number) for number in numbers), Fraction())
+    try:
+        expected = float(real)
+    except OverflowError:
+        expected = math.inf if real > 0 else -math.inf
+    assert total(numbers).value == expected
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_what_is_no_number_is_refused(number: float) -> None:
+    with pytest.raises(ValueError, match="cannot be added exactly"):
+        ExactSum().add(number)
+
+
+def test_decibels_of_very_large_sums() -> None:
+    assert decibels(1e300, 1e-300) == pytest.approx(6000)

@@ -4,24 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.evaluation.document.measurement import Measurement, hits_to_text
+from ptq_cli.evaluation.document.measurement import hits_to_text
 from ptq_cli.evaluation.document.report_document import AmaxSummary, EvaluationSummary, LayerEntry, Report
 from ptq_cli.evaluation.interval import Flips, drop_interval
-from ptq_cli.evaluation.report_changes import Change, MetricChange, compare_reports
+from ptq_cli.evaluation.report_changes import Change, compare_reports
 from ptq_cli.report.text.summary import change_table, difference_table, moved_table, size_line
+from tests.measured import measurement
 
 
 def with_top1(report: Report, right: list[bool]) -> Report:
     share = sum(right) / len(right)
-    top1 = Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=share,
-        float_value=0.83,
-        quantized_hits=hits_to_text(right),
-    )
+    top1 = measurement("top1", share, 0.83, quantized_hits=hits_to_text(right))
     return replace(report, metrics=(top1, *report.metrics[1:]))
 
 
@@ -82,12 +75,6 @@ def test_what_changed_is_named(report: Report, later: Report) -> None:
 def test_a_change_within_its_interval_may_be_chance(report: Report, wrong: int, result: str) -> None:
     after = with_top1(report, [True] * (1000 - wrong) + [False] * wrong)
     assert change_table(compare_reports(report, after)).rows[0][-1] == result
-
-
-def test_a_smaller_error_is_better() -> None:
-    assert MetricChange(
-        name="max_abs_error", unit="number", higher_is_better=False, before=0.2, after=0.1
-    ).worse_by == pytest.approx(-0.1)
 
 
 def test_a_metric_of_one_report_only(report: Report) -> None:

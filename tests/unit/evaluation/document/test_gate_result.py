@@ -7,9 +7,10 @@ import pytest
 from ptq_cli.evaluation.document.gate_result import GateResult, Kind, verdict
 from ptq_cli.evaluation.interval import Interval
 from tests.each_case import each_case
+from tests.measured import gate_result
 
-HELD = GateResult(metric="top1", kind="max_drop", limit=0.1, value=0.0)
-MISSED = GateResult(metric="sqnr_db", kind="min", limit=25.0, value=20.0)
+HELD = gate_result("top1", "max_drop", 0.1, 0.0)
+MISSED = gate_result("sqnr_db", "min", 25.0, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -37,17 +38,13 @@ def test_verdict(results: list[GateResult], expected: str) -> None:
         ("min", 30.0, (29.0, math.inf), "pass", True),
     ],
 )
-def test_the_ends_of_the_interval_decide(
-    kind: Kind, value: float, ends: tuple[float, float], expected: str, passed: bool
-) -> None:
-    result = GateResult(metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"))
+def test_the_ends_of_the_interval_decide(kind, value, ends, expected, passed):
+    result = gate_result("m", kind, 0.01, value, interval=Interval(*ends, "score"))
     assert (result.verdict, result.passed) == (expected, passed)
-    strict = GateResult(
-        metric="m", kind=kind, limit=0.01, value=value, interval=Interval(*ends, "score"), strict=True
-    )
+    strict = gate_result("m", kind, 0.01, value, interval=Interval(*ends, "score"), strict=True)
     assert (strict.verdict, strict.passed) == (expected, expected == "pass")
 
 
 @pytest.mark.parametrize("kind", ["max_drop", "min", "max_regression"])
 def test_nan_never_passes(kind: Kind) -> None:
-    assert not GateResult(metric="m", kind=kind, limit=0.0, value=math.nan).passed
+    assert not gate_result("m", kind, 0.0, math.nan).passed

@@ -21,7 +21,8 @@ from ptq_cli.evaluation.document.report_document import (
 )
 from ptq_cli.evaluation.interval import ANYWHERE, Flips, Interval, drop_interval
 from ptq_cli.recipe.sections import GateSettings
-from tests.each_case import each_case
+from tests.each_case import each_case, table
+from tests.measured import gate_result, measurement
 
 
 def report_of(*metrics: Measurement, size: int = 1_000_000, **model: str) -> Report:
@@ -45,25 +46,14 @@ def decide(measurements: list[Measurement], gate: GateSettings) -> list[GateResu
 
 
 def top1(of_float: float, of_quantized: float) -> Measurement:
-    return Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=of_quantized,
-        float_value=of_float,
-    )
+    return measurement("top1", of_quantized, of_float)
 
 
 def sqnr(value: float) -> Measurement:
-    return Measurement(
-        name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=value
-    )
+    return measurement("sqnr_db", value)
 
 
-ERROR = Measurement(
-    name="max_abs_error", unit="number", needs_labels=False, higher_is_better=False, quantized_value=0.1
-)
+ERROR = measurement("max_abs_error", 0.1)
 
 
 @each_case(
@@ -79,13 +69,7 @@ ERROR = Measurement(
 )
 def test_max_drop(of_float: float, of_quantized: float, limit: float, passed: bool) -> None:
     (result,) = decide([top1(of_float, of_quantized)], GateSettings(max_drop={"top1": limit}))
-    assert result == GateResult(
-        metric="top1",
-        kind="max_drop",
-        limit=limit,
-        value=of_float - of_quantized,
-        interval=ANYWHERE,
-    )
+    assert result == gate_result("top1", "max_drop", limit, of_float - of_quantized, interval=ANYWHERE)
     assert result.passed is passed
 
 
@@ -107,12 +91,9 @@ def test_min(value: float, passed: bool) -> None:
     assert result.passed is passed
 
 
-def test_min_of_a_label_metric_is_of_the_quantized_model() -> None:
+def test_a_minimum_is_of_the_quantized_model_and_nan_does_not_pass() -> None:
     (result,) = decide([top1(0.9, 0.7)], GateSettings(min={"top1": 0.8}))
     assert (result.value, result.passed) == (0.7, False)
-
-
-def test_a_drop_of_nan_does_not_pass() -> None:
     assert not decide([top1(math.nan, 0.9)], GateSettings(max_drop={"top1": 0.5}))[0].passed
 
 
@@ -126,39 +107,6 @@ def test_results_come_drops_first_in_the_order_given() -> None:
     ]
 
 
-def test_a_metric_that_the_report_lacks_lists_those_it_has() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([top1(0.9, 0.9), sqnr(30.0)], GateSettings(max_drop={"top5": 0.1}))
-    assert str(caught.value) == (
-        "PTQ-GATE-001: the report has no metric 'top5' (did you mean 'top1'?)\n"
-        "hint: it has top1, sqnr_db; evaluate with the metric, or gate one of these"
-    )
-
-
-def test_a_report_without_metrics_says_so() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([], GateSettings(min={"top1": 0.1}))
-    assert caught.value.hint.startswith("it has none;")
-
-
-def test_a_comparison_has_no_drop_to_limit() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([sqnr(30.0)], GateSettings(max_drop={"sqnr_db": 1.0}))
-    assert caught.value.message == "sqnr_db has no drop, because it compares the models and has one value, 30"
-    assert caught.value.hint == "use --min sqnr_db=…"
-
-
-def test_no_hint_leads_to_a_minimum_of_an_error() -> None:
-    with pytest.raises(GateError) as caught:
-        decide([ERROR], GateSettings(max_drop={"max_abs_error": 1.0}))
-    assert caught.value.hint == "set a limit on sqnr_db or cosine instead"
-
-
-def test_a_minimum_of_an_error_is_refused() -> None:
-    with pytest.raises(GateError, match=r"--min max_abs_error=0.1 would pass the worse model"):
-        decide([ERROR], GateSettings(min={"max_abs_error": 0.1}))
-
-
 def test_a_percentage_is_of_the_float_model() -> None:
     (result,) = decide([top1(0.80, 0.79)], GateSettings(max_drop={"top1": "1%"}))
     assert (result.limit, result.percent, result.passed) == (pytest.approx(0.008), 1.0, False)
@@ -169,22 +117,13 @@ def test_a_percentage_is_of_the_float_model() -> None:
 def test_the_size_is_that_of_the_quantized_file(size: int, passed: bool) -> None:
     decided = deciding.decide(report_of(size=size), GateSettings(max_size="1MB"))
     (result,) = decided.gates
-    assert result == GateResult(metric="size", kind="max_size", limit=1_000_000.0, value=size)
+    assert result == gate_result("size", "max_size", 1_000_000.0, size)
     assert result.passed is passed
 
 
 def test_a_limit_in_the_interval_is_undecided_and_strictness_decides() -> None:
     flips = Flips.counted(1000, lost=12, gained=8)
-    measured = Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=0.826,
-        float_value=0.83,
-        drop_interval=drop_interval(flips),
-        flips=flips,
-    )
+    measured = measurement("top1", 0.826, 0.83, drop_interval=drop_interval(flips), flips=flips)
     for limit, verdict, passed in (
         (0.01, "undecided", True),
         (0.002, "undecided", False),
@@ -198,15 +137,7 @@ def test_a_limit_in_the_interval_is_undecided_and_strictness_decides() -> None:
 
 def with_hits(right: list[bool]) -> Measurement:
     share = sum(right) / len(right)
-    return Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        quantized_value=share,
-        float_value=0.9,
-        quantized_hits=hits_to_text(right),
-    )
+    return measurement("top1", share, 0.9, quantized_hits=hits_to_text(right))
 
 
 NOW, EARLIER = (with_hits([index % 10 >= wrong for index in range(1000)]) for wrong in (2, 1))
@@ -229,13 +160,9 @@ def test_a_percentage_of_a_regression_is_of_the_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "value"),
-    [(sqnr(30.0), sqnr(28.5), 1.5), (ERROR, ERROR, 0.0)],
-    ids=["sqnr", "error"],
+    ("before", "after", "value"), [(sqnr(30.0), sqnr(28.5), 1.5), (ERROR, ERROR, 0.0)], ids=["sqnr", "error"]
 )
-def test_a_regression_without_hits_has_no_interval(
-    before: Measurement, after: Measurement, value: float
-) -> None:
+def test_a_regression_without_hits_has_no_interval(before, after, value):
     gate = GateSettings(baseline="old.json", max_regression={after.name: 1.0})
     (result,) = deciding.decide(report_of(after), gate, report_of(before)).gates
     assert (result.value, result.interval, result.passed) == (value, ANYWHERE, value <= 1.0)
@@ -267,15 +194,7 @@ def test_a_baseline_without_the_metric_says_so() -> None:
 
 
 def perplexity(of_quantized: float, interval: Interval | None = None, of_float: float = 20.0) -> Measurement:
-    return Measurement(
-        name="perplexity",
-        unit="number",
-        needs_labels=False,
-        higher_is_better=False,
-        quantized_value=of_quantized,
-        float_value=of_float,
-        ratio_interval=interval,
-    )
+    return measurement("perplexity", of_quantized, of_float, ratio_interval=interval)
 
 
 @each_case(
@@ -298,30 +217,48 @@ def test_a_ratio_is_limited_by_its_paired_interval(low, high, limit, verdict, pa
     assert strict.passed is (verdict == "pass")
 
 
-@pytest.mark.parametrize(
-    ("measured", "says"),
-    [
-        (top1(0.9, 0.8), "top1 has no ratio for a limit, because it is better when larger"),
-        (sqnr(30.0), "sqnr_db has no ratio for a limit, because it compares the models"),
-        (
-            perplexity(0.1, of_float=0.0),
-            "perplexity has no ratio for a limit, because the float model's value is 0",
-        ),
-    ],
-    ids=["share", "comparison", "zero"],
-)
-def test_what_has_no_ratio_says_what_to_limit_instead(measured: Measurement, says: str) -> None:
-    with pytest.raises(GateError, match=says) as caught:
-        decide([measured], GateSettings(max_ratio={measured.name: 1.02}))
-    assert caught.value.hint.startswith("use --m")
+MEASURED = {
+    "top1": [top1(0.9, 0.8)],
+    "sqnr": [sqnr(30.0)],
+    "error": [ERROR],
+    "perplexity": [perplexity(20.2)],
+    "of zero": [perplexity(0.1, of_float=0.0)],
+    "nothing": [],
+}
+REFUSED = table("""
+  top1 | max_drop | top5=0.1 | the report has no metric 'top5' (did you mean 'top1'?) | it has top1; evaluate
+  nothing | min | top1=0.1 | the report has no metric 'top1' | it has none;
+  sqnr | max_drop | sqnr_db=1.0 | sqnr_db has no drop, because it compares the models and has one value, 30 \
+        | use --min sqnr_db=…
+  error | max_drop | max_abs_error=1.0 | max_abs_error has no drop | set a limit on sqnr_db or cosine instead
+  error | min | max_abs_error=0.1 | --min max_abs_error=0.1 would pass the worse model | ~
+  top1 | max_ratio | top1=1.02 | top1 has no ratio for a limit, because it is better when larger | use --m
+  sqnr | max_ratio | sqnr_db=1.02 | sqnr_db has no ratio for a limit, because it compares the models | use --m
+  of zero | max_ratio | perplexity=1.02 | because the float model's value is 0 | use --m
+  perplexity | max_ratio | perplexity=0.0 | perplexity=0.0 is not a valid ratio | ~
+  perplexity | max_ratio | perplexity=2% | perplexity=2% allows less than the float model | ~
+""")
 
 
-@pytest.mark.parametrize(
-    ("limit", "says"), [(0.0, "=0.0 is not a valid ratio"), ("2%", "=2% allows less than the float model")]
-)
-def test_a_ratio_that_makes_no_sense(limit, says) -> None:
-    with pytest.raises(GateError, match=f"--max-ratio perplexity{says}"):
-        decide([perplexity(20.2)], GateSettings(max_ratio={"perplexity": limit}))
+@each_case("measured, kind, limit, says, hint", REFUSED)
+def test_a_limit_that_cannot_be_decided_is_refused(measured, kind, limit, says, hint):
+    name, _, value = limit.partition("=")
+    with pytest.raises(GateError) as caught:
+        decide(MEASURED[measured], GateSettings(**{kind: {name: value if "%" in value else float(value)}}))
+    assert says in caught.value.message and caught.value.hint.startswith(hint)
+
+
+def test_a_value_without_an_interval_decides_nothing_and_equal_outputs_are_certain() -> None:
+    for measured, limits in (
+        (top1(0.9, 0.9), {"max_drop": {"top1": 0.1}}),
+        (perplexity(20.2), {"max_ratio": {"perplexity": 1.02}}),
+        (sqnr(40.0), {"min": {"sqnr_db": 20.0}}),
+    ):
+        (strict,) = decide([measured], GateSettings(**limits, strict=True))
+        assert (strict.verdict, strict.passed) == ("undecided", False)
+        assert decide([measured], GateSettings(**limits))[0].passed
+    equal = replace(sqnr(math.inf), quantized_interval=Interval(math.inf, math.inf, "bootstrap"))
+    assert decide([equal], GateSettings(min={"sqnr_db": 20.0}, strict=True))[0].verdict == "pass"
 
 
 def test_a_portable_model_has_no_layer_that_can_saturate() -> None:
@@ -348,24 +285,3 @@ def test_a_metric_of_another_name_that_is_a_share_is_known_by_its_unit() -> None
         decide([replace(top1(0.9, 0.9), name="accuracy")], GateSettings(max_drop={"accuracy": 1.0}))
     own = replace(top1(90.0, 88.0), unit="number", computed_by="own.py:top1")
     assert decide([own], GateSettings(max_drop={"top1": 5.0}))[0].passed
-
-
-@pytest.mark.parametrize(
-    ("measured", "gate"),
-    [
-        (top1(0.9, 0.9), GateSettings(max_drop={"top1": 0.1}, strict=True)),
-        (perplexity(20.2), GateSettings(max_ratio={"perplexity": 1.02}, strict=True)),
-        (sqnr(40.0), GateSettings(min={"sqnr_db": 20.0}, strict=True)),
-    ],
-    ids=["drop", "ratio", "minimum"],
-)
-def test_a_value_without_an_interval_decides_nothing(measured: Measurement, gate: GateSettings) -> None:
-    measured = replace(measured, drop_interval=None, ratio_interval=None, quantized_interval=None)
-    (strict,) = decide([measured], gate)
-    assert (strict.verdict, strict.passed) == ("undecided", False)
-    assert decide([measured], replace(gate, strict=False))[0].passed
-
-
-def test_equal_outputs_are_certain() -> None:
-    equal = replace(sqnr(math.inf), quantized_interval=Interval(math.inf, math.inf, "bootstrap"))
-    assert decide([equal], GateSettings(min={"sqnr_db": 20.0}, strict=True))[0].verdict == "pass"

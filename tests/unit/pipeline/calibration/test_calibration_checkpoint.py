@@ -11,11 +11,7 @@ from ptq_cli.collectors.calibration_file import Calibration, Provenance, load_ca
 from ptq_cli.collectors.max_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.progress import COST_LIMIT
-from ptq_cli.pipeline.calibration.calibration_checkpoint import (
-    CheckpointWriter,
-    advance,
-    load_checkpoint,
-)
+from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
 from ptq_cli.pipeline.setup.resumable import Checkpoints, discard_checkpoint
 
 BEGUN = Provenance(

@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes, load_calibration
-from ptq_cli.core.errors import CalibrationFileError, MissingStageError, StaleCalibrationError
-from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS, load_run, loaded_run
 from ptq_cli.pipeline.calibration.provenance import (
@@ -19,7 +21,9 @@ from ptq_cli.pipeline.calibration.provenance import (
     RECOVERY,
     TARGET,
     flags_to_store,
+    opened_bytes,
     settings_of,
+    source_bytes,
     source_hashes,
 )
 from ptq_cli.pipeline.setup.resolve import Request
@@ -74,14 +78,16 @@ def store(run: RunDirectory, **settings: str) -> Calibration:
     return calibration
 
 
-@pytest.mark.parametrize("key", [key for key in DEPENDS_ON if key not in (TARGET, *READING, RECOVERY)])
-def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory, key: str) -> None:
-    store(finished, **{key: "'../other.bin'"})
-    with pytest.raises(StaleCalibrationError) as caught:
-        load_run(Request(settings={}), finished)
-    was = "'other.bin'" if key in LOCATIONS else "'../other.bin'"
-    assert caught.value.message.startswith(f"'{key}' was {was} when it was calibrated, and is ")
-    assert caught.value.hint == "run ptq calibrate again, or undo the change"
+def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory) -> None:
+    content = finished.calibration.read_bytes()
+    for key in set(DEPENDS_ON) - {TARGET, *READING, RECOVERY}:
+        finished.calibration.write_bytes(content)
+        store(finished, **{key: "'../other.bin'"})
+        with pytest.raises(StaleCalibrationError) as caught:
+            load_run(Request(settings={}), finished)
+        was = "'other.bin'" if key in LOCATIONS else "'../other.bin'"
+        assert caught.value.message.startswith(f"'{key}' was {was} when it was calibrated, and is ")
+        assert caught.value.hint == "run ptq calibrate again, or undo the change"
 
 
 def test_every_location_it_depends_on_is_shown_as_one() -> None:
@@ -106,18 +112,12 @@ FREE = {
 }
 
 
-@pytest.mark.parametrize("name", FREE)
-def test_what_it_does_not_depend_on_may_change(finished: RunDirectory, name: str) -> None:
+def test_what_it_does_not_depend_on_may_change(finished: RunDirectory) -> None:
     before = load_run(Request(settings={}), finished)
-    changed = load_run(Request(settings={name: FREE[name]}), finished)
-    assert changed.resolved.recipe != before.resolved.recipe
-    assert changed.calibration == before.calibration
-
-
-def test_the_float_model_must_be_the_calibrated_one(finished: RunDirectory) -> None:
-    finished.float_model.write_bytes(Path("model.onnx").read_bytes())
-    with pytest.raises(StaleCalibrationError, match=r"'ptq-run/model.float.onnx' is not the model"):
-        load_run(Request(settings={}), finished)
+    for name, value in FREE.items():
+        changed = load_run(Request(settings={name: value}), finished)
+        assert changed.resolved.recipe != before.resolved.recipe, name
+        assert changed.calibration == before.calibration, name
 
 
 def test_the_source_must_be_as_it_was_but_may_be_gone(finished: RunDirectory) -> None:
@@ -128,19 +128,6 @@ def test_the_source_must_be_as_it_was_but_may_be_gone(finished: RunDirectory) ->
         load_run(Request(settings={}), finished)
     source.unlink()
     load_run(Request(settings={}), finished)
-
-
-@pytest.mark.parametrize("name", ["calibration", "float_model"])
-def test_a_stage_that_is_missing_is_named(finished: RunDirectory, name: str) -> None:
-    getattr(finished, name).unlink()
-    with pytest.raises(MissingStageError, match="nothing was made in 'ptq-run' with ptq calibrate"):
-        load_run(Request(settings={}), finished)
-
-
-def test_a_damaged_calibration_is_refused(finished: RunDirectory) -> None:
-    finished.calibration.write_bytes(finished.calibration.read_bytes()[:-1])
-    with pytest.raises(CalibrationFileError, match="is damaged"):
-        load_run(Request(settings={}), finished)
 
 
 def test_only_flags_that_it_depends_on_are_kept(run: RunDirectory, request_with: RequestWith) -> None:
@@ -169,9 +156,35 @@ def test_files_are_hashed_by_their_path_from_the_run_directory(folder: Path, run
 @pytest.mark.parametrize(
     ("kind", "count"), [(ModelKind.CHECKPOINT, 2), (ModelKind.SAFETENSORS, 2), (ModelKind.TORCHSCRIPT, 1)]
 )
-def test_the_architecture_counts_where_it_is_used(
-    folder: Path, run: RunDirectory, kind: ModelKind, count: int
-) -> None:
+def test_the_architecture_counts_where_it_is_used(folder, run, kind, count):
     (folder / "model.py").touch()
     arch = f"{folder}/model.py:build"
     assert len(source_hashes(arch, SourceFile(folder / "model.onnx", kind, ""), run)) == count
+
+
+def with_external_data(path: Path) -> Path:
+    weight = numpy_helper.from_array(np.zeros((64, 64), np.float32), "w")
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, 64]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", *[[v] for v in values])
+    graph.initializer.append(weight)
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20)])
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return path
+
+
+def test_external_data_count_and_what_is_gone_is_not_guessed(tmp_path: Path) -> None:
+    path, run = with_external_data(tmp_path / "model.onnx"), RunDirectory(tmp_path / "run")
+    file = SourceFile(path, detect_kind(path), "")
+    settings = {**source_hashes(None, file, run), "calibration.method": "'max'"}
+    size = path.stat().st_size + 64 * 64 * 4
+    assert source_bytes(str(path), settings, run) == opened_bytes(file) == size
+    (tmp_path / "weights.bin").unlink()
+    assert source_bytes(str(path), settings, run) is None
+
+
+def test_a_model_of_another_kind_has_no_size_to_compare_with(tmp_path: Path) -> None:
+    path, run = tmp_path / "model.pt", RunDirectory(tmp_path / "run")
+    path.write_bytes(b"\x80\x02}")
+    file = SourceFile(path, detect_kind(path), "")
+    settings = source_hashes(None, file, run)
+    assert (source_bytes(str(path), settings, run), opened_bytes(file)) == (None, None)

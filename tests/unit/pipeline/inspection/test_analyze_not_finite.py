@@ -68,9 +68,7 @@ def layers_of(analysis: Analysis) -> dict[str, LayerAnalysis]:
     return {layer.name: layer for layer in analysis.layers}
 
 
-def test_a_layer_that_makes_the_output_infinite_alone_is_marked(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_that_makes_the_output_infinite_alone_is_marked(folder, capsys, monkeypatch):
     # The whole model stays finite, because the input of the second layer saturates.
     make_run(TEXT)
     run_evaluate(Request(settings={"eval_data": "calib.npz"}), RUN)
@@ -98,9 +96,7 @@ def test_a_layer_that_makes_the_output_infinite_alone_is_marked(
     assert "to try: ptq export --exclude first\n" in out
 
 
-def test_a_quantized_model_whose_output_is_not_finite_is_analyzed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quantized_model_whose_output_is_not_finite_is_analyzed(folder, capsys):
     make_run(TEXT.replace("[second] c = MatMul(b, w1)", "[second] c = MatMul(a, w1)").replace(
         "y = MatMul(c, w2)", "d = MatMul(c, w2) [sum] y = Add(b, d)"
     ))  # fmt: skip
@@ -114,9 +110,7 @@ def test_a_quantized_model_whose_output_is_not_finite_is_analyzed(
     )
 
 
-def test_a_tensor_of_the_float_model_that_is_not_finite_is_marked(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tensor_of_the_float_model_that_is_not_finite_is_marked(folder, capsys):
     x = np.load("calib.npz")["x"]
     x[7] = 0.0
     np.savez("calib.npz", x=x)

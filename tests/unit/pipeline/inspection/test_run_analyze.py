@@ -1,7 +1,6 @@
 """``analyze`` in a folder with a run: what it finds, what it writes, what it refuses."""
 
 import gc
-import json
 import tracemalloc
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import (
     LabelError,
     MetricError,
-    MissingStageError,
     NonFiniteActivationError,
     NonFiniteDataError,
     StaleCalibrationError,
@@ -76,30 +74,33 @@ def analyze(run: RunDirectory, question: Question | None = None, **settings: obj
     return run_analyze(Request(settings={"eval_data": "calib.npz", **settings}), run, None, question).analysis
 
 
-def test_a_ruined_layer_ranks_first(deep: RunDirectory) -> None:
+def test_every_tensor_and_layer_has_a_row_and_a_ruined_layer_ranks_first(deep: RunDirectory) -> None:
     analysis = analyze(deep)
-    worst = analysis.ranked()[0]
+    assert read_document(Analysis, deep.analysis) == analysis
+    worst, *others = analysis.ranked()
+    least = worst.sensitivity.sqnr_only_quantized_db + 6
     assert worst.name == "layer2"
-    assert worst.sensitivity is not None and analysis.metric is not None
-    others = [layer.sensitivity for layer in analysis.ranked()[1:]]
-    assert all(
-        other is not None and other.sqnr_only_quantized_db > worst.sensitivity.sqnr_only_quantized_db + 6
-        for other in others
-    )
+    assert all(other.sensitivity.sqnr_only_quantized_db > least for other in others)
     # All others quantized cost little: without the ruined layer the whole model is as good as float.
     assert worst.sensitivity.sqnr_left_float_db > analysis.metric.sqnr_db + 6
-
-
-def test_what_is_written_is_what_is_returned(deep: RunDirectory) -> None:
-    returned = analyze(deep)
-    assert read_document(Analysis, deep.analysis) == returned
-
-
-def test_the_values_are_those_of_evaluate(deep: RunDirectory) -> None:
-    analysis = analyze(deep)
+    tensors = [("activation", name) for name in ("x", "h0", "h1", "h2")]
+    tensors += [("weight", f"w{index}") for index in range(LAYERS)]
+    assert [(tensor.kind, tensor.name) for tensor in analysis.tensors] == tensors
+    assert [layer.name for layer in analysis.layers] == [f"layer{index}" for index in range(LAYERS)]
+    x, weight = analysis.tensors[0], analysis.tensors[4]
+    assert (x.shape, x.dtype, x.layers, x.op) == ((None, 8), "uint8", ("layer0",), "")
+    assert (weight.shape, weight.axis, weight.dtype, weight.op) == ((8, 8), 1, "int8", "MatMul")
+    assert {layer.multiply_accumulates for layer in analysis.layers} == {64}
+    assert analysis.layers[-1].sqnr_isolated_db is None, "the model's output stays float"
+    assert analysis.layers[-1].sqnr_accumulated_db == pytest.approx(analysis.metric.sqnr_db)
+    # Both models once; of each layer two models, which begin at that layer: 4/4 + 3/4 + 2/4 + 1/4, twice.
+    assert (analysis.cost.variants, analysis.cost.forward_passes) == (8, 7.0)
+    other = analyze(deep, Question(order="metric"), batch_size=5, threads=2)
+    assert (other.order, other.layers[0].output, other.tensors) == ("metric", "h0", analysis.tensors)
+    values = [layer.sensitivity.metric_only_quantized for layer in other.ranked()]
+    assert values == sorted(values)
     report = run_evaluate(Request(settings={"eval_data": "calib.npz"}), deep).report
     found = {metric.name: metric for metric in report.metrics}
-    assert analysis.metric is not None
     assert analysis.metric.float_value == found["top1"].float_value
     assert analysis.metric.quantized_value == found["top1"].quantized_value
     assert analysis.metric.sqnr_db == pytest.approx(found["sqnr_db"].quantized_value)
@@ -107,25 +108,7 @@ def test_the_values_are_those_of_evaluate(deep: RunDirectory) -> None:
     assert analysis.models.quantized_model == report.model.quantized_model
 
 
-def test_every_tensor_and_layer_has_a_row(deep: RunDirectory) -> None:
-    analysis = analyze(deep)
-    kinds = [(tensor.kind, tensor.name) for tensor in analysis.tensors]
-    assert kinds == [
-        ("activation", "x"), ("activation", "h0"), ("activation", "h1"), ("activation", "h2"),
-        ("weight", "w0"), ("weight", "w1"), ("weight", "w2"), ("weight", "w3"),
-    ]  # fmt: skip
-    assert [layer.name for layer in analysis.layers] == [f"layer{index}" for index in range(LAYERS)]
-    x, weight = analysis.tensors[0], analysis.tensors[4]
-    assert (x.shape, x.dtype, x.layers, x.op) == ((None, 8), "uint8", ("layer0",), "")
-    assert (weight.shape, weight.axis, weight.dtype, weight.op) == ((8, 8), 1, "int8", "MatMul")
-    assert {layer.multiply_accumulates for layer in analysis.layers} == {64}
-    assert analysis.layers[-1].sqnr_isolated_db is None, "the model's output stays float"
-    assert analysis.layers[-1].sqnr_accumulated_db == pytest.approx(analysis.metric.sqnr_db)  # type: ignore[union-attr]
-
-
-def test_work_is_of_one_sample_where_the_model_fixes_a_batch_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_work_is_of_one_sample_where_the_model_fixes_a_batch_size(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
     weights = [random.standard_normal((8, 8)).astype(np.float32) / 3 for _ in range(2)]
@@ -133,20 +116,6 @@ def test_work_is_of_one_sample_where_the_model_fixes_a_batch_size(
     found = analyze(RunDirectory(Path("ptq-run")))
     assert found.samples.count == 6
     assert {layer.multiply_accumulates for layer in found.layers} == {64}
-
-
-def test_the_cost_is_in_forward_passes(deep: RunDirectory) -> None:
-    # Both models once; of each layer two models, which begin at that layer: 4/4 + 3/4 + 2/4 + 1/4, twice.
-    cost = analyze(deep).cost
-    assert (cost.variants, cost.forward_passes) == (8, 7.0)
-    assert analyze(deep, Question(sensitivity=False)).cost.forward_passes == 2.0
-
-
-def test_batches_threads_and_order_change_nothing(deep: RunDirectory) -> None:
-    one = analyze(deep)
-    other = analyze(deep, batch_size=5, threads=2)
-    assert other.layers == one.layers
-    assert other.tensors == one.tensors
 
 
 def test_layers_can_be_chosen(deep: RunDirectory) -> None:
@@ -160,21 +129,13 @@ def test_layers_can_be_chosen(deep: RunDirectory) -> None:
 
 def test_without_sensitivity_tensors_are_measured_alone(deep: RunDirectory) -> None:
     analysis = analyze(deep, Question(sensitivity=False))
-    assert analysis.metric is None
+    assert analysis.metric is None and analysis.cost.forward_passes == 2.0
     assert not analysis.ranked()
     assert analysis.tensors == analyze(deep).tensors
 
 
-def test_layers_can_be_ranked_by_the_metric(deep: RunDirectory) -> None:
-    analysis = analyze(deep, Question(order="metric"))
-    values = [item.sensitivity.metric_only_quantized for item in analysis.ranked() if item.sensitivity]
-    assert values == sorted(values)
-    assert analysis.order == "metric"
-
-
 def test_the_metric_can_be_one_that_compares_both_models(deep: RunDirectory) -> None:
     metric = analyze(deep, metric=["cosine"]).metric
-    assert metric is not None
     assert (metric.name, metric.needs_labels, metric.float_value) == ("cosine", False, None)
 
 
@@ -227,12 +188,6 @@ def test_what_does_not_belong_together_is_refused(deep: RunDirectory) -> None:
     assert deep.quantized_model.read_bytes() == before
 
 
-def test_nothing_to_look_at_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(MissingStageError):
-        analyze(RunDirectory(Path("ptq-run")))
-
-
 def test_nan_in_the_data_is_refused_and_an_earlier_analysis_stays(deep: RunDirectory) -> None:
     analyze(deep)
     before = deep.analysis.read_bytes()
@@ -244,17 +199,10 @@ def test_nan_in_the_data_is_refused_and_an_earlier_analysis_stays(deep: RunDirec
     assert deep.analysis.read_bytes() == before
 
 
-def test_names_from_the_model_stay_text(deep: RunDirectory) -> None:
-    text = deep.path / "analysis.json"
-    analyze(deep)
-    assert json.loads(text.read_text(encoding="ascii"))["format"] == "ptq.analysis"
-
-
 def test_ones_own_metric_judges_the_variants(deep: RunDirectory) -> None:
     Path("own.py").write_text("def close(output, labels):\n    return (output.argmax(1) == labels) * 0.5\n")
     analysis = analyze(deep, metric=["own.py:close"])
     top1 = analyze(deep, metric=["top1"])
-    assert analysis.metric is not None and top1.metric is not None
     assert analysis.metric.name == "close"
     assert analysis.metric.quantized_value == pytest.approx(top1.metric.quantized_value / 2)
     found = [layer.sensitivity for layer in analysis.layers if layer.sensitivity]

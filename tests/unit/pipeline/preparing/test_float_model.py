@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 import torch
 
@@ -13,8 +14,10 @@ from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, Us
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.module_source import ModuleSource
 from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.pipeline.setup.example_inputs import made_up_batches
 from ptq_cli.pipeline.setup.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
+from tests.unit.plan.graphs import build
 
 Make = Callable[..., FloatModel]
 
@@ -72,10 +75,7 @@ def test_a_shape_may_stand_beside_data_that_agree(make: Make) -> None:
 
 
 def test_a_model_for_one_sample_keeps_its_fixed_batch(make: Make) -> None:
-    model = make(
-        FixedBatch().eval(),
-        np.ones((1, 4), np.float32),
-    )
+    model = make(FixedBatch().eval(), np.ones((1, 4), np.float32))
     assert [spec.shape for spec in model.inputs] == [(1, 4)]
 
 
@@ -104,3 +104,25 @@ def test_a_model_that_is_random_is_refused(make: Make) -> None:
 def test_no_model_was_named() -> None:
     with pytest.raises(UsageError, match="no model was given"):
         open_source(ModelSettings())
+
+
+def test_an_input_of_unknown_rank_is_refused():
+    model: ir.Model = build("(float[N,4] x) => (float[N,4] y) { y = Neg(x) }")
+    model.graph.inputs[0].shape = None
+    with pytest.raises(ModelInputError, match="rank of input 'x' is not known"):
+        made_up_batches(model, 1)
+
+
+def test_caches_start_empty_and_masks_cover_them():
+    model: ir.Model = build(
+        "(int64[N,M] attention_mask, int64[N,T] input_ids, float[N,2,P,8] past_key,"
+        " float[N,2,E,8] past_encoder_key) => (int64[N,T] y) { y = Identity(input_ids) }"
+    )
+    model.graph.inputs[0].shape = ir.Shape(["N", "P + T"])
+    (batch,) = made_up_batches(model, 3)
+    shapes = {name: array.shape for name, array in batch.items()}
+    assert shapes["past_key"] == (3, 2, 0, 8)
+    assert shapes["attention_mask"] == shapes["input_ids"] == (3, 128)
+    assert shapes["past_encoder_key"] == (3, 2, 128, 8), "an encoder's keys are there from the first token on"
+    (batch,) = made_up_batches(model, 3, shapes={"past_key": (3, 2, 5, 8), "input_ids": (3, 1)})
+    assert batch["attention_mask"].shape == (3, 6)

@@ -1,16 +1,26 @@
 """Outputs are checked before the work: writable, and nobody's input."""
 
 import os
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
+import ptq_cli
 from ptq_cli.core.errors import OutputFileError, UsageError
-from ptq_cli.pipeline.setup.output_checks import arch_file, input_files, require_output, require_outputs
+from ptq_cli.pipeline.setup import output_checks as versions
+from ptq_cli.pipeline.setup.output_checks import (
+    DISTRIBUTIONS,
+    arch_file,
+    input_files,
+    library_versions,
+    require_output,
+    require_outputs,
+)
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import CalibrationSettings, EvaluationSettings, ModelSettings
-from tests.each_case import each_case
+from tests.each_case import each_case, table
 
 RUN = RunDirectory(Path("run"))
 INPUTS = input_files(
@@ -37,17 +47,17 @@ def test_outputs_that_can_be_written(folder: Path, output: str | None) -> None:
     assert sorted(folder.iterdir()) == before
 
 
-TAKEN = {
-    "the model": ("model.onnx", "the model that it is made from"),
-    "the architecture": ("model.py", "the architecture's file"),
-    "the calibration data": ("calib.npz", "the calibration data"),
-    "the evaluation data": ("eval.npz", "the evaluation data"),
-    "another output": ("run/recipe.toml", "the run's own recipe.toml"),
-    "by a way round": ("run/../model.onnx", "the model that it is made from"),
-}
+TAKEN = table("""
+    model.onnx        | the model that it is made from
+    model.py          | the architecture's file
+    calib.npz         | the calibration data
+    eval.npz          | the evaluation data
+    run/recipe.toml   | the run's own recipe.toml
+    run/../model.onnx | the model that it is made from
+""")
 
 
-@each_case("output, what", TAKEN.values(), ids=TAKEN.keys())
+@each_case("output, what", TAKEN)
 def test_an_input_is_never_overwritten(output: str, what: str) -> None:
     with pytest.raises(UsageError, match=f"'{output}' would overwrite {what}"):
         require_outputs(RUN, INPUTS, Path(output))
@@ -110,3 +120,28 @@ def test_of_a_link_the_folder_of_its_file_counts(folder: Path) -> None:
     (folder / "link.onnx").symlink_to("calib.npz/out.onnx")
     with pytest.raises(OutputFileError, match=r"'.*calib\.npz' is a file, expected a folder"):
         require_outputs(RUN, INPUTS, Path("link.onnx"))
+
+
+def without(*missing):
+    def find(name):
+        if name in missing:
+            raise PackageNotFoundError(name)
+        return "1.31.0" if name == "onnxruntime-gpu" else version(name)
+
+    return find
+
+
+def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
+    monkeypatch.setattr(versions, "version", without("onnxruntime"))
+
+    found = library_versions()
+
+    assert found["onnxruntime"] == "1.31.0" and list(found) == ["ptq-cli", *DISTRIBUTIONS]
+    assert found["torch"] == version("torch") and found["ptq-cli"] == ptq_cli.__version__
+
+
+def test_a_library_that_is_not_installed_is_no_version(monkeypatch):
+    monkeypatch.setattr(versions, "version", without("onnx"))
+
+    with pytest.raises(PackageNotFoundError):
+        library_versions()

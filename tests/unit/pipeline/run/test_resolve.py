@@ -84,14 +84,19 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PtqError], str]] = {
     "drop of a comparison": ({"max_drop": {"cosine": 0.1}}, GateError, "cosine has no drop"),
     "drop of an error": ({"max_drop": {"max_abs_error[a]": 0.1}}, GateError, "max_abs_error has no drop"),
     "minimum of an error": ({"min": {"max_abs_error": 0.1}}, GateError, "would pass the worse model"),
+    "amax of an override": ({"override": [{"match": "*", "amax": "mee"}]}, UnknownNameError, "'mee'"),
+    "amax of weights of an override": (
+        {"override": [{"match": "*", "amax": "mse", "weight_amax": "mee"}]},
+        UnknownNameError,
+        "'mee'",
+    ),
+    "override of nothing": ({"override": [{"match": "*"}]}, PtqError, "the override of '\\*' sets nothing"),
     "unknown setting": ({"methd": "max"}, UsageError, r"no setting 'methd' \(did you mean 'method'\?\)"),
 }
 
 
 @each_case("settings, error, message", REFUSED.values(), ids=REFUSED.keys())
-def test_names_are_looked_up_before_any_work(
-    settings: dict[str, Any], error: type[PtqError], message: str
-) -> None:
+def test_names_are_looked_up_before_any_work(settings, error, message):
     with pytest.raises(error, match=message):
         resolve(Request(settings=settings))
 

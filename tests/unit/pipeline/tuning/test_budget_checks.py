@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import GateError, TuneError, UnknownNameError, UnreachableBudgetError
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips, Interval, largest_drop
 from ptq_cli.pipeline.tuning.budget_reach import budget_checks, budget_gate, needed, require_reachable
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings, Limit, TuneSettings
 from tests.each_case import each_case
+from tests.measured import measurement
 
 
 def gate_of(**budget: Limit) -> GateSettings:
@@ -35,11 +35,7 @@ def gate_of(**budget: Limit) -> GateSettings:
             GateError,
             "--budget kl_divergence=0.1: kl_divergence compares the two models and has no drop",
         ),
-        (
-            {"sqnr_db": "5%"},
-            GateError,
-            "--budget sqnr_db=5% is not a plain number",
-        ),
+        ({"sqnr_db": "5%"}, GateError, "--budget sqnr_db=5% is not a plain number"),
         (
             {"top1": 1.0},
             GateError,
@@ -94,14 +90,7 @@ def test_bounds_of_rare_flips_hold():
 
 
 def test_a_bootstrap_is_widened_for_a_smaller_level_and_narrowed_for_more_samples():
-    item = Measurement(
-        name="sqnr_db",
-        unit="decibel",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=30.0,
-        quantized_interval=Interval(29.0, 31.0, "bootstrap"),
-    )
+    item = measurement("sqnr_db", 30.0, quantized_interval=Interval(29.0, 31.0, "bootstrap"))
     gate = gate_of(sqnr_db=28.5)
 
     def bound(level: float, expected: int | None = None) -> float:
@@ -114,24 +103,14 @@ def test_a_bootstrap_is_widened_for_a_smaller_level_and_narrowed_for_more_sample
 
 def test_a_budget_on_what_was_not_measured_is_an_error():
     gate = GateSettings(min={"sqnr_db[scors]": 20.0})
-    item = Measurement(
-        name="sqnr_db[scores]", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=9.0
-    )
+    item = measurement("sqnr_db[scores]", 9.0)
     with pytest.raises(GateError, match=re.escape("--budget sqnr_db[scors]: it was not measured")) as caught:
         budget_checks(gate, [item], 20, 0.05)
     assert "sqnr_db[scores]" in caught.value.message
 
 
 def test_what_has_no_interval_can_not_be_promised():
-    item = Measurement(
-        name="mse",
-        unit="number",
-        needs_labels=True,
-        higher_is_better=False,
-        quantized_value=1.0,
-        float_value=1.0,
-        no_interval="there are too few samples",
-    )
+    item = measurement("mse", 1.0, 1.0, no_interval="there are too few samples")
     with pytest.raises(TuneError) as caught:
         budget_checks(gate_of(mse=0.1), [item], 30, 0.025)
     assert caught.value.message == "no budget on mse can be promised: there are too few samples"

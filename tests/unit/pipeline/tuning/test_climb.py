@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL
 from ptq_cli.pipeline.tuning.candidate import (
@@ -21,6 +19,7 @@ from ptq_cli.pipeline.tuning.candidate import (
     TimeIsOverError,
 )
 from ptq_cli.recipe.sections import GateSettings
+from tests.measured import measurement
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]
@@ -28,18 +27,8 @@ Script = dict[Candidate, tuple[float, int, int]]
 
 def seen(samples: int, sqnr: float, lost: int) -> Seen:
     """What a candidate would show that loses so many answers."""
-    top1 = Measurement(
-        name="top1",
-        unit="share",
-        needs_labels=True,
-        higher_is_better=True,
-        float_value=0.9,
-        quantized_value=0.9 - lost / samples,
-        flips=Flips.counted(samples, lost, 0),
-    )
-    noise = Measurement(
-        name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=sqnr
-    )
+    top1 = measurement("top1", 0.9 - lost / samples, 0.9, flips=Flips.counted(samples, lost, 0))
+    noise = measurement("sqnr_db", sqnr)
     return Seen(samples, (top1, noise))
 
 
@@ -87,14 +76,7 @@ class Scripted:
         self.kept.append(candidate)
 
 
-def climbed(
-    subject: Scripted,
-    *rungs: str,
-    limit: float = 0.02,
-    over: Sequence[bool] = (),
-    late: Sequence[str] = (),
-    **options: Any,
-) -> Climb:
+def climbed(subject, *rungs, limit=0.02, over=(), late=(), **options):
     left = iter(over)
     climb = Climb(
         subject=subject,
@@ -161,18 +143,9 @@ def test_the_last_look_may_use_all_that_is_left():
 
 
 def test_layers_in_float_come_after_a_look_that_may_fail():
-    floats = [("a",)]
-    subject = Scripted({Candidate(): (20.0, 8, 3)}, floats=floats)
-    climb = climbed(subject)
+    climb = climbed(Scripted({Candidate(): (20.0, 8, 3)}, floats=[("a",)]))
     assert climb.met
     assert [step.name for step in climb.steps] == ["default"]
-
-
-def test_no_time_is_left():
-    subject = Scripted({Candidate(): (20.0, 90, 90)})
-    climb = climbed(subject, "ranges", over=[True])
-    assert climb.stopped == NO_MORE_TIME
-    assert len(climb.steps) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Arrays that wait in memory or in a file."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.recovery_samples import Shelf
+from ptq_cli.recovery.recovery_samples import Shelf, output_sqnr
 
 
 def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:
@@ -41,3 +42,18 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_hint(tmp_path: Path)
     with pytest.raises(OutputFileError, match="cannot write in") as error:
         Shelf(tmp_path / "file", limit=0).put("x", [np.ones(1)])
     assert "runtime.max_memory" in error.value.hint
+
+
+def test_the_shares_of_outputs_are_averaged_whatever_their_size() -> None:
+    wanted = [[np.array([1.0]), np.array([100.0])], [np.array([1.0]), np.array([100.0])]]
+    found = [[np.array([1.0]), np.array([90.0])], [np.array([1.0]), np.array([90.0])]]
+    assert output_sqnr(wanted, found) == pytest.approx(-10 * math.log10(0.01 / 2))
+
+
+def test_edges() -> None:
+    same = [[np.array([1.0, 0.0])]]
+    assert output_sqnr(same, same) == math.inf
+    assert output_sqnr(same, [[np.array([np.nan, 0.0])]]) == -math.inf
+    assert output_sqnr(same, [[np.array([1.0])]]) == 0.0
+    assert output_sqnr([[np.zeros(2)]], [[np.ones(2)]]) == 0.0
+    assert output_sqnr([[[np.ones(2)]]], [[[np.zeros(2)]]]) == math.inf  # type: ignore[list-item]

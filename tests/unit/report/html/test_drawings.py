@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.evaluation.document.gate_result import GateResult
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.html import page_view
 from ptq_cli.report.html.charts.axis_scale import HEIGHT as BARS_HEIGHT
@@ -26,6 +24,7 @@ from ptq_cli.report.html.charts.depth_chart import (
 from ptq_cli.report.html.charts.interval_charts import STRIP_WIDTH, gate_rows, metric_rows
 from ptq_cli.report.html.evidence import MethodRange
 from tests.each_case import each_case
+from tests.measured import gate_result, measurement
 from tests.pages import Network
 
 FOUND = Network(12).page_input()
@@ -69,27 +68,25 @@ def test_drops_of_shares_have_one_scale() -> None:
     wide = replace(REPORT.metrics[0], name="top5", drop_interval=Interval(-0.1, 0.1, "score"))
     rows, _ = metric_rows(replace(REPORT, metrics=(REPORT.metrics[0], wide)))
     first, second = rows[0].strip, rows[1].strip
-    assert first is not None and second is not None
     assert first.reference == second.reference
     assert second.low < first.low < first.high < second.high
 
 
 def test_other_drops_have_a_scale_of_their_own() -> None:
     small, large = (
-        Measurement(
-            name=name,
+        measurement(
+            name,
+            2 * size,
+            size,
             unit="number",
             needs_labels=True,
             higher_is_better=False,
-            quantized_value=2 * size,
-            float_value=size,
             drop_interval=Interval(0.0, 2 * size, "bootstrap"),
         )
         for name, size in (("mse", 1e-6), ("mae", 1e3))
     )
     rows, _ = metric_rows(replace(REPORT, metrics=(small, large)))
     first, second = rows[0].strip, rows[1].strip
-    assert first is not None and second is not None
     assert (first.low, first.value, first.high) == (second.low, second.value, second.high)
 
 
@@ -122,18 +119,9 @@ def test_of_many_classes_those_that_lost_most_are_shown() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
-    metric = Measurement(
-        name="x",
-        unit="number",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=value,
-        float_value=value,
-    )
-    compared = Measurement(
-        name="y", unit="number", needs_labels=False, higher_is_better=True, quantized_value=value
-    )
-    gates = (GateResult(metric="y", kind="min", limit=1.0, value=value),)
+    metric = measurement("x", value, value, needs_labels=False)
+    compared = measurement("y", value, needs_labels=False)
+    gates = (gate_result("y", "min", 1.0, value),)
     (row,), (other,) = metric_rows(replace(REPORT, metrics=(metric, compared)))
     (gate,) = gate_rows(replace(REPORT, metrics=(metric, compared), gates=gates))
     assert (row.strip, other.strip, gate.strip) == (None, None, None)
@@ -142,18 +130,11 @@ def test_what_is_not_finite_is_written_and_not_drawn(value: float) -> None:
 
 def test_a_gate_shades_what_its_limit_allows() -> None:
     gates = (
-        GateResult(
-            metric="top1",
-            kind="max_drop",
-            limit=0.01,
-            value=0.004,
-            interval=Interval(-0.002, 0.012, "score"),
-            samples_needed=2214,
+        gate_result(
+            "top1", "max_drop", 0.01, 0.004, interval=Interval(-0.002, 0.012, "score"), samples_needed=2214
         ),
-        GateResult(
-            metric="sqnr_db", kind="min", limit=25.0, value=31.5, interval=Interval(31.2, 31.9, "bootstrap")
-        ),
-        GateResult(metric="size", kind="max_size", limit=400_000.0, value=500_000.0),
+        gate_result("sqnr_db", "min", 25.0, 31.5, interval=Interval(31.2, 31.9, "bootstrap")),
+        gate_result("size", "max_size", 400_000.0, 500_000.0),
     )
     rows = gate_rows(replace(REPORT, gates=gates))
     assert [row.state for row in rows] == ["undecided", "pass", "fail"]
@@ -165,13 +146,8 @@ def test_a_gate_shades_what_its_limit_allows() -> None:
 
 
 def test_a_strict_doubt_is_a_failure() -> None:
-    gate = GateResult(
-        metric="top1",
-        kind="max_drop",
-        limit=0.01,
-        value=0.004,
-        interval=Interval(-0.002, 0.012, "score"),
-        strict=True,
+    gate = gate_result(
+        "top1", "max_drop", 0.01, 0.004, interval=Interval(-0.002, 0.012, "score"), strict=True
     )
     (row,) = gate_rows(replace(REPORT, gates=(gate,)))
     assert (row.state, row.cells[4]) == ("fail", "FAIL, undecided")
@@ -179,7 +155,6 @@ def test_a_strict_doubt_is_a_failure() -> None:
 
 def test_accumulated_errors_descend_along_the_network() -> None:
     chart = depth_chart(ANALYSIS, [f"{tensor.name}" for tensor in FOUND.evidence.drawn])
-    assert chart is not None
     assert [point.x for point in chart.points] == sorted({point.x for point in chart.points})
     assert [point.y for point in chart.points] == sorted(point.y for point in chart.points), "lower is worse"
     assert all(isolated.y < point.y for isolated, point in zip(chart.others, chart.points, strict=True))
@@ -190,7 +165,6 @@ def test_accumulated_errors_descend_along_the_network() -> None:
 def test_a_tensor_without_error_has_no_point() -> None:
     tensors = tuple(replace(tensor, sqnr_isolated_db=math.inf) for tensor in ANALYSIS.tensors)
     chart = depth_chart(replace(ANALYSIS, tensors=tensors), [])
-    assert chart is not None
     assert (len(chart.points), chart.others) == (12, ())
     assert all(point.anchor == 0 for point in chart.points), "no card to lead to"
 
@@ -262,7 +236,6 @@ def test_the_layer_that_costs_most_stands_on_top(order: str) -> None:
     )
     analysis = replace(ANALYSIS, layers=layers, order=order)
     chart = sensitivity_chart(analysis, [layer.name for layer in reversed(layers)])
-    assert chart is not None
     top = min(chart.points, key=lambda point: point.y)
     worst = max(
         layers,

@@ -58,20 +58,8 @@ def test_a_page_of_300_layers_is_small() -> None:
     assert text.count('class="sheet card"') == 300
     assert text.count('data-kind="') == 300
     assert 300_000 < len(text.encode()) <= LIMIT
-
-
-def test_names_without_an_end_do_not_make_the_page_large() -> None:
-    text = render_page(Network(300, name=lambda index: f"{index}/" + "x" * 20_000).page_input())
-    assert len(text.encode()) <= LIMIT
-    assert f"299/<wbr>{'x' * 155}…" in text
-
-
-def test_long_texts_of_its_own_are_whole() -> None:
-    found = Network(300).page_input()
-    text = render_page(found)
-    assert max(map(len, re.findall(' d="([^"]*)"', text))) > 2_000, "the line along the depth"
-    long = replace(found, evidence=replace(found.evidence, origin=Origin("ptq " + "a" * 500, "b" * 5_000)))
-    assert "a" * 500 in render_page(long) and "b" * 5_000 in render_page(long)
+    long = render_page(Network(300, name=lambda index: f"{index}/" + "x" * 20_000).page_input())
+    assert len(long.encode()) <= LIMIT and f"299/<wbr>{'x' * 155}…" in long
 
 
 @pytest.mark.parametrize("analyzed", [True, False])
@@ -179,18 +167,3 @@ def test_a_report_alone_makes_a_page() -> None:
     page = Elements(render_page(PageInput(report=bare, evidence=Evidence(Origin("ptq evaluate")))))
     assert "no gate: no limit was set" in page.text
     assert page.count("th") == 1, "the one empty table of layers"
-
-
-def test_the_verdict_stands_at_the_top_in_words() -> None:
-    text = render_page(Network().page_input())
-    page = Elements(text)
-    assert "FAIL: 1 of 3 gates failed" in page.text
-    assert text.index("FAIL: 1 of 3") < text.index('id="gates"') < text.index('id="metrics"')
-
-
-def test_every_table_of_figures_says_what_a_column_is() -> None:
-    page = Elements(render_page(Network().page_input()))
-    scopes = [attributes.get("scope") for tag, attributes in page.found if tag == "th"]
-    assert set(scopes) == {"col", "row"}
-    sorts = [attributes["aria-sort"] for tag, attributes in page.found if "aria-sort" in attributes]
-    assert sorts and set(sorts) == {"none"}

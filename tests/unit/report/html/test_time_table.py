@@ -15,7 +15,6 @@ assert PROFILE is not None
 
 def test_the_slowest_layers_come_first_and_their_bars_have_one_scale() -> None:
     table = time_table(PROFILE, LAYERS)
-    assert table is not None
     assert (len(table.rows), table.left_out) == (MOST_SHOWN, 6)
     first, second, *_ = table.rows
     assert first.name == LAYERS[-1].name and first.anchor == len(LAYERS)
@@ -34,7 +33,6 @@ def test_a_layer_that_is_part_of_another_has_no_time() -> None:
         "not in the model": NodeTimes(9.0, 9.0),
     }
     table = time_table(replace(PROFILE, nodes=nodes), LAYERS)
-    assert table is not None
     assert [(row.name, row.integer_time, row.integer_share) for row in table.rows] == [(first, "", 0.0)]
     assert time_table(replace(PROFILE, nodes={third: NodeTimes(0.0, 0.0)}), LAYERS) is None
 

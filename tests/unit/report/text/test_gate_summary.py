@@ -10,6 +10,7 @@ from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import ANYWHERE, Interval
 from ptq_cli.report.text.markdown import doubt_lines, gate_table
 from ptq_cli.report.text.summary import verdict_line
+from tests.measured import gate_result
 
 
 def test_gates_say_what_was_limited(report: Report) -> None:
@@ -23,31 +24,31 @@ def test_gates_say_what_was_limited(report: Report) -> None:
     ("gate", "row"),
     [
         (
-            GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.01002),
+            gate_result("top1", "max_drop", 0.01, 0.01002),
             ("drop of top1", "at most 1.000 points", "1.002 points", "", "FAIL"),
         ),
         (
-            GateResult(metric="top1", kind="max_drop", limit=0.01, value=0.83 - 0.82),
+            gate_result("top1", "max_drop", 0.01, 0.83 - 0.82),
             ("drop of top1", "at most 1.00 points", "1.00 points", "", "pass"),
         ),
         (
-            GateResult(metric="sqnr_db", kind="min", limit=25.0, value=math.inf),
+            gate_result("sqnr_db", "min", 25.0, math.inf),
             ("sqnr_db", "at least 25.00 dB", "inf dB", "", "pass"),
         ),
         (
-            GateResult(metric="cosine", kind="min", limit=0.99999, value=0.999985),
+            gate_result("cosine", "min", 0.99999, 0.999985),
             ("cosine", "at least 0.999990", "0.999985", "", "FAIL"),
         ),
         (
-            GateResult(metric="top1", kind="max_drop", limit=0.0083, value=0.02, percent=1.0),
+            gate_result("top1", "max_drop", 0.0083, 0.02, percent=1.0),
             ("drop of top1", "at most 0.83 points (1 % of float)", "2.00 points", "", "FAIL"),
         ),
         (
-            GateResult(metric="size", kind="max_size", limit=1e6, value=1_000_001.0),
+            gate_result("size", "max_size", 1e6, 1_000_001.0),
             ("size of the quantized file", "at most 1,000,000 bytes", "1,000,001 bytes", "", "FAIL"),
         ),
         (
-            GateResult(metric="top1", kind="max_regression", limit=0.002, value=-0.001, percent=0.25),
+            gate_result("top1", "max_regression", 0.002, -0.001, percent=0.25),
             (
                 "regression of top1",
                 "at most 0.20 points (0.25 % of the baseline)",
@@ -57,7 +58,7 @@ def test_gates_say_what_was_limited(report: Report) -> None:
             ),
         ),
         (
-            GateResult(metric="saturation", kind="require_portable", limit=0.0, value=21.0),
+            gate_result("saturation", "require_portable", 0.0, 21.0),
             ("layers that can saturate", "none", "21", "", "FAIL"),
         ),
     ],
@@ -81,7 +82,7 @@ def test_strictness_makes_a_doubt_a_failure(report: Report) -> None:
 
 
 def test_a_value_without_an_interval_says_why_nothing_decides_it(report: Report) -> None:
-    gate = GateResult(metric="sqnr_db", kind="min", limit=25.0, value=31.5, interval=ANYWHERE, strict=True)
+    gate = gate_result("sqnr_db", "min", 25.0, 31.5, interval=ANYWHERE, strict=True)
     (found,) = gate_table(replace(report, gates=(gate,))).rows
     assert found[-2:] == ("unknown", "FAIL, undecided")
     single = replace(report, gates=(gate,), evaluation=replace(report.evaluation, samples=1))
@@ -91,13 +92,8 @@ def test_a_value_without_an_interval_says_why_nothing_decides_it(report: Report)
 
 
 def test_at_the_limit_itself_no_number_of_samples_is_named(report: Report) -> None:
-    at_limit = GateResult(
-        metric="top1",
-        kind="max_drop",
-        limit=0.01,
-        value=0.01,
-        interval=Interval(0.0, 0.02, "score"),
-        samples_needed=None,
+    at_limit = gate_result(
+        "top1", "max_drop", 0.01, 0.01, interval=Interval(0.0, 0.02, "score"), samples_needed=None
     )
     (line,) = doubt_lines(replace(report, gates=(at_limit,)))
     assert line.endswith("more samples would not decide it")

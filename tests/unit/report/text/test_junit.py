@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.evaluation.document.gate_result import GateResult
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.markdown import report_to_junit
+from tests.measured import gate_result
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "junit.xml"
 
@@ -24,7 +24,7 @@ def test_the_file_is_as_it_was(report: Report) -> None:
 
 
 def test_a_missed_gate_is_a_failure(report: Report) -> None:
-    gates = (*report.gates, GateResult(metric="size", kind="max_size", limit=1e6, value=2e6))
+    gates = (*report.gates, gate_result("size", "max_size", 1e6, 2e6))
     suites = read(replace(report, gates=gates))
     assert (suites.get("tests"), suites.get("failures"), suites.get("errors")) == ("3", "1", "0")
     (failure,) = suites.iter("failure")
@@ -48,9 +48,7 @@ def test_no_limit_is_an_empty_suite(report: Report) -> None:
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", "a]]>b", '"&\x1b[2J\x00', "\ud800", "\uffff"])
 def test_a_hostile_name_is_text(report: Report, name: str) -> None:
-    hostile = replace(
-        report, gates=(GateResult(metric=f"sqnr_db[{name}]", kind="min", limit=25.0, value=20.0),)
-    )
+    hostile = replace(report, gates=(gate_result(f"sqnr_db[{name}]", "min", 25.0, 20.0),))
     (case,) = read(hostile).iter("testcase")
     assert str(case.get("name")).startswith("sqnr_db[")
     assert len(case) == 2
@@ -59,13 +57,4 @@ def test_a_hostile_name_is_text(report: Report, name: str) -> None:
 @given(st.text())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_makes_xml(report: Report, text: str) -> None:
-    assert (
-        len(
-            list(
-                read(
-                    replace(report, gates=(GateResult(metric=text, kind="min", limit=1.0, value=0.0),))
-                ).iter("testcase")
-            )
-        )
-        == 1
-    )
+    assert len(list(read(replace(report, gates=(gate_result(text, "min", 1.0, 0.0),))).iter("testcase"))) == 1

@@ -6,9 +6,7 @@ from ptq_cli.report.text.layer_tree import MOST_ROWS, TreeLayer, layer_tree
 from tests.each_case import each_case
 
 
-def layer(
-    name: str, op: str = "Conv", parameters: int = 4, reason: str = "", *, integer: bool = True
-) -> TreeLayer:
+def layer(name, op="Conv", parameters=4, reason="", *, integer=True):
     return TreeLayer(
         name=name,
         op=op,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import EvaluationSummary, LayerEntry, Report
 from ptq_cli.report.text.markdown import escape, report_to_markdown
 from tests.each_case import each_case
+from tests.measured import measurement
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.md"
 
@@ -44,16 +44,7 @@ def test_a_hostile_name_changes_no_structure(report: Report, name: str) -> None:
         return replace(
             report,
             layers=(LayerEntry(name, name, False, name),),
-            metrics=(
-                *report.metrics,
-                Measurement(
-                    name=f"cosine[{name}]",
-                    unit="number",
-                    needs_labels=False,
-                    higher_is_better=True,
-                    quantized_value=1.0,
-                ),
-            ),
+            metrics=(*report.metrics, measurement(f"cosine[{name}]", 1.0)),
             evaluation=EvaluationSummary(name, 1, name),
             versions={name: name},
             target=name,
@@ -117,7 +108,3 @@ def test_many_layers_are_cut_and_counted(report: Report) -> None:
     text = report_to_markdown(replace(report, layers=layers))
     assert "800 more in report.json." in text
     assert len(text) < 65_536
-
-
-def test_it_ends_with_one_newline(report: Report) -> None:
-    assert re.search(r"[^\n]\n\Z", report_to_markdown(report))

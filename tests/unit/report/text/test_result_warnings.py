@@ -5,6 +5,7 @@ import pytest
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import LayerEntry, SaturatingLayer, Saturation
 from ptq_cli.report.text.result_warnings import result_warnings
+from tests.measured import measurement
 
 LAYERS = [
     LayerEntry("dense", "MatMul", True, ""),
@@ -15,13 +16,8 @@ LAYERS = [
 
 
 def sqnr(value: float, name: str = "sqnr_db") -> Measurement:
-    return Measurement(
-        name=name,
-        unit="decibel",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=value,
-        output="scores",
+    return measurement(
+        name, value, unit="decibel", needs_labels=False, higher_is_better=True, output="scores"
     )
 
 

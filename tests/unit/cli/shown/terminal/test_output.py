@@ -15,9 +15,7 @@ TABLE = Table(("layer", "op", "output", "reason"), ROWS)
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
-def test_a_table_fits_the_width(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_fits_the_width(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     print_table(TABLE, whole=(0, 1, 2), optional=(1, 2))
     lines = capsys.readouterr().out.splitlines()
@@ -25,9 +23,7 @@ def test_a_table_fits_the_width(
     assert any("encoder.layers.0.attention" in line for line in lines)
 
 
-def test_columns_that_do_not_fit_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_columns_that_do_not_fit_are_left_out(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "70")
     print_table(TABLE, whole=(0, 1, 2), optional=(1, 2))
     out = capsys.readouterr().out
@@ -40,9 +36,7 @@ def test_a_table_without_rows_is_nothing(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == ""
 
 
-def test_cells_are_text_and_no_markup(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cells_are_text_and_no_markup(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     print_table(Table(("a",), (("[bold]x[/bold] [link=evil]y\x1b[2J\nz",),)))
     assert "[bold]x[/bold] [link=evil]y?[2J?z" in capsys.readouterr().out

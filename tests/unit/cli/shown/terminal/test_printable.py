@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ptq_cli.cli.terminal.phrases import as_typed, printable
-from tests.each_case import each_case
+from tests.each_case import each_case, table
 
 HOSTILE = {
     "an escape": ("a\x1b[2Jb", "a?[2Jb"),
@@ -21,18 +21,18 @@ def test_control_characters_are_replaced(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-PATHS = {
-    "quoted": ("data '/srv/c/a.npz' is", "data 'a.npz' is"),
-    "in a subfolder": ("/srv/c/run/a", "run/a"),
-    "twice": ("'/srv/c/a' and '/srv/c/b'", "'a' and 'b'"),
-    "a folder that begins alike": ("/srv/cc/a", "/srv/cc/a"),
-    "a longer path that ends alike": ("/mnt/srv/c/a", "/mnt/srv/c/a"),
-    "the folder itself": ("'/srv/c' is", "'/srv/c' is"),
-    "with a sample": ("sample '/srv/c/a.npz[3]'", "sample 'a.npz[3]'"),
-}
+PATHS = table("""
+    data '/srv/c/a.npz' is    | data 'a.npz' is
+    /srv/c/run/a              | run/a
+    '/srv/c/a' and '/srv/c/b' | 'a' and 'b'
+    /srv/cc/a                 | /srv/cc/a
+    /mnt/srv/c/a              | /mnt/srv/c/a
+    '/srv/c' is               | '/srv/c' is
+    sample '/srv/c/a.npz[3]'  | sample 'a.npz[3]'
+""")
 
 
-@each_case("text, shown", PATHS.values(), ids=PATHS.keys())
+@each_case("text, shown", PATHS)
 def test_paths_below_the_folder_become_relative(text: str, shown: str) -> None:
     assert as_typed(text, Path("/srv/c")) == shown
 

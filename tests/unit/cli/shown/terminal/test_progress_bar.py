@@ -31,9 +31,7 @@ def test_an_unknown_total_is_left_out(clock: list[float], capsys: pytest.Capture
     assert capsys.readouterr().err == "evaluate: 40 samples, memory 123 MB\n"
 
 
-def test_what_an_earlier_calibration_did_is_no_speed(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_an_earlier_calibration_did_is_no_speed(clock, capsys):
     with shown_progress() as show:
         show(Progress("calibrate", 900_000, 1_000_000))
         clock[0] += 10
@@ -44,18 +42,14 @@ def test_what_an_earlier_calibration_did_is_no_speed(
     )
 
 
-def test_the_beginning_of_a_stage_is_said_at_once(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_beginning_of_a_stage_is_said_at_once(clock, capsys):
     with shown_progress() as show:
         show(Progress("reading model\x1b.pt", 0, None))
     assert capsys.readouterr().err == "reading model?.pt …\n"
 
 
 @pytest.mark.parametrize("terminal", [False, True], ids=["a pipe", "a terminal"])
-def test_a_note_is_a_line_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
-) -> None:
+def test_a_note_is_a_line_of_its_own(monkeypatch, capsys, terminal):
     monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: terminal)
     with shown_progress() as show:
         show(Progress("calibrate", 8, 64))

@@ -7,12 +7,12 @@ import pytest
 from sklearn.metrics import f1_score, r2_score, roc_auc_score
 
 from ptq_cli.core.errors import EntryPointError, MetricError
-from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.base import LabelMetric, SampleSums
 from ptq_cli.evaluation.metrics.named_code import metric_maker
 from ptq_cli.evaluation.metrics.spec import MetricSpec
 from ptq_cli.evaluation.uncertainty import with_paired_intervals
 from tests.each_case import each_case
+from tests.measured import measurement
 
 SAMPLES, CLASSES = 400, 5
 RANDOM = np.random.default_rng(2)
@@ -63,13 +63,8 @@ def test_blocks_tell_the_interval_that_samples_tell() -> None:
     ]
     found = metrics[1].resampling()
     assert isinstance(found, SampleSums) and found.blocks and len(found.rows) == 256
-    plain = Measurement(
-        name="mse",
-        unit="number",
-        needs_labels=True,
-        higher_is_better=metrics[0].higher_is_better,
-        quantized_value=metrics[1].compute(),
-        float_value=metrics[0].compute(),
+    plain = measurement(
+        "mse", metrics[1].compute(), metrics[0].compute(), higher_is_better=metrics[0].higher_is_better
     )
     measured = with_paired_intervals(plain, metrics[0].resampling(), found)
     errors = (outputs[1] - targets) ** 2 - (outputs[0] - targets) ** 2

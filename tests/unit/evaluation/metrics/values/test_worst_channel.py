@@ -10,6 +10,7 @@ from ptq_cli.evaluation.metrics import value_errors as worst_channel
 from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
 from ptq_cli.evaluation.uncertainty import with_interval
 from tests.each_case import each_case
+from tests.measured import measurement
 
 
 def outputs(shape: tuple[int, ...], axis: int, worst: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,13 +29,7 @@ def expected_db(exact: np.ndarray, noisy: np.ndarray, axis: int) -> np.ndarray:
 
 
 def measured(metric: WorstChannelSqnr) -> Measurement:
-    return Measurement(
-        name="worst_channel_sqnr_db",
-        unit="decibel",
-        needs_labels=False,
-        higher_is_better=True,
-        quantized_value=metric.compute(),
-    )
+    return measurement("worst_channel_sqnr_db", metric.compute())
 
 
 @each_case(
@@ -112,7 +107,6 @@ def test_its_interval_holds_it_for_few_samples_and_for_more_than_there_are_block
     metric.update(exact, noisy)
     assert metric.compute() == pytest.approx(expected_db(exact, noisy, 1).min(), rel=1e-9)
     interval = with_interval(measured(metric), metric.resampling(), samples).quantized_interval
-    assert interval is not None
     assert interval.low < metric.compute() < interval.high
     assert interval.high - interval.low < 4.0
     assert interval.method == "blocks"

@@ -4,9 +4,7 @@ import threading
 import weakref
 
 import numpy as np
-import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
@@ -18,6 +16,7 @@ from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass, TappedModel
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
+from tests.unit.plan.graphs import build
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 2, 6, 6)).astype(np.float32)
@@ -30,16 +29,10 @@ def collect(*arguments, **rest):
 
 
 def make_model():
-    """x → Conv → conv → Relu → relu → Log → log, where log of a zero is -inf."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2, 6, 6])
-    y = helper.make_tensor_value_info("log", TensorProto.FLOAT, None)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["conv"]),
-        helper.make_node("Relu", ["conv"], ["relu"]),
-        helper.make_node("Log", ["relu"], ["log"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
-    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    """The logarithm of a zero is -inf."""
+    text = """(float[n,2,6,6] x) => (float[n,3,4,4] log) <float[3,2,3,3] w> {
+        conv = Conv(x, w) relu = Relu(conv) log = Log(relu) }"""
+    return build(text, constants={"w": WEIGHT})
 
 
 def batches(images, size):
@@ -132,10 +125,8 @@ def saved(result):
 @each_case("method", COLLECTORS)
 def test_batch_size_and_threads_leave_the_bytes_as_they_are(method, size, threads):
     assert saved(run_collect(size=size, threads=threads, method=method)) == saved(run_collect(method=method))
-
-
-def test_order_of_samples_leaves_the_bytes_as_they_are():
-    assert saved(run_collect(images=IMAGES[::-1].copy())) == saved(run_collect())
+    backwards = run_collect(images=IMAGES[::-1].copy(), size=size, method=method)
+    assert saved(backwards) == saved(run_collect(method=method))
 
 
 def test_message_names_the_first_tensor_and_the_sample():
@@ -148,44 +139,6 @@ def test_message_names_the_first_tensor_and_the_sample():
     assert caught.value.message.startswith(f"tensor 'log' is -inf at [{first}, ")
     assert caught.value.message.endswith(f"for sample 's{first}'")
     assert "fix the model, leave the sample out" in caught.value.hint
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_message_says_which_value_stands_where(value):
-    def run(inputs):
-        found = np.zeros((len(inputs["x"]), 3), np.float32)
-        found[inputs["x"][:, 0, 0, 0] == IMAGES[7, 0, 0, 0], 2] = value
-        return [np.zeros(1, np.float32), found]
-
-    with pytest.raises(NonFiniteActivationError) as caught:
-        collect(run, batches(IMAGES, 5), inputs=["x"], taps=["fine", "bad"], method="max", threads=2)
-
-    assert caught.value.message == f"tensor 'bad' is {value} at [2, 2] for sample 's7'"
-
-
-def test_tensor_without_a_sample_axis_names_the_batch():
-    def run(inputs):
-        return [np.full((), np.nan if inputs["x"][0, 0, 0, 0] == IMAGES[5, 0, 0, 0] else 0, np.float32)]
-
-    with pytest.raises(NonFiniteActivationError) as caught:
-        collect(run, batches(IMAGES, 5), inputs=[], taps=["scalar"], method="histogram", threads=1)
-
-    assert caught.value.message == "tensor 'scalar' is nan at [] for the batch of 's5'"
-
-
-def test_value_that_only_float64_holds_is_reported():
-    def run(inputs):
-        return [np.full(len(inputs["x"]), 1e39)]
-
-    with pytest.raises(NonFiniteActivationError, match=r"tensor 'wide' is 1e\+39 at \[0\] for sample 's0'"):
-        collect(run, batches(IMAGES, 5), inputs=[], taps=["wide"], method="histogram", threads=1)
-
-
-def test_no_samples_give_the_statistics_of_no_values():
-    statistics, samples = run_collect(images=IMAGES[:0])
-
-    assert samples == 0
-    assert [item.count for item in statistics.values()] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("method", COLLECTORS)
@@ -209,6 +162,41 @@ def test_a_snapshot_holds_all_batches_so_far(start):
     assert checkpoints.taken == [(size // 4, size, item) for size, item in zip(sizes, expected, strict=True)]
 
 
+def at_sample_7(inputs, value):
+    """Put a value where the seventh sample is."""
+    return np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], value, 0).astype(np.float32)
+
+
+ROW_BY_ROW = {"at_once": 2, "split": lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)]}
+
+
+@each_case(
+    "run, split, says",
+    [
+        (lambda inputs: at_sample_7(inputs, np.nan), {}, "is nan at [2, 0] for sample 's7'"),
+        (lambda inputs: at_sample_7(inputs, -np.inf), {}, "is -inf at [2, 0] for sample 's7'"),
+        (lambda inputs: at_sample_7(inputs, np.inf), ROW_BY_ROW, "is inf at [2, 0] for sample 's7'"),
+        (lambda inputs: at_sample_7(inputs, np.nan).max(), {}, "is nan at [] for the batch of 's5'"),
+        (lambda inputs: np.full(len(inputs["x"]), 1e39), {}, "is 1e+39 at [0] for sample 's0'"),
+    ],
+)
+def test_message_says_which_value_stands_where(run, split, says):
+    forward = Forward((ForwardPass(taps=("bad",), run=lambda inputs: [run(inputs)]),), **split)
+    with pytest.raises(NonFiniteActivationError) as caught:
+        collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="histogram", threads=2)
+    assert caught.value.message == f"tensor 'bad' {says}"
+
+
+def test_no_samples_or_tensors_give_no_values_and_a_missing_tensor_is_an_error():
+    statistics, samples = run_collect(images=IMAGES[:0])
+    assert samples == 0
+    assert [item.count for item in statistics.values()] == [0, 0, 0]
+    none = {"inputs": [], "method": "max", "threads": 1}
+    assert collect(lambda inputs: [], batches(IMAGES, 4), taps=[], **none)[0] == {}
+    with pytest.raises(ValueError, match="zip"):
+        collect(lambda inputs: [], batches(IMAGES, 4), taps=["a"], **none)
+
+
 def test_unknown_method_is_refused_before_anything_runs():
     def run(inputs):
         raise AssertionError("the model ran")
@@ -224,14 +212,6 @@ def test_progress_is_told_after_each_batch(total):
     run_collect(size=5, total=total, progress=told.append)
 
     assert told == [Progress("calibrate", done, total) for done in (0, 5, 10, 12)]
-
-
-def test_only_the_named_inputs_are_measured():
-    statistics, _ = collect(
-        lambda inputs: [], batches(IMAGES, 4), inputs=[], taps=[], method="max", threads=1
-    )
-
-    assert statistics == {}
 
 
 def test_one_batch_of_tensors_is_held_at_a_time():
@@ -317,23 +297,3 @@ def test_passes_leave_the_bytes_and_the_reports_as_they_are(at_once):
 
     assert saved(found) == saved(run_collect())
     assert [progress.done for progress in told] == [0, 5, 10, 12]
-
-
-def test_message_counts_samples_from_the_start_of_the_batch():
-    def run(inputs):
-        return [np.where(inputs["x"][:, :1, 0, 0] == IMAGES[7, 0, 0, 0], np.inf, 0).astype(np.float32)]
-
-    forward = Forward(
-        (ForwardPass(taps=("bad",), run=run),),
-        2,
-        lambda batch: [cut(batch, row, row + 1) for row in range(batch.size)],
-    )
-    with pytest.raises(NonFiniteActivationError) as caught:
-        collect(forward, batches(IMAGES, 5), inputs=[], taps=["bad"], method="max", threads=1)
-
-    assert caught.value.message == "tensor 'bad' is inf at [2, 0] for sample 's7'"
-
-
-def test_missing_tensors_are_not_passed_over():
-    with pytest.raises(ValueError, match="zip"):
-        collect(lambda inputs: [], batches(IMAGES, 4), inputs=[], taps=["a"], method="max", threads=1)

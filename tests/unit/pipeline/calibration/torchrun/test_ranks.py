@@ -11,21 +11,15 @@ GOOD = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": 
 
 def test_the_variables_are_read():
     assert find_ranks(GOOD) == Ranks(2, 4, 2)
-
-
-def test_without_a_local_number_all_share_the_machine():
-    assert find_ranks({name: text for name, text in GOOD.items() if name != "LOCAL_WORLD_SIZE"}) == Ranks(
-        2, 4, 4
-    )
+    shared = {name: text for name, text in GOOD.items() if name != "LOCAL_WORLD_SIZE"}
+    assert find_ranks(shared) == Ranks(2, 4, 4), "without a local number all share the machine"
+    assert find_ranks({**GOOD, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}) is None
+    assert [Ranks(rank, 6, 3).local_rank for rank in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
 @each_case("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
 def test_a_part_of_them_is_not_torchrun(missing):
     assert find_ranks({name: text for name, text in GOOD.items() if name != missing}) is None
-
-
-def test_one_of_one_is_a_single_process():
-    assert find_ranks({**GOOD, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}) is None
 
 
 @each_case(
@@ -55,10 +49,6 @@ def test_what_does_not_fit_is_refused(name, text):
 @each_case("of_machine, own", [(8, 2), (2, 1), (1, 1), (9, 3)])
 def test_threads_are_shared_by_those_of_one_machine(of_machine, own):
     assert Ranks(0, 12, 3).threads(of_machine) == own
-
-
-def test_those_of_one_machine_are_numbered_from_0():
-    assert [Ranks(rank, 6, 3).local_rank for rank in range(6)] == [0, 1, 2, 0, 1, 2]
 
 
 def test_the_work_of_one():
