@@ -94,10 +94,7 @@ CASES = {
     "Loop": (LOOP, ["loop/body/cell"]),
     "Loop whose sizes grow": (GROWING, ["loop/body/cell"]),
     "Scan": (SCAN, ["scan/body/cell"]),
-    "If in Loop": (
-        TWO_DEEP,
-        ["loop/body/gate/then_branch/early", "loop/body/gate/else_branch/late"],
-    ),
+    "If in Loop": (TWO_DEEP, ["loop/body/gate/then_branch/early", "loop/body/gate/else_branch/late"]),
 }
 
 

@@ -164,8 +164,7 @@ def test_every_quantizer_of_weights_is_stored_and_analyzed(op, weights, least_db
 TWO = graph(
     SEQUENCE,
     "float[1,{rows},64] w, float[1,{rows},64] r",
-    "y = {op}<hidden_size=64>(x, w, r)",
-    "z = {op}<hidden_size=64>(x, w, r)",
+    "y = {op}<hidden_size=64>(x, w, r) z = {op}<hidden_size=64>(x, w, r)",
     outputs="float[] y, float[] z",
 )
 

@@ -164,11 +164,7 @@ INTEGERS = st.integers(-3, 200) | st.sampled_from([2**31, 2**63 - 1, 2**63, 2**6
 
 
 @QUICK
-@given(
-    index=st.integers(0, len(ENTRIES) - 1),
-    key=st.sampled_from(sorted(ENTRIES[0])),
-    value=INTEGERS | JSON,
-)
+@given(index=st.integers(0, len(ENTRIES) - 1), key=st.sampled_from(sorted(ENTRIES[0])), value=INTEGERS | JSON)
 def test_signed_entry_with_any_value_is_refused_or_harmless(tmp_path, index, key, value):
     entries = copy.deepcopy(ENTRIES)
     entries[index][key] = value

@@ -19,21 +19,11 @@ def after(operator: str, constants: str = "") -> str:
 
 
 ELEMENTWISE = {
-    "add": OpCase(graph=both("Add(c, d)"), integer="c d a y", kernels={"QLinearAdd": 1, "QLinearConv": 3}),
-    "add_constant": OpCase(
-        graph=after("Add(c, k)", ", float[4,8,8] k").replace("Conv(x, w)", "Conv<pads=[1,1,1,1]>(x, w)"),
-        integer="c y",
-        floats={"a": "reads the constant 'k': quantizing it would lose accuracy and gain nothing"},
-        kernels={"QLinearConv": 2},
-    ),
     "sub": OpCase(
         graph=both("Sub(c, d)"),
         integer="c d y",
         floats={"a": "no integer Sub: ONNX Runtime adds and multiplies in integers"},
         kernels={"QLinearConv": 3},
-    ),
-    "mul": OpCase(
-        graph=both("Mul(c, d)"), integer="c d a y", kernels={"QLinearConv": 3, "QLinearMul": 1}, least_db=28
     ),
     "mul_scalar": OpCase(
         graph=graph(
@@ -50,10 +40,7 @@ ELEMENTWISE = {
         graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,3,3] v, float[4,4,1,1] u",
-            "c = Conv<pads=[1,1,1,1]>(x, w)",
-            "d = Conv<pads=[1,1,1,1]>(x, v)",
-            "e = Exp(d)",
-            "a = Div(c, e)",
+            "c = Conv<pads=[1,1,1,1]>(x, w) d = Conv<pads=[1,1,1,1]>(x, v) e = Exp(d) a = Div(c, e)",
             "y = Conv(a, u)",
         ),
         integer="c d y",
@@ -63,34 +50,6 @@ ELEMENTWISE = {
         },
         kernels={"QLinearConv": 3},
         least_db=21,
-    ),
-    "div_scalar": OpCase(
-        graph=graph(
-            PLANE, "float[4,4,1,1] u, float k = {2.5}", "t = Tanh(x)", "a = Div(t, k)", "y = Conv(a, u)"
-        ),
-        integer="y",
-        floats={
-            "t": "no integer Tanh: Sigmoid and LeakyRelu are",
-            "a": "no integer Div: ONNX Runtime adds and multiplies in integers",
-        },
-        kernels={"QLinearConv": 1},
-    ),
-    "relu": OpCase(graph=after("Relu(c)"), integer="c a y", kernels={"QLinearConv": 2}),
-    "clip_0_6": OpCase(
-        graph=after("Clip(c, low, high)", ", float low = {0}, float high = {6}"),
-        integer="c a y",
-        kernels={"QLinearConv": 2},
-    ),
-    "clip_above_0": OpCase(
-        graph=after("Clip(c, low)", ", float low = {0.1}"),
-        integer="c y",
-        floats={"a": "its bound 'low' excludes 0, which every quantized range includes"},
-        kernels={"QLinearConv": 2},
-    ),
-    "leaky_relu": OpCase(
-        graph=after("LeakyRelu<alpha=0.1>(c)"),
-        integer="c a y",
-        kernels={"QLinearConv": 2, "QLinearLeakyRelu": 1},
     ),
     "prelu": OpCase(
         graph=after("PRelu(c, k)", ", float[4,1,1] k"),
@@ -115,26 +74,8 @@ ELEMENTWISE = {
         integer="c a y",
         kernels={"QLinearConv": 2, "QLinearAdd": 1, "QLinearMul": 1},
     ),
-    "tanh": OpCase(
-        graph=after("Tanh(c)"),
-        integer="c y",
-        floats={"a": "no integer Tanh: Sigmoid and LeakyRelu are"},
-        kernels={"QLinearConv": 2},
-    ),
-    "elu": OpCase(
-        graph=after("Elu(c)"),
-        integer="c y",
-        floats={"a": "no integer Elu: Sigmoid and LeakyRelu are"},
-        kernels={"QLinearConv": 2},
-    ),
     "gelu": OpCase(
         graph=after("Gelu(c)"),
-        integer="c y",
-        floats={"a": "no integer Gelu: Sigmoid and LeakyRelu are"},
-        kernels={"QLinearConv": 2},
-    ),
-    "gelu_tanh": OpCase(
-        graph=after('Gelu<approximate="tanh">(c)'),
         integer="c y",
         floats={"a": "no integer Gelu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
@@ -143,58 +84,22 @@ ELEMENTWISE = {
         graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,1,1] u, float r = {1.4142135}, float one = {1}, float half = {0.5}",
-            "c = Conv(x, w)",
-            "d = Div(c, r)",
-            "e = Erf(d)",
-            "f = Add(e, one)",
-            "g = Mul(c, f)",
-            "a = Mul(g, half)",
+            "c = Conv(x, w) d = Div(c, r) e = Erf(d) f = Add(e, one) g = Mul(c, f) a = Mul(g, half)",
             "y = Conv(a, u)",
         ),
         integer="c y",
         floats={"a": "no integer Gelu: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
     ),
-    "silu": OpCase(
-        graph=graph(
-            PLANE,
-            "float[4,4,3,3] w, float[4,4,1,1] u",
-            "c = Conv(x, w)",
-            "s = Sigmoid(c)",
-            "a = Mul(c, s)",
-            "y = Conv(a, u)",
-        ),
-        integer="c s a y",
-        kernels={"QLinearConv": 2, "QLinearMul": 1, "QLinearSigmoid": 1},
-    ),
     "silu_opset_24": OpCase(
         graph=graph(
             PLANE,
             "float[4,4,3,3] w, float[4,4,1,1] u",
-            "c = Conv(x, w)",
-            "s = Sigmoid(c)",
-            "a = Mul(c, s)",
-            "y = Conv(a, u)",
+            "c = Conv(x, w) s = Sigmoid(c) a = Mul(c, s) y = Conv(a, u)",
         ),
         opset=24,
         integer="c y",
         floats={"a": "no integer Swish: Sigmoid and LeakyRelu are"},
         kernels={"QLinearConv": 2},
-    ),
-    "squeeze_excite": OpCase(
-        graph=graph(
-            PLANE,
-            "float[4,4,3,3] w, float[2,4,1,1] p, float[4,2,1,1] q, float[4,4,1,1] u",
-            "c = Conv<pads=[1,1,1,1]>(x, w)",
-            "g = GlobalAveragePool(c)",
-            "d = Conv(g, p)",
-            "r = Relu(d)",
-            "e = Conv(r, q)",
-            "s = Sigmoid(e)",
-            "a = Mul(c, s)",
-            "y = Conv(a, u)",
-        ),
-        integer="c g d r e s a y",
-        kernels={"QLinearConv": 4, "QLinearGlobalAveragePool": 1, "QLinearMul": 1, "QLinearSigmoid": 1},
     ),
 }

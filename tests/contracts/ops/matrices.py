@@ -1,31 +1,15 @@
 """Gemm, MatMul and Einsum."""
 
-from tests.contracts.ops.case import COST, DISAPPEARS, OpCase, graph
+from tests.contracts.ops.case import COST, OpCase, graph
 
 ROW = "float[N,8] x"
 STACK = "float[N,5,8] x"
 
 MATRICES = {
-    "gemm": OpCase(
-        graph=graph(ROW, "float[8,6] w, float[6] b", "y = Gemm(x, w, b)"), integer="y", kernels={"QGemm": 1}
-    ),
-    "gemm_trans_a": OpCase(
-        graph=graph("float[8,5] x", "float[8,6] w, float[6] b", "y = Gemm<transA=1>(x, w, b)"),
-        integer="y",
-        kernels={"QGemm": 1},
-    ),
-    "gemm_trans_b": OpCase(
-        graph=graph(ROW, "float[6,8] w, float[6] b", "y = Gemm<transB=1>(x, w, b)"),
-        integer="y",
-        kernels={"QGemm": 1},
-    ),
     "gemm_alpha_beta": OpCase(
         graph=graph(ROW, "float[8,6] w, float[6] b", "y = Gemm<alpha=0.5, beta=2.0>(x, w, b)"),
         integer="y",
         kernels={"QGemm": 1},
-    ),
-    "gemm_without_bias": OpCase(
-        graph=graph(ROW, "float[8,6] w", "y = Gemm(x, w)"), integer="y", kernels={"QGemm": 1}
     ),
     "gemm_two_inputs": OpCase(
         graph=graph("float[4,8] x", "", "t = Transpose(x)", "y = Gemm(x, t)"),
@@ -39,25 +23,10 @@ MATRICES = {
         graph=graph(f"{ROW}, float[N,6] z", "float[8,6] w", "y = Gemm(x, w, z)"),
         refused="its bias 'z' is computed at run time",
     ),
-    "matmul_constant_right": OpCase(
-        graph=graph(STACK, "float[8,6] w", "y = MatMul(x, w)"),
-        integer="y",
-        kernels={"MatMulIntegerToFloat": 1},
-    ),
     "matmul_constant_left": OpCase(
         graph=graph("float[N,8,5] x", "float[6,8] w", "y = MatMul(w, x)"),
         integer="y/Transpose y/MatMul",
         floats={"y": COST},
-        kernels={"MatMulIntegerToFloat": 1},
-    ),
-    "matmul_constant_batched": OpCase(
-        graph=graph("float[3,5,8] x", "float[3,8,6] w", "y = MatMul(x, w)"),
-        integer="y",
-        kernels={"MatMulIntegerToFloat": 1},
-    ),
-    "matmul_both_variable": OpCase(
-        graph=graph(f"{STACK}, float[N,8,6] z", "", "y = MatMul(x, z)"),
-        integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
     "matmul_of_itself": OpCase(
@@ -70,27 +39,6 @@ MATRICES = {
         integer="y",
         kernels={"MatMulIntegerToFloat": 1},
     ),
-    "matmul_vector": OpCase(
-        graph=graph("float[N,8] x", "float[8] w", "y = MatMul(x, w)"),
-        integer="y",
-        kernels={"MatMulIntegerToFloat": 1},
-    ),
-    "matmul_bias_relu_matmul": OpCase(
-        graph=graph(
-            STACK,
-            "float[8,6] w, float[6] b, float[6,4] v",
-            "m = MatMul(x, w)",
-            "a = Add(m, b)",
-            "r = Relu(a)",
-            "y = MatMul(r, v)",
-        ),
-        integer="m y",
-        floats={
-            "a": "bias of m, added to its float result",
-            "r": DISAPPEARS,
-        },
-        kernels={"MatMulIntegerToFloat": 2},
-    ),
     "matmul_weight_transposed": OpCase(
         graph=graph(STACK, "float[6,8] w", "t = Transpose<perm=[1,0]>(w)", "y = MatMul(x, t)"),
         integer="y",
@@ -98,10 +46,7 @@ MATRICES = {
     ),
     "einsum_with_weight": OpCase(
         graph=graph(
-            STACK,
-            "float[8,6] w, float[6,4] v",
-            'e = Einsum<equation="nsi,io->nso">(x, w)',
-            "y = MatMul(e, v)",
+            STACK, "float[8,6] w, float[6,4] v", 'e = Einsum<equation="nsi,io->nso">(x, w) y = MatMul(e, v)'
         ),
         integer="e y",
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},
@@ -110,8 +55,7 @@ MATRICES = {
         graph=graph(
             "float[N,2,5,4] x, float[N,2,6,4] z",
             "float[6,4] v",
-            'e = Einsum<equation="nhqd,nhkd->nhqk">(x, z)',
-            "y = MatMul(e, v)",
+            'e = Einsum<equation="nhqd,nhkd->nhqk">(x, z) y = MatMul(e, v)',
         ),
         integer="e/Transpose e y",
         kernels={"MatMulIntegerToFloat": 1, "QLinearMatMul": 1},

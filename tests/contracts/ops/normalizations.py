@@ -173,10 +173,7 @@ NORMALIZATIONS = {
             "y = MatMul(o, wo)",
         ),
         integer="q k v t s o y",
-        floats={
-            "d": COST,
-            "p": SOFTMAX,
-        },
+        floats={"d": COST, "p": SOFTMAX},
         kernels={"MatMulIntegerToFloat": 2, "QLinearMatMul": 4},
         least_db=20,
     ),

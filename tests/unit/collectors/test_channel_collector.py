@@ -48,9 +48,7 @@ def test_ranges_alone_are_those_of_each_channel(shape, axis):
     values = spread(shape)
     collector = ChannelCollector(axis, histograms=False)
     collector.update(values)
-
     found = collector.statistics()
-
     columns = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
     np.testing.assert_array_equal(found.minimum, columns.min(axis=1))
     np.testing.assert_array_equal(found.maximum, columns.max(axis=1))
@@ -73,16 +71,13 @@ def test_any_bits_in_any_order_are_counted_as_the_definition_does(bits, cut, las
     collector = ChannelCollector(1)
     collector.update(shaped[:cut])
     collector.update(shaped[cut:])
-
     require_counted(collector.statistics(), values.T)
 
 
 def test_columns_that_never_were_finite_have_no_values():
     collector = ChannelCollector(1)
     collector.update(np.float32([[np.nan, 1.0], [np.inf, 2.0]]))
-
     found = collector.statistics()
-
     assert found.count.tolist() == [0, 2] and found.amax.tolist() == [0.0, 2.0]
     assert (found.minimum[0], found.maximum[0]) == (np.inf, -np.inf)
 
@@ -93,14 +88,12 @@ def test_more_values_than_a_slot_holds_are_settled(monkeypatch):
     collector = ChannelCollector(1)
     for part in np.array_split(values, 4):
         collector.update(part)
-
     require_counted(collector.statistics(), values.transpose(1, 0, 2).reshape(2, -1))
 
 
 def test_table_of_a_channel_is_small():
     collector = ChannelCollector(1)
     collector.update(spread((2, 2048)))
-
     assert collector._table.nbytes == 2048 * CHANNEL_SLOTS * 4 < 52e6
 
 
@@ -108,10 +101,8 @@ def test_table_of_a_channel_is_small():
 def test_changed_number_of_channels_is_refused(first, second):
     collector = ChannelCollector(1, name="conv")
     collector.update(np.ones((2, first), np.float32))
-
     with pytest.raises(ActivationAxisError) as caught:
         collector.update(np.ones((2, second), np.float32))
-
     assert caught.value.code == "PTQ-CALIB-006"
     assert caught.value.message == f"axis 1 of tensor 'conv' had {first} channels and now has {second}"
     assert collector.statistics().count.tolist() == [2] * first
@@ -135,7 +126,6 @@ def test_changed_number_of_channels_is_refused(first, second):
 def test_axis_that_cannot_be_is_refused(axis, shape, message):
     with pytest.raises(ActivationAxisError) as caught:
         ChannelCollector(axis, name="conv").update(np.ones(shape, np.float32))
-
     assert caught.value.message == message and caught.value.hint
 
 
@@ -143,7 +133,6 @@ def test_empty_array_does_not_set_the_number_of_channels():
     collector = ChannelCollector(1)
     collector.update(np.ones((0, 7), np.float32))
     collector.update(np.ones((2, 3), np.float32))
-
     assert collector.statistics().maximum.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -152,7 +141,6 @@ def test_minus_zero_leaves_no_trace(order):
     collector = ChannelCollector(1)
     for value in order:
         collector.update(np.array([[value]], np.float32))
-
     found = collector.statistics()
     assert not np.signbit(found.minimum).any() and not np.signbit(found.maximum).any()
     assert found.zeros.tolist() == [2]
@@ -163,5 +151,4 @@ def test_other_types_are_counted_as_float32(dtype):
     values = (RNG.normal(size=(6, 3, 4)) * 50).astype(dtype)
     collector = ChannelCollector(1)
     collector.update(values)
-
     require_counted(collector.statistics(), values.astype(np.float32).transpose(1, 0, 2).reshape(3, -1))

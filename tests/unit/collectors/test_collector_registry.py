@@ -12,6 +12,5 @@ def test_each_method_makes_a_new_collector(method):
 def test_unknown_method_names_the_nearest_and_all():
     with pytest.raises(UnknownNameError) as caught:
         make_collector("histgram")
-
     assert caught.value.message == "unknown method 'histgram' (did you mean 'histogram'?)"
     assert caught.value.hint == "known: histogram, max"

@@ -49,9 +49,7 @@ def test_large_array_counts_what_the_definition_counts(array, before):
     # A large array takes another way than a small one; its size is no multiple of anything.
     values = np.resize(np.asarray(array), 100_003)
     collector = HistogramCollector()
-
     assert collector.update(np.array(before, np.float32)) and collector.update(values)
-
     joined = np.append(np.array(before, np.float32), values.astype(np.float32))
     found = collector.statistics()
     assert found.histogram == from_values(joined)
@@ -62,20 +60,16 @@ def test_large_array_counts_what_the_definition_counts(array, before):
 def test_every_size_about_a_power_of_two_is_counted_whole(size):
     values = np.random.default_rng(size).normal(size=size).astype(np.float32)
     collector = HistogramCollector()
-
     assert collector.update(values) and collector.update(values)
-
     assert collector.statistics().histogram == from_values(np.concatenate([values, values]))
 
 
 def test_threads_do_not_mix_their_tensors():
     arrays = [np.random.default_rng(seed).normal(size=60_000).astype(np.float32) for seed in range(8)]
     collectors = [HistogramCollector() for _ in arrays]
-
     with ThreadPoolExecutor(4) as pool:
         for _ in range(3):
             assert all(pool.map(lambda c, a: c.update(a), collectors, arrays))
-
     for collector, array in zip(collectors, arrays, strict=True):
         assert collector.statistics().histogram == from_values(np.tile(array, 3))
 
@@ -89,10 +83,8 @@ def test_memory_does_not_grow_with_the_number_of_values():
     for seed in range(50):
         collector.update(np.random.default_rng(seed).normal(size=5000).astype(np.float32))
     after_fifty = size(collector)
-
     for seed in range(50):
         collector.update(np.random.default_rng(seed).normal(size=5000).astype(np.float32))
-
     assert size(collector) == after_fifty < 160_000
 
 
@@ -103,7 +95,6 @@ def test_two_thousand_tensors_fit_in_memory():
     worst.update(np.concatenate([every, -every]))
     usual = HistogramCollector()
     usual.update(np.random.default_rng(1).normal(size=200_000).astype(np.float32))
-
     assert size(usual) < 120_000  # So 2,000 take less than a quarter of a gigabyte.
     assert size(worst) < 160_000
 
@@ -111,7 +102,6 @@ def test_two_thousand_tensors_fit_in_memory():
 def test_function_without_a_cache_folder_is_compiled_all_the_same():
     namespace = {}
     exec("def double(x):\n    return x + x", namespace)  # There is no file that a cache could stand beside.
-
     assert compiled(namespace["double"])(21) == 42
 
 
@@ -140,10 +130,8 @@ def require_taken_back(before, bad, place):
 def test_more_values_than_a_slot_holds(monkeypatch):
     monkeypatch.setattr(histogram, "SLOT_LIMIT", 6000)
     collector = HistogramCollector()
-
     assert collector.update(NORMAL) and collector.update(NORMAL) and collector.update(np.tile(NORMAL, 3))
     assert not collector.update(np.append(np.tile(NORMAL, 3), np.nan))
-
     found = collector.statistics()
     assert found.histogram == from_values(np.tile(NORMAL, 5))
     assert found.count == 5 * NORMAL.size
@@ -153,9 +141,7 @@ def test_every_octave_may_be_the_largest():
     for exponent in range(-149, 128):
         values = np.ldexp(NORMAL / np.float32(4), exponent).astype(np.float32)
         collector = HistogramCollector()
-
         assert collector.update(values[:2500]) and collector.update(values[2500:])
-
         found = collector.statistics()
         assert found.histogram == from_values(values), exponent
         assert found.zeros == np.count_nonzero(values == 0), exponent

@@ -12,7 +12,6 @@ def test_minus_zero_leaves_no_trace(order):
     collector = MaxCollector()
     for value in order:
         collector.update(np.array([value], np.float32))
-
     found = collector.statistics()
     assert not np.signbit(found.minimum) and not np.signbit(found.maximum)
 

@@ -59,22 +59,6 @@ def test_a_weight_that_is_moved_or_cast_on_its_way_is_folded(case):
     np.testing.assert_allclose(run(after, {"x": noise(2, 4)})[0], expected[0], rtol=1e-6)
 
 
-def test_an_initializer_that_is_an_input_too_is_folded_as_any_other():
-    text = """(float[N,3,8,8] x, float[4,3,3,3] w) => (float[] y) <float[4,3,3,3] w, float[4] s, float[4] v> {
-        c = Conv(x, w)
-        y = BatchNormalization(c, s, s, s, v) }"""
-    model = build(text.replace("float[4,3,3,3] w, float[4] s", "float[4] s"))
-    weight = model.graph.inputs[1]
-    weight.const_value = ir.tensor(noise(4, 3, 3, 3))
-    model.graph.register_initializer(weight)
-    model.graph.initializers["v"].const_value = ir.tensor(np.array([1, 2, 3, 4], np.float32))
-    expected = run(model, {"x": noise(2, 3, 8, 8)})
-    after = prepare(model, "m.onnx")
-    assert operators(after) == ["Conv"]
-    assert [value.name for value in after.graph.inputs] == ["x"]
-    np.testing.assert_allclose(run(after, {"x": noise(2, 3, 8, 8)})[0], expected[0], atol=1e-5)
-
-
 def test_several_inputs_and_outputs_of_other_types_are_kept():
     text = """(int64[B,S] i, bool[B,S] keep, float[B,1] f) => (float[B,S,4] y, int64[B] n, float[B,1] same)
         <float[10,4] e, float zero> {

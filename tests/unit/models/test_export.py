@@ -111,11 +111,6 @@ def test_an_error_of_the_module_itself_is_reported():
         source_of(module).to_onnx({"input": noise(2, 3)})
 
 
-def test_an_input_of_another_name_is_reported():
-    with pytest.raises(ExportError, match=r"'model\.pt' cannot be exported to ONNX"):
-        source_of(SmallNet()).to_onnx({"pixels": noise(2, 3, 8, 8)})
-
-
 def test_a_dtype_that_torch_lacks_is_named():
     with pytest.raises(ModelInputError, match="PyTorch does not have the dtype of an input") as caught:
         to_tensors({"x": np.array(["a"])})
@@ -317,14 +312,6 @@ def test_inputs_with_defaults_are_left_out():
     assert source.input_names == ("x",)
     model = prepare(source.to_onnx({"x": noise(4, 3)}), "m")
     assert operators(model) == ["Mul"]
-
-
-def test_a_large_transposed_weight_is_folded_so_that_it_can_be_quantized():
-    module = nn.Linear(520, 520)  # 270,400 elements: more than the optimizer folds by itself
-    model = prepared(module, input=noise(2, 3, 520))
-    assert operators(model) == ["MatMul", "Add"]
-    assert model.graph.node(0).inputs[1].is_initializer()
-    assert agrees(module, model, input=noise(5, 3, 520)) < 1e-4
 
 
 class Embedded(torch.nn.Module):

@@ -70,30 +70,6 @@ def test_a_weight_that_is_moved_on_its_way_is_integer(case: str) -> None:
     assert max(value.const_value.size for value in floats) <= 16, "scales alone are floats"
 
 
-def test_constants_of_nodes_are_weights_and_biases_as_initializers_are() -> None:
-    text = """(float[N,2] x) => (float[N,3] y) {
-        w = Constant<value = float[2,3] {0.5, -1.0, 0.25, 1.0, 0.75, -0.5}>()
-        b = Constant<value = float[3] {0.1, -0.2, 0.3}>()
-        y = Gemm(x, w, b) }"""
-    after = judge(build(text), {"Gemm": 1})
-    assert {value.dtype for value in after.graph.initializers.values()} >= {
-        ir.DataType.INT8,
-        ir.DataType.INT32,
-    }
-
-
-def test_an_initializer_that_is_an_input_too_is_a_weight() -> None:
-    model = build("(float[N,4] x) => (float[N,8] y) <float[4,8] w> { y = MatMul(x, w) }")
-    proto = ir.to_proto(model)
-    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 8]))
-    inputs = {"x": noise(4, 4)}
-    expected = run(proto.SerializeToString(), inputs)[0]
-    after = quantized(prepare(ir.from_proto(proto), "m.onnx"), seeds=SEEDS)
-    assert [value.name for value in after.graph.inputs] == ["x"]
-    assert count_kernels(serialized(after)).integer["MatMul"] == 1
-    assert sqnr_db(expected, run(after, inputs)[0]) > 30
-
-
 WORDS = """(int64[B,S] ids, bool[B,S] keep, float[B,4] x, int32[B] n)
     => (float[B,S,4] y, int64[B] count, int32[B] next, bool[B,S] same, float[B,8] z)
     <float[16,8] table, float[8,4] w, float[4,8] u, int32[1] one, float zero> {
@@ -126,27 +102,6 @@ def test_inputs_and_outputs_of_any_number_type_and_size(sizes: tuple[int, int]) 
     assert [value.name for value in after.graph.inputs] == ["ids", "keep", "x", "n"]
     assert [value.name for value in after.graph.outputs] == ["y", "count", "next", "same", "z"]
     assert [str(size) for size in after.graph.inputs[0].shape or ()] == ["B", "S"]
-
-
-def test_a_sequence_of_any_length_passes_a_transformer_layer() -> None:
-    text = """(float[B,S,8] x) => (float[B,S,8] y) <float[8,8] q, float[8,8] k, float[8,8] v, float[8,8] o> {
-        a = MatMul(x, q)
-        b = MatMul(x, k)
-        c = MatMul(x, v)
-        t = Transpose<perm=[0,2,1]>(b)
-        s = MatMul(a, t)
-        p = Softmax(s)
-        m = MatMul(p, c)
-        y = MatMul(m, o) }"""
-    model = build(text)
-    before = serialized(model)
-    after = quantized(prepare(model, "m.onnx"), seeds=SEEDS)
-    assert count_kernels(serialized(after)).integer["MatMul"] >= 5
-    for batch, length in ((1, 1), (2, 5), (3, 17)):
-        x = np.random.default_rng(length).standard_normal((batch, length, 8)).astype(np.float32)
-        found = run(after, {"x": x})[0]
-        assert found.shape == (batch, length, 8)
-        assert sqnr_db(run(before, {"x": x})[0], found) > 20
 
 
 def test_pairs_that_are_there_are_kept_and_said_so() -> None:

@@ -2,11 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.dorefa import (
-    clamp_by_linear,
-    k_bit_quantize,
-    k_bit_quantize_forward,
-)
+from ptq_cli.quantizers.dorefa import clamp_by_linear, k_bit_quantize, k_bit_quantize_forward
 from tests.each_case import each_case
 
 

@@ -20,12 +20,7 @@ NAN, INF = float("nan"), float("inf")
 
 @each_case(
     "bits, signed, dtype",
-    [
-        (2, True, torch.int8),
-        (8, False, torch.uint8),
-        (9, True, torch.int16),
-        (16, False, torch.uint16),
-    ],
+    [(2, True, torch.int8), (8, False, torch.uint8), (9, True, torch.int16), (16, False, torch.uint16)],
 )
 def test_integer_dtype(bits, signed, dtype):
     assert integer_dtype(IntegerFormat(bits, signed)) is dtype

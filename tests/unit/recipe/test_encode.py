@@ -68,7 +68,6 @@ def test_recipe_survives_the_way_to_a_file_and_back(recipe, tmp_path):
 def test_file_is_found_again_from_another_folder(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-
     assert reload(FULL, tmp_path) == FULL
 
 
@@ -77,9 +76,7 @@ def test_folder_can_move_with_its_files(tmp_path):
     run = tmp_path / "a" / "run"
     run.mkdir(parents=True)
     (run / "recipe.toml").write_text(recipe_to_toml(recipe, run))
-
     (tmp_path / "a").rename(tmp_path / "b")
-
     moved = merge_layers([file_layer(tmp_path / "b" / "run" / "recipe.toml")])
     assert moved.model.path == f"{tmp_path}/b/m.pt"
     assert moved.model.arch == f"{tmp_path}/b/model.py:build"
@@ -87,9 +84,7 @@ def test_folder_can_move_with_its_files(tmp_path):
 
 def test_resolved_preset_is_written_whole(tmp_path):
     recipe = merge_layers([preset_layer("int8_ort_cpu")])
-
     table = tomllib.loads(recipe_to_toml(recipe, tmp_path))
-
     assert set(table) == {field.name for field in dataclasses.fields(Recipe)} - {"override", "metric"}
     assert table["calibration"]["method"] == "histogram"
     assert table["amax"] == {
@@ -105,9 +100,7 @@ def test_overrides_are_written_as_tables_with_what_they_set():
     recipe = Recipe(
         override=[OverrideSettings(match="a*", amax="mse"), OverrideSettings(match="b", percentile=9.0)]
     )
-
     text = recipe_to_toml(recipe, Path("/"))
-
     assert tomllib.loads(text)["override"] == [
         {"match": "a*", "amax": "mse"},
         {"match": "b", "percentile": 9.0},
@@ -156,7 +149,5 @@ def test_any_values_survive_toml(shapes, limits, metrics, percentile, overrides)
         evaluation=EvaluationSettings(metrics=metrics),
         gate=GateSettings(max_drop=limits),
     )
-
     table = tomllib.loads(recipe_to_toml(recipe, Path("/")))
-
     assert merge_layers([table_layer(table, Path("/"), "a test")]) == recipe

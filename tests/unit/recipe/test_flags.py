@@ -99,7 +99,6 @@ def test_no_settings_are_an_empty_table():
 def test_unknown_setting_names_the_nearest():
     with pytest.raises(UsageError) as caught:
         settings_to_table({"bach_size": 8})
-
     assert caught.value.code == "PTQ-USAGE-001"
     assert caught.value.message == "there is no setting 'bach_size' (did you mean 'batch_size'?)"
     assert caught.value.hint.startswith("settings: arch, trust_pickle, ")

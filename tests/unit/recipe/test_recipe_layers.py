@@ -48,7 +48,6 @@ FLAGS = layer("flags", amax={"percentile": 4.0})
 
 def test_each_key_comes_from_the_highest_layer_that_has_it():
     recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS])
-
     assert recipe.amax.percentile == 4.0
     assert recipe.calibration.method == "c"
     assert recipe.calibration.batch_size == 2
@@ -59,7 +58,6 @@ def test_each_key_comes_from_the_highest_layer_that_has_it():
 @each_case("count", range(5))
 def test_lower_layers_alone_decide_where_higher_ones_are_missing(count):
     recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS][:count])
-
     assert recipe.amax.percentile == [99.999, 1.0, 2.0, 3.0, 4.0][count]
 
 
@@ -68,18 +66,14 @@ def test_limits_of_different_metrics_add_up_and_lists_are_replaced():
         "low", gate={"max_drop": {"top1": 0.1, "top5": 0.1}}, evaluation={"metrics": ["top1", "top5"]}
     )
     high = layer("high", gate={"max_drop": {"top1": 0.01}}, evaluation={"metrics": ["top5"]})
-
     recipe = merge_layers([low, high])
-
     assert recipe.gate.max_drop == {"top1": 0.01, "top5": 0.1}
     assert recipe.evaluation.metrics == ["top5"]
 
 
 def test_merging_does_not_change_the_layers():
     low, high = layer("low", gate={"min": {"a": 1.0}}), layer("high", gate={"min": {"b": 2.0}})
-
     merge_layers([low, high])
-
     assert low.table == {"gate": {"min": {"a": 1.0}}}
 
 
@@ -100,7 +94,6 @@ data = "package.module:batches"
 
 def test_locations_start_at_the_folder_of_their_file(save, tmp_path):
     table = file_layer(save("a/b/ptq.toml", LOCATIONS)).table
-
     assert table == {
         "model": {"path": f"{tmp_path}/a/b/models/m.pt", "arch": f"{tmp_path}/a/src/model.py:build"},
         "calibration": {"data": f"{tmp_path}/a/b/calib.npz"},
@@ -111,9 +104,7 @@ def test_locations_start_at_the_folder_of_their_file(save, tmp_path):
 def test_layers_of_different_folders_keep_their_own_locations(save, tmp_path):
     low = file_layer(save("a/ptq.toml", "[model]\npath = 'm.pt'\n[calibration]\ndata = 'c.npz'"))
     high = table_layer({"model": {"path": "m.pt"}}, tmp_path / "b", "flags")
-
     recipe = merge_layers([low, high])
-
     assert recipe.model.path == f"{tmp_path}/b/m.pt"
     assert recipe.calibration.data == f"{tmp_path}/a/c.npz"
 
@@ -121,7 +112,6 @@ def test_layers_of_different_folders_keep_their_own_locations(save, tmp_path):
 def test_relative_recipe_has_absolute_locations(save, tmp_path, monkeypatch):
     save("ptq.toml", "[model]\npath = 'm.pt'")
     monkeypatch.chdir(tmp_path)
-
     assert file_layer(Path("ptq.toml")).table["model"]["path"] == f"{tmp_path}/m.pt"
 
 
@@ -151,10 +141,8 @@ def test_a_recipe_in_utf_16_is_named(save):
 @pytest.mark.parametrize("text", NO_TOML.values(), ids=NO_TOML)
 def test_file_that_is_no_toml_is_refused(save, text):
     path = save("ptq.toml", text)
-
     with pytest.raises(RecipeSyntaxError) as caught:
         file_layer(path)
-
     assert caught.value.code == "PTQ-RECIPE-001"
     assert caught.value.message.startswith(f"{path} is not valid TOML: ")
     assert caught.value.hint == "see https://toml.io"
@@ -174,7 +162,6 @@ def test_missing_file_and_folder_are_input_errors(tmp_path):
 
 def test_messages_name_the_file_or_what_it_is_called(save):
     path = save("ptq.toml", "[amax]\nmthod = 'max'")
-
     with pytest.raises(RecipeKeyError) as caught:
         file_layer(path)
     assert caught.value.message == f"{path}: unknown key 'amax.mthod' (did you mean 'method'?)"
@@ -205,7 +192,6 @@ def test_default_preset_exists():
 def test_unknown_preset_names_the_nearest():
     with pytest.raises(UnknownNameError) as caught:
         preset_layer("int8_ort")
-
     assert caught.value.message == "unknown preset 'int8_ort' (did you mean 'int8_ort_cpu'?)"
     assert "int8_ort_cpu" in caught.value.hint
 
@@ -217,9 +203,7 @@ def test_preset_cannot_be_a_path():
 
 def test_flags_override_all_else():
     flags = table_layer(settings_to_table({"percentile": 99.0, "batch_size": 7}), Path("/"), "flags")
-
     recipe = merge_layers([PRESET, FOLDER, FILE, flags])
-
     assert (recipe.amax.percentile, recipe.amax.method) == (99.0, "percentile")
     assert recipe.calibration.batch_size == recipe.evaluation.batch_size == 7
 

@@ -33,14 +33,12 @@ def test_a_device_is_written_as_it_is_read(text):
 def test_another_name_is_refused_with_the_one_that_was_meant(text, meant):
     with pytest.raises(UnknownNameError) as caught:
         parse_device(text)
-
     assert caught.value.message == f"unknown device '{text}' (did you mean '{meant}'?)"
     assert caught.value.hint == "known: cpu, cuda, cuda:N"
 
 
 def test_the_gpu_is_the_one_that_was_named_and_its_arithmetic_that_of_float32():
     options = parse_device("cuda:3").provider_options
-
     assert options["device_id"] == "3" and options["use_tf32"] == "0"
     assert parse_device("cuda").provider_options["device_id"] == "0"
     assert (HOST.provider, HOST.provider_options) == ("CPUExecutionProvider", {})

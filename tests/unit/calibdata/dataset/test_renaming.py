@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.calibdata.dataset.labels import rename_arrays
 from ptq_cli.calibdata.npy_header import NpyDataset
 from ptq_cli.calibdata.npz_file import NpzDataset
@@ -26,20 +25,6 @@ def test_two_arrays_change_places_and_one_becomes_the_labels(pair):
     assert dataset.digest() == pair.digest()
     (batch,) = dataset.only(["a"]).batches(4)
     assert list(batch.inputs) == ["a"] and batch.labels.tolist() == [0, 1, 2, 3]
-
-
-def test_arrays_that_are_left_out_are_not_read(pair):
-    dataset = rename_arrays(pair, {"a": "x"}, left_out=["b", "target"])
-    inputs = [TensorSpec("x", np.dtype("float32"), (None, 2))]
-    (batch,) = bind_inputs(dataset, inputs).batches(4)
-    assert np.array_equal(batch.inputs["x"], A)
-
-
-def test_what_a_callable_yields_is_renamed(save_code):
-    code = "def batches(): yield {'a': np.ones((2, 3), np.float32), 'y': np.arange(2)}"
-    dataset = rename_arrays(CallableDataset(save_code(code)), {"a": "x", "y": "label"})
-    (batch,) = dataset.batches(2)
-    assert list(batch.inputs) == ["x"] and batch.labels.tolist() == [0, 1]
 
 
 def test_names_that_are_right_already_stay(pair, tmp_path):

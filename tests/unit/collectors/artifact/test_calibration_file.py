@@ -83,21 +83,17 @@ def message_of(path, content):
 def test_the_share_is_kept(tmp_path):
     share = Share(count=5, batches={2: 3, 4: 2}, batch_size=8, finished=False)
     calibration = Calibration(replace(PROVENANCE, share=share), STATISTICS)
-
     save_calibration(calibration, tmp_path / "c.safetensors")
-
     assert load_calibration(tmp_path / "c.safetensors") == calibration
 
 
 def test_same_statistics_give_the_same_bytes_in_any_order_of_names():
     backwards = Calibration(PROVENANCE, dict(reversed(STATISTICS.items())))
-
     assert calibration_bytes(backwards) == calibration_bytes(CALIBRATION)
 
 
 def test_file_is_plain_safetensors(tmp_path):
     save_calibration(CALIBRATION, tmp_path / "c.safetensors")
-
     with safe_open(tmp_path / "c.safetensors", "numpy") as opened:
         header = json.loads(opened.metadata()["ptq"])
         channel = {f"channel_{name}" for name in ("count", "zeros", "minimum", "maximum")}
@@ -112,7 +108,6 @@ def test_file_is_plain_safetensors(tmp_path):
 def test_other_format_version_names_both(tmp_path, version):
     # A newer ptq may keep other arrays; the version is what the user has to hear about.
     content = signed({**HEADER, "format_version": version}, {"other": np.zeros(1, np.float32)})
-
     assert (
         message_of(tmp_path / "c", content)
         == f"'FILE' has format version {version}, this version of ptq reads 3"
@@ -126,7 +121,6 @@ def test_other_format_version_names_both(tmp_path, version):
 )
 def test_other_safetensors_file_is_no_calibration(tmp_path, metadata):
     content = save({"weight": np.zeros(3, np.float32)}, metadata=metadata)
-
     assert message_of(tmp_path / "c", content) == "'FILE' is not a calibration"
 
 
@@ -211,7 +205,6 @@ WRONG_HEADERS = {
 @each_case("header, message", WRONG_HEADERS.values(), ids=WRONG_HEADERS)
 def test_header_that_cannot_be_is_damaged(tmp_path, header, message):
     found = message_of(tmp_path / "c", signed(header, ARRAYS))
-
     assert found.startswith(f"'FILE' is damaged: {message}")
 
 
@@ -267,7 +260,6 @@ WRONG_ARRAYS = {
 @each_case("arrays, message", WRONG_ARRAYS.values(), ids=WRONG_ARRAYS)
 def test_arrays_that_cannot_be_are_damaged(tmp_path, arrays, message):
     found = message_of(tmp_path / "c", signed({**HEADER, "tensors": ONE_ENTRIES}, arrays))
-
     assert found.startswith(f"'FILE' is damaged: {message}")
 
 
@@ -293,14 +285,12 @@ def test_failing_write_keeps_the_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(OutputFileError, match=r"cannot write '.*c\.safetensors': no space left on device"):
         save_calibration(Calibration(PROVENANCE, {}), path)
-
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["c.safetensors"]
 
 
 def test_folder_that_cannot_be_made_is_an_output_error(tmp_path):
     (tmp_path / "file").write_text("")
-
     with pytest.raises(OutputFileError, match="cannot write") as caught:
         save_calibration(CALIBRATION, tmp_path / "file" / "c.safetensors")
     assert caught.value.code == "PTQ-FILE-002"
@@ -309,6 +299,5 @@ def test_folder_that_cannot_be_made_is_an_output_error(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
 def test_folder_that_cannot_be_written_is_an_output_error(tmp_path):
     tmp_path.chmod(0o500)
-
     with pytest.raises(OutputFileError, match="permission denied"):
         save_calibration(CALIBRATION, tmp_path / "c.safetensors")

@@ -86,20 +86,16 @@ WRONG_CHANNELS = {
 @each_case("arrays, message", WRONG_CHANNELS.values(), ids=WRONG_CHANNELS)
 def test_channels_that_cannot_be_are_damaged(tmp_path, arrays, message):
     found = message_of(tmp_path / "c", signed(CHANNEL_ENTRIES, arrays))
-
     assert found.startswith(f"'FILE' is damaged: tensor 'x': {message}")
 
 
 def test_values_in_another_channel_than_counted_are_noticed(tmp_path):
     arrays, entries = flatten({"x": statistics_of(np.float32([[1, 2], [1, 2], [1, 2]]))})
     arrays["channel_counts"] = np.array([2, 4])
-
     found = message_of(tmp_path / "c", signed(entries, arrays))
-
     assert found.endswith("tensor 'x': a channel's bins do not hold as many values as it counts")
 
 
 def test_what_was_saved_is_loaded(tmp_path):
     (tmp_path / "c").write_bytes(signed(CHANNEL_ENTRIES, CHANNEL_ARRAYS))
-
     assert load_calibration(tmp_path / "c").statistics == {"x": statistics_of(VALUES)}

@@ -16,31 +16,25 @@ def all_bins(largest):
 @each_case("largest", [1.0, 1.9999, 6.0, 255.0, 1e-6, 3.4e38, 2.0**-20])
 def test_bin_is_never_wider_than_one_of_2048_linear_bins(largest):
     histogram = all_bins(largest)
-
     widths = histogram.upper_edges() - histogram.lower_edges()
-
     assert widths.max() <= np.float32(largest) / 2048
 
 
 @each_case("largest", [1.0, 1.9999, 6.0, 255.0, 1e-6, 3.4e38])
 def test_bins_above_a_256th_of_the_maximum_are_equally_wide(largest):
     histogram = all_bins(largest)
-
     widths = (histogram.upper_edges() - histogram.lower_edges())[histogram.lower_edges() >= largest / 256]
-
     assert widths.min() == widths.max() == 2.0 ** np.floor(np.log2(largest)) / 2048
 
 
 def test_last_edge_is_beyond_float32():
     histogram = from_values([np.finfo(np.float32).max])
-
     assert histogram.upper_edges().tolist() == [2.0**128]
     assert histogram.lower_edges()[0] < np.finfo(np.float32).max
 
 
 def test_signs_are_kept_apart_and_edges_are_magnitudes():
     histogram = from_values([1.0, -1.0, -1.0])
-
     assert histogram.counts.tolist() == [1, 2]
     assert (histogram.keys & SIGN > 0).tolist() == [False, True]
     assert histogram.lower_edges().tolist() == [1.0, 1.0]
@@ -48,13 +42,11 @@ def test_signs_are_kept_apart_and_edges_are_magnitudes():
 
 def test_resolution_falls_by_a_bit_an_octave_down_to_three():
     octaves = np.arange(140, 127, -1)
-
     assert bins_per_octave(octaves, 140).tolist() == [2048, 1024, 512, 256, 128, 64, 32, 16, 8, 8, 8, 8, 8]
 
 
 def test_counts_beyond_32_bits_add_up():
     histogram = thin(np.array([5, 5], np.uint32), np.array([2**40, 2**41]))
-
     assert histogram.counts.tolist() == [2**40 + 2**41]
 
 
@@ -86,7 +78,6 @@ def test_magnitude_of_a_key_is_its_smallest_float():
 def test_a_histogram_fits_the_range_of_its_values_and_no_other(values):
     found = from_values(np.array(values, np.float32))
     low, high = min(values, default=np.inf), max(values, default=-np.inf)
-
     assert found.fits(float(np.float32(low)), float(np.float32(high)))
     if values:
         assert not found.fits(low, high + abs(high) + 1e-35)

@@ -1,8 +1,12 @@
 """The axes of the samples that a model's file tells by itself, and those that it leaves open."""
 
+import numpy as np
 import onnx_ir as ir
+import pytest
 
-from ptq_cli.models.batch_axes import axis_notes, note_axes, told_axes
+from ptq_cli.core.errors import FixedInputError
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.models.batch_axes import axis_notes, fix_inputs, fixed_earlier, fixed_value, note_axes, told_axes
 from tests.each_case import each_case
 
 
@@ -66,3 +70,73 @@ def test_metadata_tell_before_sizes_do() -> None:
     note_axes(first, {"h": 0}, "m.onnx")
     assert told_axes(first, {}) == {}
     assert axis_notes({"table": "none"})[0].startswith("'table' has no axis for samples, as the model's file")
+
+
+TEXT = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[n, 2] x, int64 sr, float[n, 2] y) => (float[n, 2] z) {
+        a = Cast<to = 1>(sr)
+        b = Mul(x, a)
+        z = Add(b, y)
+    }
+"""
+
+
+def spec(dtype, *shape):
+    return TensorSpec("v", np.dtype(dtype), shape)
+
+
+FITS = {
+    "scalar": (16000, spec("int64"), 16000),
+    "integer for a float": (2, spec("float32"), 2.0),
+    "a whole float for an integer": (2.0, spec("int64"), 2),
+    "boolean": (True, spec("bool"), True),
+    "repeated": (0, spec("float32", 2, 3), [[0.0] * 3] * 2),
+    "repeated row": ([1, 2], spec("float16", 2, 2), [[1.0, 2.0]] * 2),
+    "an open size is the value's": ([[1, 2], [3, 4]], spec("int8", None, 2), [[1, 2], [3, 4]]),
+    "one of a vector": (5, spec("int32", 1), [5]),
+}
+
+
+@each_case("value, wanted, found", FITS.values(), ids=FITS)
+def test_values_take_the_type_and_shape_of_the_input(value, wanted, found):
+    array = fixed_value(value, wanted, "m.onnx")
+    assert array.dtype == wanted.dtype and array.tolist() == found
+
+
+REFUSED = {
+    "half": (0.5, spec("int64"), "is int64, which cannot hold 0.5"),
+    "too large": (300, spec("int8"), "is int8, which cannot hold 300"),
+    "negative": (-1, spec("uint8"), "is uint8, which cannot hold -1"),
+    "beyond float16": (1e6, spec("float16"), "is float16, which cannot hold 1000000.0"),
+    "number for a boolean": (1, spec("bool"), "is bool, which cannot hold 1"),
+    "boolean for a number": (True, spec("float32"), "is float32, which cannot hold true"),
+    "list for a scalar": ([1], spec("float32"), r"has shape \[\], the value \[1\]"),
+    "another length": ([1, 2, 3], spec("float32", 2), r"has shape \[2\], the value \[3\]"),
+    "an open size": (0, spec("float32", 2, None), "has shape .* does not say how often it would be repeated"),
+}
+
+
+@each_case("value, wanted, message", REFUSED.values(), ids=REFUSED)
+def test_values_that_do_not_fit(value, wanted, message):
+    with pytest.raises(FixedInputError, match=rf"--input v=.*: the input of 'm\.onnx' {message}") as error:
+        fixed_value(value, wanted, "m.onnx")
+    assert error.value.hint
+
+
+def test_the_input_is_gone_and_the_metadata_say_what_it_was():
+    model = ir.from_onnx_text(TEXT)
+    found = fix_inputs(model, {"sr": 2}, "m.onnx")
+    assert found["sr"].dtype == np.int64 and found["sr"].shape == ()
+    assert [value.name for value in model.graph.inputs] == ["x", "y"]
+    assert fixed_earlier(model) == {"sr": 2}
+    assert fix_inputs(model, {"sr": 2}, "m.onnx") == {}
+    with pytest.raises(FixedInputError, match=r"--input sr=3: in 'm.onnx' this input was fixed to 2"):
+        fix_inputs(model, {"sr": 3}, "m.onnx")
+
+
+def test_an_unknown_name_has_the_nearest():
+    with pytest.raises(
+        FixedInputError, match=r"'sx', which is not an input of 'm.onnx' \(did you mean"
+    ) as error:
+        fix_inputs(ir.from_onnx_text(TEXT), {"sx": 2}, "m.onnx")
+    assert error.value.hint == "its inputs: x, sr, y"

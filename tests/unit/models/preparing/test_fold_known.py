@@ -3,7 +3,6 @@
 import numpy as np
 import onnx_ir as ir
 import pytest
-import torch
 
 from ptq_cli.models.files import stored
 from ptq_cli.models.preparing.fold_known import fold_known
@@ -11,7 +10,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise, operators, prepared, source_of
+from tests.unit.models.loading.sources import noise, operators
 from tests.unit.plan.graphs import build, run
 
 PARTS = {
@@ -84,24 +83,3 @@ def test_a_constant_on_disk_is_split_unread(tmp_path, monkeypatch):
     np.testing.assert_allclose(
         run(prepare(model, "m.onnx"), {"x": noise(3, 4)})[0], expected, rtol=1e-5, atol=1e-6
     )
-
-
-class CrossAttention(torch.nn.Module):
-    """Queries from one sequence, keys and values from another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
-        return self.attention(x, memory, memory, need_weights=False)[0]
-
-
-def test_the_weights_of_an_exported_cross_attention_are_stored_as_integers():
-    torch.manual_seed(0)
-    module, inputs = CrossAttention(), {"x": noise(2, 5, 8), "memory": noise(2, 7, 8)}
-    model = prepared(module, **inputs)
-    plan = make_plan(model, load_target("ort-cpu"))
-    computed = [layer for layer in plan.layers if layer.op in ("MatMul", "Gemm") and layer.quantized]
-    assert (len(computed), len(plan.weights)) == (5, 3)  # Two products have no weight.
-    np.testing.assert_allclose(run(model, inputs)[0], source_of(module).run(inputs)[0], rtol=1e-4, atol=1e-5)

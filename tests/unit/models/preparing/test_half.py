@@ -130,35 +130,6 @@ def test_what_is_nested_or_named_in_attributes_is_widened_too(case: str) -> None
         np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
-def test_float16_that_is_only_stored_is_left_to_the_casts() -> None:
-    text = """(float16[N,4] x) => (float[] y) <float16[4,4] w> {
-        a = Cast<to=1>(x)
-        b = Cast<to=1>(w)
-        y = MatMul(a, b) }"""
-    prepared = prepare_model(build(text, constants={"w": noise(4, 4).astype(np.float16)}), "m.onnx")
-    assert operators(prepared.model) == ["Cast", "MatMul"]
-    assert prepared.notes == ()
-
-
-def test_a_float16_mask_stays_float() -> None:
-    text = """(float16[N,4] x, bool[N,8] m) => (float16[N,4] y)
-        <float16[4,8] w, float16[8,4] u, float16 low, float16 zero> {
-        h = MatMul(x, w)
-        k = Where(m, h, low)
-        s = Softmax(k)
-        y = MatMul(s, u) }"""
-    constants: dict[str, Array] = {
-        "w": noise(4, 8).astype(np.float16),
-        "u": noise(8, 4).astype(np.float16),
-        "low": np.array(-65504, np.float16),
-        "zero": np.array(0, np.float16),
-    }
-    model = build(text, constants=constants)
-    after = prepare(model, "m.onnx")
-    inputs = {"x": noise(4, 4).astype(np.float16), "m": np.arange(32).reshape(4, 8) % 3 > 0}
-    assert sqnr_db(run(after, inputs)[0], run(quantized(after, seeds=range(100)), inputs)[0]) > 25
-
-
 def test_a_large_one_is_widened_as_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "(float16[N,64] x) => (float16[N,64] y) <float16[64,64] w> { h = MatMul(x, w)\n y = Relu(h) }"
     weight = (noise(64, 64) / 8).astype(np.float16)

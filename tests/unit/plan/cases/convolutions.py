@@ -42,8 +42,7 @@ CONV = {
         graph=layer(
             "float[N,3,8,8] x",
             "float[4,3,3,3] w, float low = {0}, float high = {6}",
-            "c = Conv(x, w)",
-            "y = Clip(c, low, high)",
+            "c = Conv(x, w) y = Clip(c, low, high)",
         ),
         integer="c y",
     ),
@@ -51,8 +50,7 @@ CONV = {
         graph=layer(
             "float[N,3,8,8] x",
             "float[4,3,3,3] w, float low = {-0.7}, float high = {0.4}",
-            "c = Conv(x, w)",
-            "y = Clip(c, low, high)",
+            "c = Conv(x, w) y = Clip(c, low, high)",
         ),
         integer="c y",
     ),
@@ -69,18 +67,14 @@ CONV = {
         graph=layer(
             "float[N,3,8,8] x",
             "float[4,3,3,3] w, float low = {0.1}, float high = {0.5}",
-            "c = Conv(x, w)",
-            "y = Clip(c, low, high)",
+            "c = Conv(x, w) y = Clip(c, low, high)",
         ),
         integer="c",
         floats={"y": "its bound 'low' excludes 0"},
     ),
     "conv_clip_to_negative": Case(
         graph=layer(
-            "float[N,3,8,8] x",
-            "float[4,3,3,3] w, float high = {-0.1}",
-            "c = Conv(x, w)",
-            "y = Clip(c, , high)",
+            "float[N,3,8,8] x", "float[4,3,3,3] w, float high = {-0.1}", "c = Conv(x, w) y = Clip(c, , high)"
         ),
         integer="c",
         floats={"y": "its bound 'high' excludes 0"},

@@ -24,9 +24,7 @@ MATRIX = {
         graph=layer(
             "float[N,8] x",
             "float[8,4] w, float[4] b, float[4,4] v",
-            "h = Gemm(x, w, b)",
-            "r = Relu(h)",
-            "y = Gemm(r, v)",
+            "h = Gemm(x, w, b) r = Relu(h) y = Gemm(r, v)",
         ),
         integer="h r y",
     ),
@@ -39,8 +37,7 @@ MATRIX = {
         graph=layer(
             "float[N,8] x",
             "float[8,4] w, float[4] b, float[4,4] v",
-            "h = Gemm<alpha=0.5>(x, w, b)",
-            "y = MatMul(h, v)",
+            "h = Gemm<alpha=0.5>(x, w, b) y = MatMul(h, v)",
         ),
         integer="y",
         floats={"h": "alpha is 0.5, the integer kernel needs 1"},
@@ -49,18 +46,14 @@ MATRIX = {
         graph=layer(
             "float[N,8] x",
             "float[8,4] w, float[4] b, float[4,4] v",
-            "h = Gemm<beta=2.0>(x, w, b)",
-            "y = MatMul(h, v)",
+            "h = Gemm<beta=2.0>(x, w, b) y = MatMul(h, v)",
         ),
         integer="y",
         floats={"h": "beta is 2, the integer kernel needs 1"},
     ),
     "gemm_full_bias": Case(
         graph=layer(
-            "float[2,8] x",
-            "float[8,4] w, float[2,4] b, float[4,4] v",
-            "h = Gemm(x, w, b)",
-            "y = MatMul(h, v)",
+            "float[2,8] x", "float[8,4] w, float[2,4] b, float[4,4] v", "h = Gemm(x, w, b) y = MatMul(h, v)"
         ),
         integer="y",
         floats={"h": "its bias 'b' is not a vector over the output channels"},
@@ -120,11 +113,7 @@ MATRIX = {
     ),
     "matmul_pair_2d": Case(
         graph=layer(
-            "float[N,8] x",
-            "float[8,8] w, float[8,8] v",
-            "m = MatMul(x, w)",
-            "n = MatMul(x, v)",
-            "y = Add(m, n)",
+            "float[N,8] x", "float[8,8] w, float[8,8] v", "m = MatMul(x, w) n = MatMul(x, v) y = Add(m, n)"
         ),
         integer="m n",
         floats={"y": COST},
@@ -138,10 +127,7 @@ MATRIX = {
         graph=layer(
             "float[N,5,8] x",
             "float[8,4] w, float[4] b, float[4,4] v",
-            "m = MatMul(x, w)",
-            "s = Add(b, m)",
-            "r = Relu(s)",
-            "y = MatMul(r, v)",
+            "m = MatMul(x, w) s = Add(b, m) r = Relu(s) y = MatMul(r, v)",
         ),
         integer="m y",
         floats={"s": "bias of m, added to its float result", "r": "disappears into the quantized range"},
@@ -150,10 +136,7 @@ MATRIX = {
         graph=layer(
             "float[N,8] x",
             "float[8,4] w, float[4] b, float[4,4] v",
-            "m = MatMul(x, w)",
-            "s = Add(b, m)",
-            "r = Relu(s)",
-            "y = MatMul(r, v)",
+            "m = MatMul(x, w) s = Add(b, m) r = Relu(s) y = MatMul(r, v)",
         ),
         integer="m s r y",
     ),

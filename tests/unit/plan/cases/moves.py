@@ -15,10 +15,7 @@ MOVE = {
     ),
     "max_pool_3d": Case(
         graph=layer(
-            "float[N,3,4,4,4] x",
-            "float[3,3,1,1,1] w",
-            "a = MaxPool<kernel_shape=[2,2,2]>(x)",
-            "y = Conv(a, w)",
+            "float[N,3,4,4,4] x", "float[3,3,1,1,1] w", "a = MaxPool<kernel_shape=[2,2,2]>(x) y = Conv(a, w)"
         ),
         integer="a y",
         shared={"a": "x"},
@@ -35,10 +32,7 @@ MOVE = {
         graph=layer(
             "float[N,8] x",
             "float[8,8] u, int64[3] s = {-1,2,4}, float[2,4] w",
-            "g = Gemm(x, u)",
-            "r = Reshape(g, s)",
-            "t = Transpose<perm=[0,2,1]>(r)",
-            "y = MatMul(t, w)",
+            "g = Gemm(x, u) r = Reshape(g, s) t = Transpose<perm=[0,2,1]>(r) y = MatMul(t, w)",
         ),
         integer="g r t y",
         shared={"r": "g", "t": "g"},
@@ -47,9 +41,7 @@ MOVE = {
         graph=layer(
             "float[N,16] x",
             "float[8,8] w, int64[3] s = {0,2,8}",
-            "t = Tanh(x)",
-            "r = Reshape(t, s)",
-            "y = MatMul(r, w)",
+            "t = Tanh(x) r = Reshape(t, s) y = MatMul(r, w)",
         ),
         integer="r y",
         floats={"t": "no integer Tanh"},
@@ -69,9 +61,7 @@ MOVE = {
         graph=layer(
             "float[N,4,8] x",
             "float[8,8] u, float[8,4] w, int64 k = {0}",
-            "g = MatMul(x, u)",
-            "a = Gather<axis=1>(g, k)",
-            "y = Gemm(a, w)",
+            "g = MatMul(x, u) a = Gather<axis=1>(g, k) y = Gemm(a, w)",
         ),
         integer="g a y",
         shared={"a": "g"},
@@ -83,9 +73,7 @@ MOVE = {
         graph=layer(
             "float[N,1,8] x",
             "float[8,8] u, float[8,4] w, int64[3] k = {1,3,1}",
-            "g = MatMul(x, u)",
-            "a = Expand(g, k)",
-            "y = MatMul(a, w)",
+            "g = MatMul(x, u) a = Expand(g, k) y = MatMul(a, w)",
         ),
         integer="g a y",
         shared={"a": "g"},
@@ -129,10 +117,7 @@ MOVE = {
         graph=layer(
             "float[N,8,8] x",
             "float[4,8] w, float[4,8] v",
-            "a, b = Split<axis=2, num_outputs=2>(x)",
-            "l = MatMul(a, w)",
-            "r = MatMul(b, v)",
-            "y = Tanh(l)",
+            "a, b = Split<axis=2, num_outputs=2>(x) l = MatMul(a, w) r = MatMul(b, v) y = Tanh(l)",
         ),
         integer="a l r",
         floats={"y": "no integer Tanh"},
@@ -154,9 +139,7 @@ MOVE = {
         graph=layer(
             "float[2,4,8] x, int64[2,4,8] i",
             "float[8,8] u, float[8,8] v",
-            "g = MatMul(x, u)",
-            "a = GatherElements<axis=1>(g, i)",
-            "y = MatMul(a, v)",
+            "g = MatMul(x, u) a = GatherElements<axis=1>(g, i) y = MatMul(a, v)",
         ),
         integer="g a y",
         floats={},

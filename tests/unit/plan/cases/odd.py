@@ -5,11 +5,7 @@ from tests.unit.plan.cases.case import COST, Case, image, layer
 ODD = {
     "shared_weight": Case(
         graph=layer(
-            "float[N,8] x",
-            "float[8,8] w, float[8] b",
-            "h = Gemm(x, w, b)",
-            "r = Relu(h)",
-            "y = Gemm(r, w, b)",
+            "float[N,8] x", "float[8,8] w, float[8] b", "h = Gemm(x, w, b) r = Relu(h) y = Gemm(r, w, b)"
         ),
         integer="h r y",
     ),
@@ -89,11 +85,7 @@ ODD = {
         graph=layer(
             "float[N,16] x",
             "float[16,16] w",
-            "t = Tanh(x)",
-            "r = Relu(t)",
-            "m = Gemm(r, w)",
-            "n = Gemm(t, w)",
-            "y = Add(m, n)",
+            "t = Tanh(x) r = Relu(t) m = Gemm(r, w) n = Gemm(t, w) y = Add(m, n)",
         ),
         integer="m n",
         floats={"t": "Tanh", "r": "disappears into the quantized range", "y": COST},

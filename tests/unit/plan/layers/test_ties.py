@@ -31,10 +31,3 @@ def test_a_chain_of_thousands_is_no_recursion():
     for before, after in itertools.pairwise(names):
         ties.tie([after, before])
     assert set(ties.groups(names).sources.values()) == {"t0"}
-
-
-def test_what_is_not_quantized_is_left_out_of_a_tie():
-    ties = Ties()
-    ties.tie(["a", "float", "b"])
-    groups = ties.groups(["a", "b"])
-    assert groups.unions == {"a": ("a", "b")}

@@ -44,14 +44,6 @@ def test_a_matmul_that_converts_more_than_it_computes_stays_float(target):
     assert reason.endswith(" to the file and save no time")
 
 
-def test_a_layer_that_is_asked_for_is_quantized():
-    assert left_out(build(DECODED), asked=("tiny",)) == {}
-
-
-def test_where_no_layer_pays_all_are_quantized():
-    assert left_out(build("(float[N,8] x) => (float[] y) <float[8,4] w> { [only] y = MatMul(x, w) }")) == {}
-
-
 def test_small_layers_in_a_chain_share_their_pairs(monkeypatch):
     monkeypatch.setattr(costs, "PER_ELEMENT", 100)  # so that each is doubtful alone
     model = chain(6)

@@ -1,7 +1,10 @@
 """How single graphs are quantized; what every small graph keeps is in ``tests/contracts/small_graphs``."""
 
+import onnx
 import onnx_ir as ir
 
+from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
@@ -17,56 +20,9 @@ def test_quantizing_twice_gives_the_same_bytes():
     assert serialized(quantized(model)) == serialized(quantized(model))
 
 
-def test_layers_that_share_a_weight_share_what_is_stored():
-    result = export("shared_weight")
-    assert [key for key in result.graph.initializers if key.startswith("w")] == [
-        "w.quantized",
-        "w.scale",
-        "w.zero_point",
-    ]
-    # The inputs' scales differ, and with them the biases'.
-    assert sum(key.startswith("b.quantized") for key in result.graph.initializers) == 2
-
-
 def test_a_shared_weight_on_two_axes_is_stored_for_each():
     result = export("shared_weight_on_two_axes")
     assert sum(key.startswith("w.quantized") for key in result.graph.initializers) == 2
-
-
-def test_tensors_that_share_parameters_share_the_constants():
-    result = export("reshape_transpose")
-    pairs = [node for node in result.graph if node.op_type == "QuantizeLinear"]
-    assert {(node.inputs[1].name, node.inputs[2].name) for node in pairs} == {
-        ("x.scale", "x.zero_point"),
-        ("g.scale", "g.zero_point"),
-    }
-
-
-def test_a_float_reader_reads_the_float_value_where_there_is_one():
-    result = export("residual_after_norm")
-    readers = {node.op_type for node, _ in next(n for n in result.graph if n.name == "l").outputs[0].uses()}
-    assert readers == {"QuantizeLinear", "Add"}
-
-
-def test_a_float_reader_of_an_integer_result_reads_behind_the_pair():
-    result = export("conv_hardswish")
-    reader = next(node for node in result.graph if node.op_type == "HardSwish")
-    assert reader.inputs[0].producer().op_type == "DequantizeLinear"
-
-
-def test_names_that_are_taken_are_left_alone():
-    text = """(float[N,3,8,8] x) => (float[] y)
-        <float[4,3,3,3] w, float[4,1,1] y_scale, float[4,1,1] w_scale> {
-        c = Conv(x, w)
-        d = Mul(c, y_scale)
-        y = Mul(d, w_scale) }"""
-    model = build(text)
-    for taken, wanted in (("y_scale", "c.scale"), ("w_scale", "w.scale")):
-        model.graph.initializers[taken].name = wanted
-    result = quantized(model)
-    inputs = sample(model, seed=9)
-    assert sqnr_db(run(model, inputs)[0], run(result, inputs)[0]) > LEAST_DB
-    assert {"c.scale", "c.scale_2", "w.scale", "w.scale_2"} <= set(result.graph.initializers)
 
 
 def test_a_value_that_is_named_as_a_float_output_would_be_is_left_alone():
@@ -79,3 +35,27 @@ def test_a_value_that_is_named_as_a_float_output_would_be_is_left_alone():
     inputs = sample(model, seed=9)
     assert [value.name for value in result.graph.outputs] == ["c", "y"]
     assert sqnr_db(run(model, inputs)[0], run(result, inputs)[0]) > LEAST_DB
+
+
+# What a file says of the tensors of its pairs: nothing, apart from its outputs.
+
+
+CHAIN = """(float[N,3,8,8] x) => (float[N,4,6,6] y) <float[16,3,3,3] w, float[4,16,1,1] v> {
+    c = Conv(x, w) r = Relu(c) y = Conv(r, v) }"""
+
+
+def types(model: ir.Model) -> dict[str, tuple[object, str]]:
+    return {
+        value.name or "": (value.dtype, str(value.shape)) for node in model.graph for value in node.outputs
+    }
+
+
+def test_what_is_left_out_is_inferred_again():
+    model = quantized(build(CHAIN))
+    before = types(model)
+    smaller = model.clone()
+    forget_pair_types(smaller)
+    left = {info.name for info in ir.to_proto(smaller).graph.value_info}
+    assert left == {"c", "r", "y.float"}
+    onnx.checker.check_model(ir.to_proto(smaller), full_check=True)
+    assert types(with_types(smaller)) == before

@@ -169,11 +169,7 @@ def test_stochastic_rounding_has_the_input_as_expectation_and_rests_in_evaluatio
             QuantizerShapeError,
             "elements_per_scale 2 does not divide the 3 elements",
         ),
-        (
-            {"alpha": "auto", "auto": AutoScale(frozen=torch.ones(5))},
-            QuantizerShapeError,
-            "frozen of shape",
-        ),
+        ({"alpha": "auto", "auto": AutoScale(frozen=torch.ones(5))}, QuantizerShapeError, "frozen of shape"),
     ],
     ids=lambda value: str(value)[:40],
 )

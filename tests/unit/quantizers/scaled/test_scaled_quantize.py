@@ -13,10 +13,7 @@ ZERO_AMAX = 2.0**-24
 class TestFakeQuantize:
     @pytest.mark.parametrize(
         ("options", "expected"),
-        [
-            ({"bits": 2}, [-1, -1, 0, 0, 1, 1]),
-            ({"bits": 2, "narrow_range": False}, [-2, -1, 0, 0, 1, 1]),
-        ],
+        [({"bits": 2}, [-1, -1, 0, 0, 1, 1]), ({"bits": 2, "narrow_range": False}, [-2, -1, 0, 0, 1, 1])],
         ids=["narrow", "full"],
     )
     def test_two_bits(self, options, expected):

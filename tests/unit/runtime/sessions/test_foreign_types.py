@@ -32,13 +32,6 @@ def test_what_reads_a_fused_operator_is_integer():
     )
 
 
-def test_a_model_of_onnx_alone_is_left_as_it_is():
-    model = build("(float[N,4] x) => (float[] y) { a = Relu(x)\n y = Relu(a) }")
-    model.graph.node("a").outputs[0].type = None
-    assert know_foreign_types(model) == 0
-    assert model.graph.node("a").outputs[0].type is None
-
-
 def test_an_operator_that_nobody_knows_stays_unknown():
     model = build("(float[N,4] x) => (float[N,4] y) <float[4,4] w> { a = other.Thing(x)\n y = MatMul(a, w) }")
     assert know_foreign_types(model) == 0
