@@ -56,14 +56,6 @@ def test_auto_follows_what_was_kept(method, has_histogram, resolved):
     assert resolve_method(AmaxSettings(method=method), has_histogram=has_histogram) == resolved
 
 
-def test_auto_decides_by_percentile_where_there_are_histograms():
-    assert decide_amax(statistics_of(OUTLIER), AmaxSettings(percentile=99.0)) < 2.001
-
-
-def test_auto_decides_by_max_where_there_are_none():
-    assert decide_amax(statistics_of(OUTLIER, MaxCollector()), AmaxSettings(percentile=99.0)) == 1000
-
-
 @each_case("symmetric", [True, False], ids=["symmetric", "asymmetric"])
 @each_case("method", ["percentile", "entropy", "mse"])
 def test_methods_without_histograms_are_missing(method, symmetric):
@@ -78,14 +70,6 @@ def test_unknown_method_of_weights_is_refused_and_auto_is_none_of_them():
         check_amax_settings(AmaxSettings(weight_method="auto"))
     assert caught.value.message == "unknown amax method of weights 'auto'"
     assert caught.value.hint == "known: max, percentile, entropy, mse"
-
-
-def test_decision_says_by_which_method_and_from_how_many_candidates():
-    found = decide(statistics_of(OUTLIER), AmaxSettings(method="mse", bins=512), UINT8, symmetric=False)
-    assert found.method == "mse"
-    assert found.choice.candidates == 512
-    assert decide(statistics_of(OUTLIER), MOST, UINT8, symmetric=False).choice.candidates is None
-    assert decide(statistics_of(OUTLIER), AmaxSettings(), UINT8, symmetric=False).method == "percentile"
 
 
 @each_case("method", METHODS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.step import round_through, stochastic_round
+from ptq_cli.quantizers.step import stochastic_round
 from tests.each_case import each_case
 
 DRAWS = 20_000
@@ -39,23 +39,6 @@ def test_the_generator_decides_and_the_global_one_is_left_alone():
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("stochastic", [False, True])
-def test_evaluation_rounds_to_integers(stochastic):
-    x = torch.linspace(-3, 3, 61)
-    found = round_through(x, stochastic=stochastic, precision=0.25, training=False)
-    assert torch.equal(found, torch.round(x))
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_gradient_is_1_for_every_draw(training):
-    x = torch.linspace(-3, 3, 50, requires_grad=True)
-    upstream = torch.linspace(1, 2, 50)
-    y = round_through(x, stochastic=True, generator=generator(), training=training)
-    y.backward(upstream)
-    assert torch.equal(x.grad, upstream)
-    assert torch.equal(2 * y, torch.round(2 * y))
 
 
 @pytest.mark.parametrize("precision", [0.0, -1.0, float("nan")])

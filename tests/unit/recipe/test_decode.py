@@ -16,10 +16,6 @@ def error_of(kind, table):
     return caught.value
 
 
-def test_empty_table_is_all_defaults():
-    assert decode_recipe({}, "ptq.toml") == Recipe()
-
-
 UNKNOWN = {
     "section": (
         {"calibraton": {}},
@@ -126,31 +122,6 @@ def test_wrong_type_says_what_was_found_and_wanted(table, message):
     error = error_of(RecipeValueError, table)
     assert (error.code, error.message) == ("PTQ-RECIPE-003", f"ptq.toml: {message}")
     assert error.hint.startswith("correct '")
-
-
-def test_whole_number_is_a_number_too():
-    recipe = decode_recipe({"amax": {"percentile": 99}, "gate": {"min": {"sqnr_db": 25}}}, "ptq.toml")
-    assert recipe.amax.percentile == 99.0 and type(recipe.amax.percentile) is float
-    assert type(recipe.gate.min["sqnr_db"]) is float
-
-
-def test_values_of_every_shape_are_kept():
-    table = {
-        "model": {"path": "m.pt", "trust_pickle": True, "input_shape": {"x": [1, 3], "y": [1]}},
-        "image": {"resize": [224], "mean": [0.1, 0.2, 0.3]},
-        "evaluation": {"metrics": ["top1", "top5"], "samples": 10},
-        "gate": {"max_drop": {"top1": 0.01}},
-    }
-    recipe = decode_recipe(table, "ptq.toml")
-    assert recipe.model.input_shape == {"x": [1, 3], "y": [1]} and recipe.model.trust_pickle
-    assert (recipe.image.resize, recipe.image.mean) == ([224], [0.1, 0.2, 0.3])
-    assert (recipe.evaluation.metrics, recipe.evaluation.samples) == (["top1", "top5"], 10)
-    assert recipe.gate.max_drop == {"top1": 0.01}
-
-
-def test_no_value_is_kept_where_there_need_be_none():
-    assert decode_recipe({"calibration": {"samples": None}}, "ptq.toml").calibration.samples is None
-    assert "'runtime.threads' is None" in error_of(RecipeValueError, {"runtime": {"threads": None}}).message
 
 
 VALUES = st.recursive(

@@ -43,31 +43,10 @@ def test_follows_the_sorted_values_within_a_bin(values, percentile):
     assert exact <= found <= exact + magnitudes.max() / 2048
 
 
-@each_case("values", ARRAYS.values(), ids=ARRAYS)
-def test_hundred_is_exactly_the_maximum(values):
-    assert percentile_amax(statistics_of(values), 100.0) == np.abs(values).max()
-
-
-@pytest.mark.parametrize("percentile", [50, 90, 99])
-def test_agrees_with_numpy_within_a_bin(percentile):
-    exact = np.percentile(np.abs(NORMAL), percentile, method="inverted_cdf")
-    found = percentile_amax(statistics_of(NORMAL), percentile)
-    assert exact <= found <= exact + np.abs(NORMAL).max() / 2048
-
-
 def test_zeros_count():
     values = np.concatenate([np.zeros(90), np.arange(1, 11)])
     assert percentile_amax(statistics_of(values), 95.0) == pytest.approx(5, rel=1 / 256)
     assert percentile_amax(statistics_of(values[90:]), 95.0) == 10
-
-
-def test_zeros_alone_leave_the_smallest_bin_above():
-    values = np.concatenate([np.zeros(99), [5.0]])
-    assert percentile_amax(statistics_of(values), 50.0) == 5.0
-
-
-def test_both_signs_count_as_one_magnitude():
-    assert percentile_amax(statistics_of([-1.0, 1.0, -2.0, 2.0]), 50.0) == pytest.approx(1, rel=1 / 512)
 
 
 @each_case(
@@ -95,11 +74,6 @@ def test_without_histogram_the_statistic_is_missing():
         "the percentile method needs histograms, and this calibration kept only ranges"
     )
     assert caught.value.hint == "calibrate with --method histogram, or export with --amax max"
-
-
-def test_value_at_the_end_of_float32_stays_finite():
-    largest = np.finfo(np.float32).max
-    assert percentile_amax(statistics_of([largest, -largest]), 50.0) == largest
 
 
 VALUES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)

@@ -69,14 +69,6 @@ def test_parts_of_parts_are_the_whole():
     assert calibration_bytes(merge_calibrations([right, left])) == calibration_bytes(WHOLE)
 
 
-def test_partial_is_no_matter_where_nothing_is_missing():
-    assert merge_calibrations(shards(2), partial=True) == WHOLE
-
-
-def test_a_whole_alone_stays_as_it_is():
-    assert merge_calibrations([Part("'run'", WHOLE)]) == WHOLE
-
-
 def test_missing_shards_are_named():
     with pytest.raises(IncompleteCalibrationError) as caught:
         merge_calibrations(shards(5)[1:3])
@@ -94,11 +86,6 @@ def test_overlapping_parts_are_refused():
     part = Part("'part'", merge_calibrations([one, two], partial=True))
     with pytest.raises(OverlappingShardsError, match="'part' and 'run-2' both hold shard 2 of 3"):
         merge_calibrations([part, two, three])
-
-
-def test_a_whole_twice_is_refused():
-    with pytest.raises(OverlappingShardsError, match="'one' and 'two' both hold shard 1 of 1"):
-        merge_calibrations([Part("'one'", WHOLE), Part("'two'", WHOLE)])
 
 
 def test_a_checkpoint_is_refused():
@@ -138,13 +125,6 @@ def test_what_differs_is_named(changes, says):
     beginning = "'run-1' and 'run-2' are not shards of the same calibration: "
     assert caught.value.message.startswith(beginning + says)
     assert "same" in caught.value.hint
-
-
-def test_long_values_are_cut():
-    settings = {**SETTINGS, "image.crop": "9" * 5000}
-    with pytest.raises(MergeError) as caught:
-        merge_calibrations([shard(1, 2), shard(2, 2, settings=settings)])
-    assert len(caught.value.message) < 250
 
 
 def test_another_number_of_batches_each_time_is_noticed():

@@ -1,16 +1,9 @@
 """Which shards a calibration holds: in words, written, and read back from files that may hold anything."""
 
-import json
-
 import pytest
 
 from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from tests.each_case import each_case
-
-
-def test_the_order_of_shards_does_not_show():
-    one, two = (Share(4, dict(pairs), 2) for pairs in (((1, 5), (3, 4)), ((3, 4), (1, 5))))
-    assert json.dumps(share_to_table(one)) == json.dumps(share_to_table(two))
 
 
 @each_case(
@@ -26,18 +19,6 @@ def test_the_order_of_shards_does_not_show():
 def test_words(share, holds, misses):
     assert share.describe() == holds
     assert share.describe_missing().endswith(misses)
-
-
-@pytest.mark.parametrize(
-    ("share", "whole"),
-    [
-        (Share(2, {1: 1, 2: 1}, 1), True),
-        (Share(2, {1: 1}, 1), False),
-        (Share(1, {1: 1}, 1, finished=False), False),
-    ],
-)
-def test_whole(share, whole):
-    assert share.is_whole is whole
 
 
 GOOD = share_to_table(Share(3, {1: 2, 3: 1}, 8))
