@@ -138,13 +138,6 @@ def test_fixed_point_with_a_point_for_each_channel(bits):
         assert_same_bits(found[name], torch.stack(parts, axis))
 
 
-@pytest.mark.parametrize("bits", [3, 8])
-def test_fixed_point_with_one_point(bits):
-    floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits, integer=1))
-    for name in AXES:
-        assert_same_bits(found[name], fixed_point(torch.tensor(floats[name]), bits, 1))
-
-
 @each_case("bits", range(2, 9))
 def test_fixed_point_with_a_found_power_of_two(bits):
     floats, found, _ = export(WeightSettings(quantizer="fixed_point", bits=bits, alpha="auto_po2"))
@@ -185,29 +178,6 @@ def test_centers(count, granularity):
         weight, along = torch.tensor(floats[name]), axis if granularity == "channel" else None
         centers = learn_centers(weight, count, torch.Generator().manual_seed(3), axis=along)
         assert_same_bits(found[name], quantize_to_centers(weight, centers, axis=along))
-
-
-PACKED = {
-    "scaled": (WeightSettings(bits=4), TensorProto.INT4),
-    "fixed_point": (WeightSettings(quantizer="fixed_point", bits=3), TensorProto.INT4),
-    "dorefa": (WeightSettings(quantizer="dorefa", bits=4), TensorProto.UINT4),
-    "centers": (WeightSettings(quantizer="centers", centers=16), TensorProto.UINT4),
-}
-
-
-@each_case("name", PACKED)
-def test_four_bits_are_stored_two_in_a_byte(name):
-    settings, dtype = PACKED[name]
-    _, _, model = export(settings)
-    stored = [item for item in model.graph.initializer if item.data_type == dtype]
-    assert sorted(len(item.raw_data) for item in stored) == [11, 18, 68]
-    assert {item.version for item in model.opset_import} == {21}
-
-
-def test_five_bits_take_a_byte_and_the_opset_stays():
-    _, _, model = export(WeightSettings(bits=5))
-    assert {item.version for item in model.opset_import} == {20}
-    assert all(item.data_type != TensorProto.INT4 for item in model.graph.initializer)
 
 
 def without_casts(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -108,10 +108,8 @@ def problems(draw):
 def test_fake_quantize_is_quantize_and_dequantize_of_the_runtime_bit_for_bit(problem):
     format, axis, amax, x = problem
     options = {"bits": format.bits, "unsigned": not format.signed, "narrow_range": format.narrow_range}
-
     found = fake_quantize(torch.tensor(x), torch.tensor(amax), axis=axis, **options).numpy()
     integers, scale = quantize(torch.tensor(x), torch.tensor(amax), axis=axis, **options)
-
     expected = run(x, scale.numpy(), format, axis)
     np.testing.assert_array_equal(found.view(np.int32), expected.view(np.int32))
     laid_out = scale.reshape(granularity_of(axis).broadcast_shape(x.shape))
@@ -128,8 +126,6 @@ def test_a_tensor_of_many_pieces_too(problem):
     axis, amax = (None, amax.reshape(-1)[0]) if axis != 0 else (1, np.resize(amax, x.size))
     many = np.tile(x.reshape(-1), (1 + 70_000 // x.size, 1))
     options = {"bits": format.bits, "unsigned": not format.signed, "narrow_range": format.narrow_range}
-
     found = fake_quantize(torch.tensor(many), torch.tensor(amax), axis=axis, **options).numpy()
-
     scale = np.asarray(amax / np.float32(format.qmax), np.float32)
     np.testing.assert_array_equal(found.view(np.int32), run(many, scale, format, axis).view(np.int32))

@@ -76,10 +76,6 @@ def test_an_outdated_page_is_named_with_what_differs(tmp_path: Path) -> None:
     assert generate(tmp_path, "--check").returncode == 0
 
 
-def test_an_unknown_argument_is_a_usage_error() -> None:
-    assert generate(ROOT, "--chekc").returncode == 2
-
-
 @each_case("name", COMMANDS)
 def test_every_command_and_option_is_described(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
