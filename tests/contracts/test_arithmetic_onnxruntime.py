@@ -21,14 +21,12 @@ from ptq_cli.core.arithmetic import (
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis, PerTensor
 from ptq_cli.quantizers.scaled import scaled_quantize as affine
 from ptq_cli.quantizers.scaled import scaled_quantize as scaled
+from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 from tests.each_case import each_case
 
 INT16, UINT16 = IntegerFormat(16, signed=True), IntegerFormat(16, signed=False)
 INT4, UINT4 = IntegerFormat(4, signed=True), IntegerFormat(4, signed=False)
 RUNTIME_FORMATS = [INT8, UINT8, INT16, UINT16]
-EXTREMES = [0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -1e-45, 1e-39, 2.0**24, 2.0**31, -(2.0**31)]
-EXTREMES += [2.0**32, 2.0**63, -(2.0**63), 1e10, -1e10]
-
 torch.set_num_threads(1)
 
 # A busy machine makes one slow example of any test; the cases are the same in every run.
@@ -48,28 +46,13 @@ def session(
     else:
         shape = [] if axis is None else [len(constant)]
         constants.append(helper.make_tensor("zero_point", integer, shape, constant))
-    graph = helper.make_graph(
-        [
-            helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"], **attributes),
-            helper.make_node("DequantizeLinear", ["q", "scale", "zero_point"], ["y"], **attributes),
-        ],
-        "fake_quantize",
-        [helper.make_tensor_value_info(name, dtype, None) for name, dtype in inputs],
-        [
-            helper.make_tensor_value_info("q", integer, None),
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
-        ],
-        constants,
-    )
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero_point"], ["q"], **attributes),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero_point"], ["y"], **attributes),
+    ]
     # 4-bit and 16-bit integers came with opset 21; 8-bit ones run in the oldest opset that ptq writes.
     opset = 13 if format.bits == 8 else 21
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return session_of(nodes, inputs, constants, opset, [("q", integer), ("y", TensorProto.FLOAT)])
 
 
 def run(x, parameters: QuantParameters):
@@ -80,11 +63,6 @@ def run(x, parameters: QuantParameters):
         "zero_point": parameters.zero_point.astype(parameters.format.storage),
     }
     return session(parameters.format, axis).run(None, feeds)
-
-
-def assert_same_bits(left, right):
-    assert left.shape == right.shape
-    np.testing.assert_array_equal(left.view(np.int32), right.view(np.int32))
 
 
 def in_torch(x, parameters: QuantParameters):

@@ -3,7 +3,6 @@
 import functools
 
 import numpy as np
-import onnxruntime
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.center_indices import encode_centers
 from ptq_cli.quantizers.fixed_point_format import AutoScale, FixedPointFormat
 from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_point
+from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 from tests.each_case import each_case
 
 torch.set_num_threads(1)
@@ -22,24 +22,6 @@ torch.set_num_threads(1)
 steady = settings(deadline=None, derandomize=True)
 
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]
-EXTREMES = [0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -1e-45, 1e-39, 2.0**24, -(2.0**31), 2.0**63]
-
-
-def session_of(nodes, inputs, constants, opset):
-    graph = helper.make_graph(
-        nodes,
-        "exported",
-        [helper.make_tensor_value_info(name, dtype, None) for name, dtype in inputs],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        constants,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 @functools.cache
@@ -69,11 +51,6 @@ def in_runtime(x, found, format):
         low, high = format.qmin * found.step, format.qmax * found.step
         feeds |= {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}
     return fake_quantize_session(name, not full).run(None, feeds)[0]
-
-
-def assert_same_bits(left, right):
-    assert left.shape == right.shape
-    np.testing.assert_array_equal(left.view(np.int32), right.view(np.int32))
 
 
 def probes(format):

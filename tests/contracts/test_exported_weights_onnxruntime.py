@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -25,6 +24,7 @@ from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.runtime.engine_registry import count_kernels
+from tests.contracts.plain_runtime import plain_session
 from tests.each_case import each_case
 from tests.placements import PLAIN_WEIGHTS, placed
 from tests.quantized import quantize_model
@@ -90,18 +90,8 @@ def export(settings: WeightSettings) -> tuple[Weights, Weights, onnx.ModelProto]
         for layer, name in read.items()
     ]
     inspected.graph.output.extend(outputs)
-    values = run_plainly(inspected, list(read.values()))
+    values = plain_session(inspected).run(list(read.values()), {"x": np.zeros((1, 3, 6, 6), np.float32)})
     return floats, dict(zip(read, values, strict=True)), proto
-
-
-def run_plainly(model: onnx.ModelProto, names: list[str]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(names, {"x": np.zeros((1, 3, 6, 6), np.float32)})
 
 
 def assert_same_bits(found: np.ndarray, expected: torch.Tensor) -> None:

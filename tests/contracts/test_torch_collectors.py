@@ -163,6 +163,7 @@ def test_any_doubles_are_rounded_as_numpy_rounds_them(values: list[float]) -> No
 def test_a_full_memory_is_an_error_with_a_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
     monkeypatch.setattr(torch_collectors, "count_values", fail)
     with pytest.raises(
         RuntimeFailedError, match=r"the memory of 'cpu' is full: a tensor of \(2, 3\)"

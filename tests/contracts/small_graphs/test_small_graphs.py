@@ -69,8 +69,10 @@ def test_every_target_has_promises_of_its_own() -> None:
 def test_every_broken_promise_is_named() -> None:
     def is_float(made: Exported) -> None:
         assert made.plan.weights == ()
+
     def is_small(made: Exported) -> None:
         assert made.content == b""
+
     with pytest.raises(ExceptionGroup) as caught:
         hold([is_float, EVERY_TARGET[0], is_small], export("conv", "ort-cpu"))
     assert [note for error in caught.value.exceptions for note in error.__notes__] == [

@@ -18,33 +18,6 @@ FOLDER = Path(__file__).parent
 CASES = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))["cases"]
 
 
-def test_selection_holds_every_kind_of_case():
-    tags = {tag for case in CASES for tag in case["tags"]}
-    assert {
-        "growing",
-        "one_batch",
-        "edge_values",
-        "unsigned",
-        "negative",
-        "zeros",
-        "no_data",
-        "error",
-        "empty_low_bins",
-        "other_bits",
-        "num_bins",
-        "skip_zeros",
-    } <= tags
-    assert {case["function"] for case in CASES} == {
-        "MaxCalibrator",
-        "HistogramCalibrator",
-        "HistogramCalibrator_mutation",
-        "calibrate_weights",
-    }
-    methods = {(case["function"], case["params"].get("method")) for case in CASES}
-    assert {("HistogramCalibrator", method) for method in ("percentile", "entropy", "mse")} <= methods
-    assert {("calibrate_weights", method) for method in ("max", "percentile", "mse")} <= methods
-
-
 def recorded(method, values, bins, amax, bits=8):
     """A case as if it were recorded: of one batch, whose histogram ends with so many bins."""
     counts, edges = np.histogram(np.abs(values), bins, (0.0, float(np.abs(values).max())))

@@ -10,31 +10,9 @@ from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engine_registry import count_kernels
-from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 SEEDS = range(100)
-HALF = noise(16, 8).astype(np.float16)
-# The weight of the second layer reaches it through what stands in the middle.
-MOVED = {
-    "Transpose": ("float[16,8] w", "v = Transpose<perm=[1,0]>(w)", {}),
-    "Reshape": ("float[128] w", "s = Constant<value = int64[2] {8, 16}>()\n v = Reshape(w, s)", {}),
-    "Reshape that keeps a size": (
-        "float[8,4,4] w",
-        "s = Constant<value = int64[2] {0, -1}>()\n v = Reshape(w, s)",
-        {},
-    ),
-    "Cast": ("float16[8,16] w", "v = Cast<to=1>(w)", {"w": HALF.reshape(8, 16)}),
-    "Identity": ("float[8,16] w", "v = Identity(w)", {}),
-    "Squeeze": ("float[1,8,16] w", "s = Constant<value = int64[1] {0}>()\n v = Squeeze(w, s)", {}),
-    "all of them": (
-        "float16[128] w",
-        "a = Identity(w)\n b = Cast<to=1>(a)\n s = Constant<value = int64[2] {16, 8}>()\n c = Reshape(b, s)\n"
-        " v = Transpose<perm=[1,0]>(c)",
-        {"w": HALF.reshape(128)},
-    ),
-}
 
 
 def judge(
@@ -55,19 +33,6 @@ def judge(
             else:
                 np.testing.assert_array_equal(got, wanted)
     return after
-
-
-@each_case("case", MOVED)
-def test_a_weight_that_is_moved_on_its_way_is_integer(case: str) -> None:
-    declared, moves, constants = MOVED[case]
-    text = f"""(float[N,4] x) => (float[N,16] y) <float[4,8] u, {declared}> {{
-        h = MatMul(x, u)
-        r = Relu(h)
-        {moves}
-        y = MatMul(r, v) }}"""
-    after = judge(build(text, constants=constants), {"MatMul": 2})
-    floats = [value for value in after.graph.initializers.values() if value.dtype == ir.DataType.FLOAT]
-    assert max(value.const_value.size for value in floats) <= 16, "scales alone are floats"
 
 
 WORDS = """(int64[B,S] ids, bool[B,S] keep, float[B,4] x, int32[B] n)
