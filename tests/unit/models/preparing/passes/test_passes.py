@@ -16,15 +16,11 @@ from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.models.preparing.rewriting import run_passes
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import operators
-from tests.unit.models.preparing.passes.cases import REWRITTEN as FOLDED
-from tests.unit.models.preparing.passes.cases import Case
-from tests.unit.models.preparing.passes.near_cases import LEFT_ALONE
-from tests.unit.models.preparing.passes.product_cases import AXES, BRANCHES, PRODUCTS
+from tests.unit.models.preparing.passes.cases import LEFT_ALONE, REWRITTEN, Case
 from tests.unit.plan.graphs import run, sample
 from tests.unit.qdq.printer import graph_text
 
 GRAPHS = Path(__file__).parents[4] / "golden" / "passes"
-REWRITTEN = FOLDED | PRODUCTS | AXES | BRANCHES
 BY_NAME = {item.name: item for item in PASSES}
 
 
@@ -104,6 +100,6 @@ def test_a_tied_weight_that_nothing_scales_stays_tied():
         c = Conv(x, w)
         d = Add(c, b)
         y = Conv(d, w) }"""
-    prepared = prepare_model(Case(graph=text).model(), "m.onnx").model
+    prepared = prepare_model(Case(text, {}).model(), "m.onnx").model
     first, second = prepared.graph
     assert first.inputs[1] is second.inputs[1]
