@@ -40,20 +40,7 @@ SOURCES = {page: ROOT / source for source, page in outside_pages().items()} | {
 }
 """The file of each page that is written in Markdown."""
 COUNTED = (
-    "blockquote",
-    "em",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "img",
-    "li",
-    "ol",
-    "pre",
-    "strong",
-    "table",
-    "tr",
-    "ul",
+    *("blockquote", "em", "h1", "h2", "h3", "h4", "img", "li", "ol", "pre", "strong", "table", "tr", "ul"),
 )
 LOADED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 VISITED = ("", "commands/", "errors/", "files/", "guides/first-model/", "quantizers/")

@@ -39,4 +39,5 @@ def test_two_thousand_random_models(part: int):
     def one_part(seed: int, count: int, target: str) -> None:
         outcome = check(random_model(seed * PARTS + part, count, STEPS), load_target(target))
         assert max(outcome.ratios, default=0.0) <= SLACK
+
     one_part()
