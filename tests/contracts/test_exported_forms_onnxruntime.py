@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
@@ -18,8 +18,6 @@ from tests.each_case import each_case
 
 torch.set_num_threads(1)
 
-# A busy machine makes one slow example of any test; the cases are the same in every run.
-steady = settings(deadline=None, derandomize=True)
 
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]
 
@@ -75,7 +73,6 @@ def test_fixed_point_is_quantize_linear_at_ties_edges_and_extremes(bits, keep_ne
     assert_same_bits(fixed_point(torch.tensor(x), *arguments).numpy(), expected)
 
 
-@steady
 @given(
     x=hnp.arrays(np.float32, st.integers(1, 40), elements=st.floats(width=32, allow_nan=False)),
     bits=st.sampled_from(BITS),
@@ -102,7 +99,6 @@ def dequantize_session(type_name, axis):
     return session_of(nodes, [("q", dtype), ("scale", TensorProto.FLOAT)], [], opset=21)
 
 
-@steady
 @given(
     x=hnp.arrays(
         np.float32, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.floats(-9, 9, width=32)

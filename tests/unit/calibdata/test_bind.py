@@ -71,12 +71,6 @@ def test_unknown_array_names_the_inputs(texts):
     )
 
 
-def test_rank(images):
-    message = r"the rank of input 'x' differs: found \[\?, 3, 4\], expected \[\?, 3\], in '.*x\.npy'"
-    with pytest.raises(DataShapeError, match=message):
-        bind_inputs(images, [spec("x", None, 3)])
-
-
 @pytest.mark.parametrize(
     ("wanted", "hint"),
     [

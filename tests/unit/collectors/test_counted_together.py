@@ -67,18 +67,6 @@ def test_nothing_of_a_tensor_that_is_not_finite_is_added(method):
     assert {name: one.statistics() for name, one in collectors.items()} == fed_alone(method, [first, good])
 
 
-@pytest.mark.parametrize("method", COLLECTORS)
-def test_some_of_the_collectors_may_have_an_array(method):
-    first, second, _ = pieces()
-    collectors = {name: make_collector(method) for name in NAMES}
-    group = together(collectors)
-    group.update(shared(first, NAMES[:2]))
-    group.update(shared(second, NAMES[1:3]))
-    group.update(shared(second, ()))
-    fed = [{name: first[name] for name in NAMES[:2]}, {name: second[name] for name in NAMES[1:3]}]
-    assert {name: one.statistics() for name, one in collectors.items()} == fed_alone(method, fed)
-
-
 def test_more_values_than_a_slot_counts(monkeypatch):
     monkeypatch.setattr(histogram_collector, "SLOT_LIMIT", 1500)
     monkeypatch.setattr(counted_together, "SLOT_LIMIT", 1500)

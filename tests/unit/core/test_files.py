@@ -59,6 +59,11 @@ class TestAtomicWrite:
             write_text(tmp_path, "x")
         assert names(tmp_path) == []
 
+    def test_block_that_writes_nothing(self, earlier):
+        with pytest.raises(OutputFileError, match="no such file"), atomic_write(earlier):
+            pass
+        assert earlier.read_text() == "earlier"
+
     def test_rename_that_is_denied(self, earlier, monkeypatch):
         def denied(self, target):
             raise PermissionError(errno.EACCES, "Permission denied")

@@ -35,27 +35,6 @@ def test_the_batch_is_dynamic(example_batch):
         assert agrees(module, model, image=noise(batch, 3, 8, 8, seed=batch)) < 1e-4
 
 
-def test_two_inputs_share_the_batch():
-    class Two(nn.Module):
-        def forward(self, left, right):
-            return left * 2 + right.sum(1, keepdim=True)
-
-    model = prepared(Two(), left=noise(4, 3), right=noise(4, 5))
-    assert [value.name for value in model.graph.inputs] == ["left", "right"]
-    assert model.graph.inputs[0].shape[0] == model.graph.inputs[1].shape[0]
-    assert agrees(Two(), model, left=noise(6, 3), right=noise(6, 5)) < 1e-4
-
-
-def test_an_input_without_axes_is_no_batch():
-    class Scaled(nn.Module):
-        def forward(self, x, factor):
-            return x * factor
-
-    module = Scaled()
-    model = prepared(module, x=noise(4, 3), factor=np.array(2.0, np.float32))
-    assert agrees(module, model, x=noise(6, 3), factor=np.array(3.0, np.float32)) == 0.0
-
-
 def test_a_batch_that_cannot_be_dynamic_is_fixed_to_one():
     class Fixed(nn.Module):
         def forward(self, x):

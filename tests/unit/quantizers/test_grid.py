@@ -9,6 +9,7 @@ from ptq_cli.quantizers.grid import (
     integer_format,
     read_parameter,
     require_amax,
+    require_no_nan,
     require_not_negative,
 )
 from tests.each_case import each_case
@@ -66,3 +67,8 @@ def test_amax_that_is_none(amax):
 def test_negative_values_are_found_behind_nan_too(values):
     with pytest.raises(QuantizerTypeError, match="an unsigned quantizer got negative values"):
         require_not_negative(torch.tensor(values))
+
+
+@pytest.mark.parametrize("check", [require_amax, require_no_nan, require_not_negative])
+def test_nothing_to_check_is_right(check):
+    check(torch.zeros(0))

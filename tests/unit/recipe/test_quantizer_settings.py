@@ -7,6 +7,7 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.check import check_recipe
+from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
     CenterWeights,
@@ -185,3 +186,8 @@ def test_a_value_out_of_range_is_refused(family: str, value: float, says: str) -
 def test_it_is_there_without_torch() -> None:
     code = "import sys, ptq_cli.recipe.quantizer_families; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_text_must_be_one_of_the_words() -> None:
+    parameter = Setting(help="Granularity.", choices=("channel", "tensor"))
+    assert parameter.allows("tensor") and not parameter.allows("row")

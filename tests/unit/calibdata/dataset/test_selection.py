@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.dataset.dataset import Batch, rebatch
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard, parse_shard
 from ptq_cli.calibdata.npy_header import read_rows
 from ptq_cli.calibdata.open_dataset import open_dataset
@@ -162,19 +161,3 @@ def test_rows_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr("ptq_cli.calibdata.npy_header.read_rows", noting)
     list(dataset.batches(10, Selection(Shard(4, 5))))
     assert [(position - 128) // 80 for position in read] == [30, 80]
-
-
-@each_case("sizes", [(3, 3, 1), (1,) * 9, (10,), (2, 7), (5, 1, 5)])
-@each_case("selection", SELECTIONS, ids=IDS)
-def test_batches_of_other_shapes_count_as_they_do_in_the_whole(sizes, selection):
-    def parts():
-        start = 0
-        for width, size in enumerate(sizes):
-            rows = np.arange(start, start + size)
-            values = np.repeat(rows[:, None], width // 2 + 1, axis=1)
-            yield Batch({"x": values}, rows, tuple(map(str, rows)))
-            start += size
-
-    whole = as_lists(rebatch(parts(), 4))
-    wanted = [batch for number, batch in enumerate(whole) if number in selection]
-    assert as_lists(rebatch(parts(), 4, selection)) == wanted

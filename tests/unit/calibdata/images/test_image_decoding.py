@@ -42,13 +42,6 @@ def png_header(width, height):
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
-def test_resize_then_crop(tmp_path, pixels):
-    path = saved(tmp_path, jpeg(pixels))
-    found = decode_image(path, NAME, ImageSettings(resize=[12], crop=[8, 10]))
-    small = Image.open(path).resize((16, 12), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(found, np.asarray(small)[2:10, 3:13])
-
-
 @each_case("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
 def test_modes_become_rgb(tmp_path, mode):
     path = tmp_path / "image"

@@ -94,12 +94,6 @@ def test_labels_in_json(save_tar):
     assert batch.labels.tolist() == [5, 6, 7]
 
 
-def test_a_class_goes_before_json(save_tar):
-    members = {"0.cls": b" 3\n", "0.jpg": png(1), "0.json": b'{"label": 9}'}
-    (batch,) = open_tar(save_tar(members)).batches(3)
-    assert batch.labels.tolist() == [3]
-
-
 def test_a_byte_order_mark_is_no_part_of_a_class(save_tar):
     (batch,) = open_tar(save_tar({"0.cls": b"\xef\xbb\xbf3", "0.jpg": png(1)})).batches(3)
     assert batch.labels.tolist() == [3]
@@ -108,20 +102,6 @@ def test_a_byte_order_mark_is_no_part_of_a_class(save_tar):
 @pytest.mark.parametrize("content", [b'{"label": "cat"}', b'{"width": 3}', b"[1]", b"true", b'"4"'])
 def test_json_without_a_label(save_tar, content):
     assert not open_tar(save_tar({"0.json": content, "0.png": png(1)})).has_labels
-
-
-def test_other_members_are_passed_over_unread(save_tar):
-    members = {
-        "README": b"x",
-        "._0.png": b"x",
-        "0.png": png(1),
-        "0.txt": b"a cat",
-        "0.pyd": b"\x80\x04.",
-        "licence.txt": b"x",
-        "1.png": png(2),
-    }
-    dataset = open_tar(save_tar(members))
-    assert [batch.names for batch in dataset.batches(9)] == [("train.tar:0", "train.tar:1")]
 
 
 def test_json_alone_is_no_sample(save_tar):

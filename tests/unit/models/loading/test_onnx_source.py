@@ -100,12 +100,6 @@ def test_what_begins_like_onnx_and_is_none(tmp_path, content):
         opened(path)
 
 
-def test_external_data_beside_the_model_are_read(tmp_path):
-    model = prepare(opened(external(tmp_path / "model")).to_onnx({}), "m.onnx")
-    expected = noise(2, 4) @ noise(4, 300)
-    np.testing.assert_allclose(run(model, {"x": noise(2, 4)})[0], expected, atol=1e-5)
-
-
 def test_a_folder_in_the_place_of_external_data_is_named(tmp_path):
     path = external(tmp_path)
     (tmp_path / "weights.bin").unlink()

@@ -33,15 +33,6 @@ def test_parts_of_a_weight_are_weights(case):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-def test_a_part_that_is_left_out_is_no_constant():
-    text = "(float[N,4] x) => (float[N,K] y) <float[4,8] w> { a, b = Split<axis=1, num_outputs=2>(w)\n"
-    model = build(text + " y = MatMul(x, b) }")
-    model.graph.node("a").outputs[0].name = None
-    after = prepare(model, "m.onnx")
-    assert operators(after) == ["MatMul"]
-    assert len(after.graph.initializers) == 1
-
-
 LEFT = {
     "an_output": "(float[2,4] a, float[2,4] b) <float[4,4] w> { a, b = Split<num_outputs=2>(w) }",
     "computed_sizes": "(float[K,4] a, float[L,4] b) <float[4,4] w> { t = Shape(x)\n a, b = Split(w, t) }",
@@ -56,15 +47,6 @@ def test_what_is_not_known_stays(case):
     constants += " two = Constant<value = int64[1] {2}>()\n"
     model = build(f"(float[N,2] x) => {LEFT[case].replace('{ ', '{ ' + constants)}")
     assert fold_known(model) == 0
-
-
-def test_known_sizes_beside_unknown_ones_are_constants():
-    text = """(float[N,2,6] x) => (float[M,6] y) { s = Shape(x)
-        i = Constant<value = int64[1] {-1}>()\n k = Gather(s, i)\n m = Constant<value = int64[1] {-1}>()
-        t = Concat<axis=0>(m, k)\n y = Reshape(x, t) }"""
-    after = prepare(build(text), "m.onnx")
-    assert operators(after) == ["Reshape"]
-    np.testing.assert_array_equal(run(after, {"x": noise(3, 2, 6)})[0], noise(3, 2, 6).reshape(-1, 6))
 
 
 def test_a_constant_on_disk_is_split_unread(tmp_path, monkeypatch):

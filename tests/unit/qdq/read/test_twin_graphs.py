@@ -9,7 +9,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of, is_unpacked, is_unpacking
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs, part_of, readers_by_value
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs, part_of
 from tests.placements import PLAIN_WEIGHTS
 from tests.unit.plan.graphs import build, quantized, run
 from tests.unit.qdq.twins import CHAIN, make_twins, twins_of
@@ -116,22 +116,6 @@ def test_a_part_computes_what_its_nodes_do_and_leaves_the_model_alone() -> None:
     part.graph.inputs[0].shape = None
     assert ir.to_proto(model) == before
     assert [use.node.name for use in model.graph.node("m").outputs[0].uses()] == ["a"]
-
-
-def test_a_node_reads_for_the_graphs_inside_it() -> None:
-    model = build(
-        """(bool c, float[n] x) => (float[n] y) {
-            t = Neg (x)
-            y = If (c) <
-                then_branch = a () => (float[n] p) { p = Add (t, x) },
-                else_branch = b () => (float[n] q) { q = Abs (t) }
-            >
-        }"""
-    )
-    readers = {
-        value.name: [node.name for node in nodes] for value, nodes in readers_by_value(model.graph).items()
-    }
-    assert readers == {"c": ["y"], "x": ["t", "y"], "t": ["y"]}
 
 
 LONG = 1500

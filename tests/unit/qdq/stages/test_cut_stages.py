@@ -72,18 +72,6 @@ def test_what_nobody_reads_is_no_stage() -> None:
     assert shown(make_twins(text).stages) == ["x -> fc -> y [fc]"]
 
 
-def test_two_outputs_of_one_node_are_of_one_stage() -> None:
-    text = """(float[n, 8] x) => (float[n, 4] y, float[n, 4] z) <float[4, 4] w1, float[4, 4] w2> {
-        a, b = Split <axis=1, num_outputs=2> (x)
-        [left] y = MatMul (a, w1)
-        [right] z = MatMul (b, w2)
-    }"""
-    twins = make_twins(text)
-    assert shown(twins.stages)[0].endswith("-> a, b [a]")
-    found = twins.staged.run(sample(build(text)), quantized=True)
-    assert {"y", "z"} <= set(found)
-
-
 def test_a_model_of_other_operators_is_refused() -> None:
     twins, other = make_twins(CHAIN), make_twins(RESIDUAL)
     with pytest.raises(InvalidOnnxError, match="not have the operators of the float model"):

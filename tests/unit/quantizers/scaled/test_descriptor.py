@@ -94,3 +94,7 @@ def test_predefined_ones_are_8_bit():
     assert {value.num_bits for value in found.values()} == {8}
     assert found["QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR"].unsigned
     assert found["QUANT_DESC_8BIT_LINEAR_WEIGHT_PER_ROW"].axis == 0
+
+
+def test_it_equals_no_other_thing():
+    assert QuantDescriptor() != "QuantDescriptor"

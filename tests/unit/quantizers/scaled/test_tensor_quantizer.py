@@ -52,6 +52,11 @@ class TestQuantizing:
         assert torch.equal(integers, expected)
         assert torch.equal(scale, expected_scale)
 
+    def test_disabled_it_lets_pass(self):
+        found, x = quantizer(amax=1.0), values(3)
+        found.state = "disabled"
+        assert found(x) is x
+
     @each_case(
         "fields, shape",
         [
@@ -240,3 +245,7 @@ class TestKeeping:
         model = nn.Sequential(nn.Linear(2, 2), found).half()
         assert model[0].weight.dtype is torch.float16
         assert (found.amax.dtype, found.amax.item()) == (torch.float32, pytest.approx(1e-8))
+
+    def test_it_moves_to_a_device(self):
+        found = quantizer(amax=1.0).to("meta")
+        assert found.amax.device.type == "meta"

@@ -2,7 +2,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -44,17 +44,6 @@ def test_operator_that_no_tap_needs_cannot_fail(build_model):
         # The input that only the Gather needs stays, so that a batch with it fits.
         (found,) = session.run({"x": X, "index": np.array([99])})
         np.testing.assert_array_equal(found, -X)
-
-
-def test_weights_that_no_tap_needs_are_gone(build_model):
-    floats = (TensorProto.FLOAT, ["n", 3])
-    model = build_model(
-        [("Neg", ["x"], ["inner"]), ("Mul", ["inner", "w"], ["y"])],
-        {"x": floats},
-        {"y": floats},
-        [numpy_helper.from_array(np.ones(3, np.float32), "w")],
-    )
-    assert not onnx.load_from_string(tap(ir.from_proto(model), ["inner"]).content).graph.initializer
 
 
 @pytest.mark.parametrize("name", ["nothing", "x"], ids=["unknown", "an input"])

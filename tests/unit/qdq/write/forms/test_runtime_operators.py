@@ -111,22 +111,6 @@ def test_layers_are_found_again_in_both_models():
     assert graph_text(spelled_out(own, model)) == graph_text(quantized(model, plan))
 
 
-def test_one_of_a_nested_graph_is_written_in_its_own_graph():
-    model = build(
-        """(float[N,3,8,8] x, bool[1] b) => (float[N,4,6,6] y)
-        <float[16,3,3,3] w, float[4,16,1,1] v> {
-        y = If(b) <
-            then_branch = one () => (float[N,4,6,6] y1) {
-                c = Conv(x, w) s = Sigmoid(c) m = Mul(c, s) y1 = Conv(m, v) },
-            else_branch = two () => (float[N,4,6,6] y2) { d = Conv(x, w) e = Relu(d) y2 = Conv(e, v) }> }"""
-    )
-    own = with_own_operators(model)
-    found = [node for node in own.graph.all_nodes() if node.op_type == "QuickGelu"]
-    assert len(found) == 1 and found[0].graph is not own.graph
-    inputs = {**sample(model), "b": np.array([True])}
-    assert sqnr_db(run(model, inputs)[0], run(own, inputs)[0]) > 25
-
-
 def test_its_conversions_belong_to_it_in_a_profile():
     model = build(GATED)
     batch = sample(model)
