@@ -27,7 +27,6 @@ from tests.each_case import each_case
 INT16, UINT16 = IntegerFormat(16, signed=True), IntegerFormat(16, signed=False)
 INT4, UINT4 = IntegerFormat(4, signed=True), IntegerFormat(4, signed=False)
 RUNTIME_FORMATS = [INT8, UINT8, INT16, UINT16]
-torch.set_num_threads(1)
 
 
 @functools.cache

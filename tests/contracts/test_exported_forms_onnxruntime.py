@@ -16,9 +16,6 @@ from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_
 from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 from tests.each_case import each_case
 
-torch.set_num_threads(1)
-
-
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]
 
 

@@ -29,8 +29,6 @@ from tests.each_case import each_case
 from tests.placements import PLAIN_WEIGHTS, placed
 from tests.quantized import quantize_model
 
-torch.set_num_threads(1)
-
 AXES = {"conv": 0, "gemm": 0, "matmul": 1}
 
 

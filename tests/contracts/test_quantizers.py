@@ -8,8 +8,6 @@ from ptq_cli.quantizers.straight_through import BLOCK
 from tests.contracts.quantizer_families import AXIS, FAMILIES, Family
 from tests.each_case import each_case
 
-torch.set_num_threads(1)
-
 NAN, INF = float("nan"), float("inf")
 HALVES = [torch.float16, torch.bfloat16]
 

@@ -17,8 +17,6 @@ from ptq_cli.quantizers.grid import granularity_of
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 
-torch.set_num_threads(1)
-
 steady = settings(max_examples=200)
 
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]

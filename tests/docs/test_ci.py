@@ -54,9 +54,7 @@ def test_the_script_ends_as_ptq_does(
     old_report.parent.mkdir()
     old_report.write_text("of an earlier build", encoding="utf-8")
     page = folder / "page.md"
-
     result = shell(f"sh {GATE} {arguments}", folder, RUN="run", MAX_DROP=limit, GITHUB_STEP_SUMMARY=str(page))
-
     assert result.returncode == status, result.stdout
     assert said in result.stdout
     # What is on the page is this build's report or nothing.

@@ -86,7 +86,6 @@ def test_the_page_lists_the_differences_that_are_met_and_no_others(page, verdict
 
 def test_a_folder_is_replayed_and_counted(capsys):
     assert main([str(FOLDER / "straight_through")]) == 0
-
     lines = capsys.readouterr().out.splitlines()
     assert not [line for line in lines if line.startswith("FAIL")]
     assert lines[-1].startswith(f"{len(cases_of('straight_through'))} cases: ")
@@ -107,7 +106,6 @@ def damaged(tmp_path):
 
 def test_each_failing_case_has_a_line_and_the_status_says_so(damaged, capsys):
     assert main([str(damaged)]) == 1
-
     lines = capsys.readouterr().out.splitlines()
     failing = [line for line in lines if line.startswith("FAIL")]
     assert [line.split(":")[0] for line in failing] == ["FAIL hist_0121", "FAIL hist_0122"]

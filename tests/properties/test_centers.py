@@ -11,9 +11,6 @@ from hypothesis.extra import numpy as hnp
 from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers
 from ptq_cli.quantizers.center_indices import encode_centers
 
-torch.set_num_threads(1)
-
-
 # Few different values, so that ties and equal centers are common; and any at all.
 coarse = st.integers(-8, 8).map(lambda value: value / 4)
 fine = st.floats(-(2.0**126), 2.0**126, width=32)

@@ -11,9 +11,6 @@ from ptq_cli.core.formats import IntegerFormat, PerAxis
 from ptq_cli.quantizers import straight_through
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, fake_quantize_affine, quantize
 
-torch.set_num_threads(1)
-
-
 bits = st.integers(2, 8)
 amaxes = st.floats(2.0**-23, 2.0**100, width=32)
 vectors = hnp.arrays(np.float32, st.integers(1, 20), elements=st.floats(width=32, allow_nan=False))

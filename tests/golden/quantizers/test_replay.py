@@ -99,7 +99,6 @@ def test_scaled_quantizer_follows_the_reference(case):
         )
 
     replayed = replay(case, ours)
-
     recorded = ARRAYS[case["outputs"]["outputs"]]
     params = {"num_bits": 8, "unsigned": False, **case.get("params", {})}
     step = ARRAYS[case["inputs"]["amax"]] / (2.0 ** (params["num_bits"] - 1 + params["unsigned"]) - 1)
