@@ -26,7 +26,7 @@ settings.load_profile("ptq")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_table_of_operators() -> Iterator[None]:
+def one_thread_and_one_table_of_operators() -> Iterator[None]:
     """PyTorch's exporter makes its table of operators for each model, which takes longer than a small model.
 
     Nothing that ptq calls changes the table, so the models of all tests share one.
@@ -34,7 +34,11 @@ def one_table_of_operators() -> Iterator[None]:
     if "torch" not in sys.modules:
         yield
         return
+    import torch
     from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    # Two spinning OpenMP threads beside another busy process are slower than one by far.
+    torch.set_num_threads(1)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))

@@ -110,10 +110,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "recurrent.py:tagger", ids(recurrent.WORDS, 10), f"Add Gather LSTM Relu {SHAPES}", 0.1
     ),
     "GRU keyword spotter": Architecture(
-        "recurrent.py:spotter",
-        gaussian("features", recurrent.FRAMES, recurrent.BANDS),
-        f"GRU {SHAPES}",
-        0.3,
+        "recurrent.py:spotter", gaussian("features", recurrent.FRAMES, recurrent.BANDS), f"GRU {SHAPES}", 0.3
     ),
     "DLRM": Architecture("dlrm.py:build", clicks, "Gather GatherND Reshape Transpose"),
 }

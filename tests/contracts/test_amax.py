@@ -51,7 +51,6 @@ def kept(name):
 def test_amax_is_finite_positive_and_at_most_the_largest_magnitude(method, name):
     for format in FORMATS:
         choice = decide_range(kept(name), AmaxSettings(method=method), format, symmetric=True)
-
         assert 0 < choice.amax <= np.abs(ARRAYS[name]).max(), format
         assert choice.low == -choice.high, format
 
@@ -63,7 +62,6 @@ def test_range_holds_zero_and_is_no_wider_than_the_values(method, name):
     low, high = min(float(array.min()), 0.0), max(float(array.max()), 0.0)
     for format in FORMATS:
         choice = decide_range(kept(name), AmaxSettings(method=method), format, symmetric=False)
-
         assert choice.low <= 0 <= choice.high, format
         assert 0 < choice.high - choice.low <= (high - low) * (1 + 1e-9), format
         if low == 0:
@@ -89,7 +87,6 @@ def test_sign_does_not_matter_to_a_symmetric_range(method, format):
 @each_case("arrays", [[], [np.zeros(9, np.float32)]], ids=["no values", "only zeros"])
 def test_nothing_to_see_is_zero_and_gets_scale_one(method, arrays, symmetric):
     found = decide(statistics_of(*arrays), AmaxSettings(method=method), UINT8, symmetric=symmetric)
-
     assert found.choice.amax == 0
     assert found.parameters.scale == 1
     assert fake_quantize(np.zeros(3, np.float32), found.parameters).tolist() == [0, 0, 0]
@@ -120,12 +117,10 @@ def require_zero_and_the_range(array, format, found):
 @symmetric_or_not
 def test_order_and_size_of_the_batches_do_not_matter(method, symmetric):
     parts, settings = np.split(NORMAL, 8), AmaxSettings(method=method)
-
     ranges = {
         decide_range(statistics_of(*batches), settings, UINT8, symmetric=symmetric)
         for batches in (parts, parts[::-1], [NORMAL])
     }
-
     assert len(ranges) == 1
 
 

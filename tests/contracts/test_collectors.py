@@ -76,28 +76,6 @@ def test_all_zero_is_an_empty_range(method):
 
 
 @each_method
-@each_case("sizes", [[6], [1] * 6, [5, 1], [1, 0, 5], [2, 3, 1]], ids=str)
-def test_uneven_batches_give_the_same(method, sizes):
-    whole, parts = make_collector(method), make_collector(method)
-    whole.update(VALUES)
-    for part in np.split(VALUES, np.cumsum(sizes)[:-1]):
-        assert parts.update(part)
-
-    assert parts.statistics() == whole.statistics()
-
-
-@each_method
-def test_shapes_may_differ_from_batch_to_batch(method):
-    collector = make_collector(method)
-
-    assert (
-        collector.update(VALUES) and collector.update(VALUES.ravel()[:7]) and collector.update(VALUES[0, 0])
-    )
-
-    assert collector.statistics().count == VALUES.size + 8
-
-
-@each_method
 def test_update_does_not_change_the_array(method):
     array = VALUES.copy()
 

@@ -3,9 +3,8 @@
 import functools
 
 import numpy as np
-import onnxruntime
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
@@ -14,32 +13,10 @@ from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.center_indices import encode_centers
 from ptq_cli.quantizers.fixed_point_format import AutoScale, FixedPointFormat
 from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_point
+from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 from tests.each_case import each_case
 
-torch.set_num_threads(1)
-
-# A busy machine makes one slow example of any test; the cases are the same in every run.
-steady = settings(deadline=None, derandomize=True)
-
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]
-EXTREMES = [0.0, -0.0, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, -1e-45, 1e-39, 2.0**24, -(2.0**31), 2.0**63]
-
-
-def session_of(nodes, inputs, constants, opset):
-    graph = helper.make_graph(
-        nodes,
-        "exported",
-        [helper.make_tensor_value_info(name, dtype, None) for name, dtype in inputs],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        constants,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
 
 
 @functools.cache
@@ -71,11 +48,6 @@ def in_runtime(x, found, format):
     return fake_quantize_session(name, not full).run(None, feeds)[0]
 
 
-def assert_same_bits(left, right):
-    assert left.shape == right.shape
-    np.testing.assert_array_equal(left.view(np.int32), right.view(np.int32))
-
-
 def probes(format):
     """Grid points, ties, and their neighbors, over twice the range, and extremes."""
     span = format.qmax - format.qmin
@@ -98,7 +70,6 @@ def test_fixed_point_is_quantize_linear_at_ties_edges_and_extremes(bits, keep_ne
     assert_same_bits(fixed_point(torch.tensor(x), *arguments).numpy(), expected)
 
 
-@steady
 @given(
     x=hnp.arrays(np.float32, st.integers(1, 40), elements=st.floats(width=32, allow_nan=False)),
     bits=st.sampled_from(BITS),
@@ -125,7 +96,6 @@ def dequantize_session(type_name, axis):
     return session_of(nodes, [("q", dtype), ("scale", TensorProto.FLOAT)], [], opset=21)
 
 
-@steady
 @given(
     x=hnp.arrays(
         np.float32, st.tuples(st.integers(1, 5), st.integers(1, 5)), elements=st.floats(-9, 9, width=32)

@@ -164,8 +164,7 @@ def test_every_quantizer_of_weights_is_stored_and_analyzed(op, weights, least_db
 TWO = graph(
     SEQUENCE,
     "float[1,{rows},64] w, float[1,{rows},64] r",
-    "y = {op}<hidden_size=64>(x, w, r)",
-    "z = {op}<hidden_size=64>(x, w, r)",
+    "y = {op}<hidden_size=64>(x, w, r) z = {op}<hidden_size=64>(x, w, r)",
     outputs="float[] y, float[] z",
 )
 
@@ -180,21 +179,9 @@ def test_layers_that_share_weights_share_the_integers(op):
     assert np.array_equal(first, second)
 
 
-def test_a_computed_weight_leaves_the_layer_as_it_is():
-    text = graph(f"{SEQUENCE}, float[1,256,64] w", "float[1,256,64] r", "y = LSTM<hidden_size=64>(x, w, r)")
-    (found,) = make_plan(build(text), load_target("ort-cpu"), may_be_empty=True).layers
-    assert (found.quantized, found.reason) == (False, "its weight 'w' is computed at run time")
-
-
 def test_tensorrt_keeps_its_floats():
     plan = make_plan(build(layer("LSTM", 64)), load_target("tensorrt"), may_be_empty=True)
     assert plan.weights == () and "TensorRT computes recurrent layers in float" in plan.layers[0].reason
-
-
-def test_an_excluded_layer_is_unchanged():
-    model = build(layer("GRU", 64))
-    plan = make_plan(model, load_target("ort-cpu"), excluded={"y": "kept in float"}, may_be_empty=True)
-    assert serialized(quantized(model, plan)) == serialized(model)
 
 
 def test_eight_bits_break_the_rule_of_a_target_that_adds_products_in_16_bits():

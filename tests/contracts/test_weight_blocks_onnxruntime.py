@@ -235,14 +235,6 @@ def test_branches_read_blocks_of_weights_outside_them(tmp_path: Path) -> None:
         assert 0 < np.abs(found - x @ square).max() < 0.3 * np.abs(found).max()
 
 
-def test_verify_names_the_kernel_of_each_layer(tmp_path: Path) -> None:
-    path = quantized(tmp_path, runtime_operators=True)
-    proof = ptq_cli.verify(path)
-    layers = {item.name: item.kernel for item in proof.operators if item.op in ("MatMul", "Gather")}
-    assert layers == {"up": "MatMulNBits", "down": "MatMulNBits", "head": "MatMulNBits"}
-    assert not proof.faults
-
-
 @each_case(
     "settings, error, message",
     [

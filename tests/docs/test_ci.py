@@ -13,7 +13,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import ptq_cli
-from ptq_cli.cli.main import COMMANDS
 from tests.e2e.test_packaging import BUILT
 from tests.each_case import each_case
 from tools import try_release
@@ -55,9 +54,7 @@ def test_the_script_ends_as_ptq_does(
     old_report.parent.mkdir()
     old_report.write_text("of an earlier build", encoding="utf-8")
     page = folder / "page.md"
-
     result = shell(f"sh {GATE} {arguments}", folder, RUN="run", MAX_DROP=limit, GITHUB_STEP_SUMMARY=str(page))
-
     assert result.returncode == status, result.stdout
     assert said in result.stdout
     # What is on the page is this build's report or nothing.
@@ -66,16 +63,6 @@ def test_the_script_ends_as_ptq_does(
     if page.exists():
         text = page.read_text(encoding="utf-8")
         assert text.startswith("### ptq report") and text.count("### ptq report") == 1
-
-
-@pytest.mark.parametrize("name", ["github-actions.yml", "gitlab-ci.yml"])
-def test_the_workflow_uses_what_is_there(name: str) -> None:
-    workflow = (CI / name).read_text(encoding="utf-8")
-    assert "\t" not in workflow
-    assert "gate.sh" in workflow and "constraints.txt" in workflow and (ROOT / "constraints.txt").is_file()
-    assert "MAX_DROP: top1=" in workflow and "MAX_DROP" in GATE.read_text(encoding="utf-8")
-    assert ("if: always()" in workflow) or ("when: always" in workflow)
-    assert "ptq-run" in workflow
 
 
 @pytest.mark.parametrize(
@@ -135,13 +122,6 @@ def test_the_action_ends_as_ptq_does(
     assert (folder / "my run" / "report.md").exists() == (status != 2)
 
 
-def test_the_action_names_its_inputs_and_what_it_installs() -> None:
-    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    used = set(re.findall(r"inputs\.([a-z-]+)", (ROOT / "action.yml").read_text(encoding="utf-8")))
-    assert used == set(action["inputs"])
-    assert (CI / "action.sh").is_file() and (ROOT / "constraints.txt").is_file()
-
-
 FAKE_GH = """#!/bin/sh
 echo "$@" >> calls
 for word in "$@"; do
@@ -193,14 +173,6 @@ def test_the_comment_takes_the_place_of_its_last_one(
     assert text == ("" if status else "<!-- ptq: cat's model -->\n### ptq report")
 
 
-def test_each_hook_runs_a_command_that_exists() -> None:
-    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    for hook in hooks:
-        program, command, *_ = hook["entry"].split()
-        assert (program, hook["language"]) == ("ptq", "python") and command in COMMANDS
-        assert re.search(hook["files"], "ptq-run/report.json") or re.search(hook["files"], "ptq.toml")
-
-
 def test_the_guide_configures_hooks_that_exist() -> None:
     page = (ROOT / "docs" / "guides" / "ci.md").read_text(encoding="utf-8")
     (block,) = (found for found in blocks(page) if found.file == ".pre-commit-config.yaml")
@@ -210,12 +182,6 @@ def test_the_guide_configures_hooks_that_exist() -> None:
     assert [hook["id"] for hook in repo["hooks"]] == [hook["id"] for hook in hooks]
     report = repo["hooks"][0]["args"][0]
     assert re.search(repo["hooks"][0]["files"], report) and report in page.replace(block.text, "")
-
-
-def test_the_container_copies_what_it_installs() -> None:
-    lines = (CI / "Containerfile").read_text(encoding="utf-8").splitlines()
-    assert "RUN pip install --constraint /opt/ptq/constraints.txt /opt/ptq" in lines
-    assert "COPY . /opt/ptq" in lines and lines[-1] == 'ENTRYPOINT ["ptq"]'
 
 
 def test_the_container_gets_what_it_installs_and_no_more() -> None:
@@ -249,19 +215,6 @@ def test_ci_runs_the_python_that_is_tested(name: str) -> None:
     found = re.findall(r"(?:python:|python-version: \"?)(3\.\d+)", text)
     assert found and set(found) == {"3.11"}
     assert "Programming Language :: Python :: 3.11" in PROJECT["classifiers"]
-
-
-def test_a_release_tries_what_it_publishes() -> None:
-    """The workflow builds by the command that is tested, and publishes only after the files were tried."""
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))[
-        "jobs"
-    ]
-    commands = {name: [step.get("run", "") for step in job["steps"]] for name, job in jobs.items()}
-    assert "python -m build" in commands["build"]
-    assert f"python -m {try_release.__name__} dist/*" in commands["try"]
-    assert (jobs["try"]["needs"], jobs["publish"]["needs"]) == ("build", "try")
-    assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
 
 
 def test_a_release_is_tried_with_what_the_readme_says() -> None:

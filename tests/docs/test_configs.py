@@ -15,7 +15,7 @@ from PIL import Image
 
 from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.recipe.recipe_layers import PRESETS, preset_names
+from ptq_cli.recipe.recipe_layers import preset_names
 from tests.each_case import each_case
 from tools.pages import networks
 
@@ -51,12 +51,6 @@ encoder (int64[n, t] input_ids) => (float[n, 3] scores) {
 }"""
 
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def test_the_presets_are_those_of_the_checkout() -> None:
-    assert CONFIGS / "presets" == PRESETS
-    assert {path.stem for path in PRESETS.iterdir()} == set(preset_names())
-    assert len(preset_names()) == 16
 
 
 @each_case("name", preset_names())

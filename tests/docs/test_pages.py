@@ -66,10 +66,6 @@ def test_every_block_runs_or_says_why_not(name: str) -> None:
             assert names_of_inputs(yaml.safe_load(block.text)) <= ACTION_INPUTS
 
 
-def test_pages_that_run_by_day_are_pages() -> None:
-    assert set(page_names()) >= BY_DAY
-
-
 def names_of_inputs(workflow: dict[str, Any]) -> set[str]:
     """Return what a workflow of GitHub gives to the action of this repository."""
     listed = [step for job in workflow.get("jobs", {}).values() for step in job["steps"]]

@@ -50,27 +50,12 @@ def test_every_code_exists() -> None:
     assert named and named <= codes
 
 
-def test_the_version_has_one_source() -> None:
-    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
-
-
 def test_the_workflow_runs_what_make_runs() -> None:
     targets = (ROOT / "Makefile").read_text(encoding="utf-8").split("\n\n")
     rules = [part for part in targets if re.match(r"(test|lint|docs-check):", part)]
     commands = [line.strip().removeprefix("$(BIN)/") for part in rules for line in part.splitlines()[1:]]
     assert len(commands) == 7
     assert set(commands) <= set(re.findall(r"- run: (.+)$", WORKFLOW, re.MULTILINE))
-
-
-def test_what_make_test_leaves_out_runs_each_night() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (rule,) = re.findall(r"^test-nightly: .*\n\t(.+)$", makefile, re.MULTILINE)
-    assert "pytest" in rule and "-m" not in rule.split()
-    nightly = (WORKFLOWS / "nightly.yml").read_text(encoding="utf-8")
-    assert "- cron: " in nightly
-    assert all(
-        f"- run: make {target}\n" in nightly for target in ("test-nightly", "test-install", "test-processors")
-    )
 
 
 def test_the_workflow_covers_every_supported_python_and_system() -> None:
@@ -82,8 +67,3 @@ def test_the_workflow_covers_every_supported_python_and_system() -> None:
     assert claimed <= set(versions)
     assert re.search(r"^ +os: \[ubuntu-latest, macos-latest, windows-latest\]$", WORKFLOW, re.MULTILINE)
     assert "has not been run" in WORKFLOW.partition("name:")[0]
-
-
-def test_the_workflow_is_indented_by_spaces_in_twos() -> None:
-    assert "\t" not in WORKFLOW
-    assert all((len(line) - len(line.lstrip())) % 2 == 0 for line in WORKFLOW.splitlines())

@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.target_file import Target
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.structure import structure_faults
 from tests.properties.noise import noise_errors, rms
 from tests.properties.random_graphs import BATCH

@@ -17,7 +17,6 @@ from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibra
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 from ptq_cli.collectors.share import flatten
-from ptq_cli.collectors.tensor_statistics import each_channel
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
 from ptq_cli.core.formats import UINT8
 from ptq_cli.recipe.sections import AmaxSettings
@@ -91,16 +90,6 @@ def refused(path, content):
     return caught.value.message
 
 
-def test_signed_header_is_what_is_saved(tmp_path):
-    assert signed(HEADER, ARRAYS) == CONTENT
-
-
-@QUICK
-@given(end=st.integers(0, len(CONTENT) - 1))
-def test_truncated_file_is_refused(tmp_path, end):
-    refused(tmp_path / "c", CONTENT[:end])
-
-
 @QUICK
 @given(flips=st.lists(st.tuples(st.integers(0, len(CONTENT) - 1), st.integers(0, 7)), min_size=1, max_size=4))
 def test_flipped_bits_are_refused_or_harmless(tmp_path, flips):
@@ -111,21 +100,9 @@ def test_flipped_bits_are_refused_or_harmless(tmp_path, flips):
 
 
 @QUICK
-@given(position=st.integers(0, len(CONTENT)), insert=st.binary(min_size=1, max_size=20))
-def test_inserted_bytes_are_refused_or_harmless(tmp_path, position, insert):
-    refuse_or_same(tmp_path / "c", CONTENT[:position] + insert + CONTENT[position:])
-
-
-@QUICK
 @given(content=st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(tmp_path, content):
     refused(tmp_path / "c", content)
-
-
-@QUICK
-@given(length=st.integers(0, 2**64 - 1), rest=st.binary(max_size=60))
-def test_arbitrary_header_length_is_refused(tmp_path, length, rest):
-    refused(tmp_path / "c", length.to_bytes(8, "little") + rest)
 
 
 JSON = st.recursive(
@@ -141,13 +118,6 @@ def test_signed_header_with_any_value_is_refused_or_harmless(tmp_path, key, valu
     refuse_or_other_provenance(tmp_path / "c", signed({**HEADER, key: value}, ARRAYS))
 
 
-@QUICK
-@given(key=st.sampled_from(sorted(vars(PROVENANCE))), value=JSON)
-def test_signed_provenance_with_any_value_has_the_right_types(tmp_path, key, value):
-    header = {**HEADER, "provenance": {**HEADER["provenance"], key: value}}
-    refuse_or_other_provenance(tmp_path / "c", signed(header, ARRAYS))
-
-
 def refuse_or_other_provenance(path, content):
     path.write_bytes(content)
     try:
@@ -161,66 +131,6 @@ def refuse_or_other_provenance(path, content):
 
 
 INTEGERS = st.integers(-3, 200) | st.sampled_from([2**31, 2**63 - 1, 2**63, 2**64, -(2**63), 10**400])
-
-
-@QUICK
-@given(
-    index=st.integers(0, len(ENTRIES) - 1),
-    key=st.sampled_from(sorted(ENTRIES[0])),
-    value=INTEGERS | JSON,
-)
-def test_signed_entry_with_any_value_is_refused_or_harmless(tmp_path, index, key, value):
-    entries = copy.deepcopy(ENTRIES)
-    entries[index][key] = value
-    path = tmp_path / "c"
-    path.write_bytes(signed({**HEADER, "tensors": entries}, ARRAYS))
-    try:
-        found = load_calibration(path).statistics
-    except CalibrationFileError:
-        return
-    # What is left can only be another name or axis, or zeros or a count that no histogram contradicts.
-    for item in found.values():
-        assert item.count >= 0 and np.isfinite([item.low, item.high]).all() and item.low <= item.high
-        assert item.histogram is None or item.histogram.counts.sum() + item.zeros == item.count
-        assert item.nonfinite.total >= 0
-        usable_channels(item)
-
-
-def usable_channels(item):
-    if item.channels is None:
-        return
-    assert item.channels.count.sum() == item.count and np.isfinite(item.channels.amax).all()
-    for channel in each_channel(item.channels):
-        assert channel.low <= channel.high
-        if channel.histogram is not None:
-            assert channel.histogram.counts.sum() + channel.zeros == channel.count
-            assert np.isfinite(channel.histogram.upper_edges()).all()
-
-
-@QUICK
-@given(
-    name=st.sampled_from(sorted(ARRAYS)),
-    position=st.integers(0, 10**6),
-    bits=st.integers(0, 2**63 - 1),
-    data=st.data(),
-)
-def test_signed_array_with_any_value_is_refused_or_usable(tmp_path, name, position, bits, data):
-    arrays = {key: value.copy() for key, value in ARRAYS.items()}
-    array = arrays[name]
-    array.view(f"<u{array.itemsize}")[position % array.size] = bits % 2 ** (8 * array.itemsize)
-    path = tmp_path / "c"
-    path.write_bytes(signed(HEADER, arrays))
-    try:
-        found = load_calibration(path).statistics
-    except CalibrationFileError:
-        return
-    for item in found.values():
-        assert np.isfinite([item.low, item.high]).all() and item.low <= item.high
-        if item.histogram is not None:
-            assert item.histogram.counts.min(initial=1) > 0
-            assert (np.diff(item.histogram.keys.astype(np.int64)) > 0).all()
-            assert np.isfinite(item.histogram.upper_edges()).all()
-        usable_channels(item)
 
 
 @QUICK

@@ -127,18 +127,6 @@ def test_damaged_jpeg_is_refused_or_decoded(tmp_path, content):
     assert arrays[""].dtype == np.float32
 
 
-@FEW
-@given(content=st.binary(max_size=200))
-@pytest.mark.parametrize(
-    "magic", [b"\x93NUMPY\x01\x00", b"\x93NUMPY\x02\x00", b"PK\x03\x04", b"PK\x05\x06", b""]
-)
-def test_arbitrary_bytes_are_refused(tmp_path, magic, content):
-    path = tmp_path / "x"
-    path.write_bytes(magic + content)
-    with pytest.raises(PtqError):
-        read_all(path)
-
-
 @pytest.mark.parametrize("kind", TAR)
 @FEW
 @given(data=st.data())

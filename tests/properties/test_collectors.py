@@ -43,9 +43,7 @@ def test_counts_of_what_is_not_finite_merge_as_all_else(method, batches, data):
     make = partial(make_collector, method, axis=1, allow_nonfinite=True)
     joined = [value for batch in batches for value in batch]
     wanted = statistics_of(make, joined)
-
     shuffled = data.draw(st.permutations(batches))
-
     assert saved(statistics_of(make, *shuffled)) == saved(wanted)
     assert saved(grouped([statistics_of(make, batch) for batch in shuffled], data.draw)) == saved(wanted)
     assert wanted.nonfinite.nan == 2 * np.count_nonzero(np.isnan(joined))
@@ -76,40 +74,17 @@ def grouped(parts, draw):
 def test_split_order_and_grouping_leave_the_bytes_as_they_are(make, batches, data):
     joined = [value for batch in batches for value in batch]
     wanted = saved(statistics_of(make, joined))
-
     shuffled = data.draw(st.permutations(batches))
     parts = [statistics_of(make, batch) for batch in shuffled]
-
     assert saved(statistics_of(make, *batches)) == wanted
     assert saved(statistics_of(make, *shuffled)) == wanted
     assert saved(statistics_of(make, data.draw(st.permutations(joined)))) == wanted
     assert saved(grouped(parts, data.draw)) == wanted
 
 
-@each_collector
-@settings(max_examples=50)
-@given(one=st.lists(FLOATS), two=st.lists(FLOATS), three=st.lists(FLOATS))
-def test_merge_is_a_commutative_monoid(make, one, two, three):
-    a, b, c = (statistics_of(make, values) for values in (one, two, three))
-    empty = make().statistics()
-
-    assert saved(a.merge(b)) == saved(b.merge(a))
-    assert saved(a.merge(b).merge(c)) == saved(a.merge(b.merge(c)))
-    assert saved(a.merge(empty)) == saved(empty.merge(a)) == saved(a)
-
-
-@given(values=st.lists(FLOATS))
-def test_histogram_and_zeros_hold_every_value(values):
-    found = statistics_of(lambda: make_collector("histogram"), values)
-
-    assert found.count == 2 * len(values)
-    assert found.zeros + int(found.histogram.counts.sum()) == found.count
-
-
 @given(values=st.lists(FLOATS))
 def test_kernel_counts_as_the_definition_does(values):
     found = statistics_of(lambda: make_collector("histogram"), values)
-
     both = np.asarray(values, np.float32)
     assert found.histogram == from_values(np.stack([both, -both]))
 
@@ -118,7 +93,6 @@ def test_kernel_counts_as_the_definition_does(values):
 def test_edges_of_some_bin_contain_each_value(values):
     histogram = from_values(values)
     low, high = histogram.lower_edges().astype(np.float64), histogram.upper_edges()
-
     for value in np.abs(np.asarray(values, np.float32)):
         assert value == 0 or ((low <= value) & (value < high)).any()
 
@@ -134,9 +108,7 @@ def keys_and_counts(bins):
 @given(one=BINS, two=BINS)
 def test_thinning_before_or_after_joining_is_the_same(one, two):
     a, b = thin(*keys_and_counts(one)), thin(*keys_and_counts(two))
-
     joined = thin(*keys_and_counts(one + two))
-
     assert a.merge(b) == joined
     assert thin(joined.keys, joined.counts) == joined
     assert joined.counts.sum() == a.counts.sum() + b.counts.sum()

@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from ptq_cli.qdq.metadata import OVERRIDES
 from tests.e2e.conftest import Ptq, folder, make_onnx, make_weights, ptq, snapshot, template
-from tests.properties.fuzz.hostile_strings import HOSTILE, places, replaced
+from tests.properties.fuzz.hostile_texts import HOSTILE, places, replaced
 
 __all__ = ["folder", "ptq", "template"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -10,11 +10,6 @@ from ptq_cli.core import arithmetic
 from ptq_cli.core.formats import IntegerFormat, PerAxis
 from ptq_cli.quantizers import straight_through
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, fake_quantize_affine, quantize
-
-torch.set_num_threads(1)
-
-# A busy machine makes one slow example of any test; the cases are the same in every run.
-steady = settings(deadline=None, derandomize=True)
 
 bits = st.integers(2, 8)
 amaxes = st.floats(2.0**-23, 2.0**100, width=32)
@@ -42,7 +37,6 @@ def assert_same_bits(left, right):
     np.testing.assert_array_equal(left.view(np.int32), right.view(np.int32))
 
 
-@steady
 @given(x=matrices, format=formats(), data=st.data())
 def test_torch_is_numpy_bit_for_bit(x, format, data):
     x = fit(x, format)
@@ -50,42 +44,15 @@ def test_torch_is_numpy_bit_for_bit(x, format, data):
     amax = data.draw(hnp.arrays(np.float32, granularity.scale_shape(x.shape), elements=amaxes))
     scale = arithmetic.scale_from_amax(amax, format)
     parameters = arithmetic.QuantParameters(scale, np.zeros(scale.shape, np.int64), format, granularity)
-
     found = fake_quantize(torch.tensor(x), torch.tensor(amax), axis=granularity.axis, **options_of(format))
     integers, found_scale = quantize(
         torch.tensor(x), torch.tensor(amax), axis=granularity.axis, **options_of(format)
     )
-
     assert_same_bits(found.numpy(), arithmetic.fake_quantize(x, parameters))
     np.testing.assert_array_equal(integers.numpy(), arithmetic.quantize(x, parameters))
     assert_same_bits(found_scale.numpy(), scale)
 
 
-@steady
-@given(x=vectors, amax=amaxes, format=formats())
-def test_values_on_the_grid_stay(x, amax, format):
-    once = fake_quantize(torch.tensor(fit(x, format)), amax, **options_of(format))
-    assert_same_bits(fake_quantize(once, amax, **options_of(format)).numpy(), once.numpy())
-
-
-@steady
-@given(amax=amaxes, format=formats())
-def test_every_integer_is_reached(amax, format):
-    integers = torch.arange(format.qmin, format.qmax + 1)
-    scale = torch.tensor(arithmetic.scale_from_amax(amax, format))
-    found, _ = quantize(integers * scale, amax, **options_of(format))
-    assert torch.equal(found.long(), integers)
-
-
-@steady
-@given(x=vectors, amax=amaxes, format=formats())
-def test_larger_inputs_never_give_smaller_outputs(x, amax, format):
-    ordered = torch.tensor(np.sort(fit(x, format)))
-    found = fake_quantize(ordered, amax, **options_of(format))
-    assert torch.all(found[1:] >= found[:-1])
-
-
-@steady
 @given(x=vectors, amax=amaxes, format=formats())
 def test_error_inside_the_range_is_at_most_half_a_step(x, amax, format):
     inside = np.clip(fit(x, format), -amax, amax)
@@ -94,7 +61,6 @@ def test_error_inside_the_range_is_at_most_half_a_step(x, amax, format):
     assert np.all(np.abs(found - inside) <= step / 2 + 2.0**-22 * amax)
 
 
-@steady
 @given(x=vectors, amax=amaxes, format=formats(), seed=st.integers(0, 100))
 def test_gradient_is_the_mask_times_upstream(x, amax, format, seed):
     leaf = torch.tensor(fit(x, format), requires_grad=True)
@@ -104,7 +70,6 @@ def test_gradient_is_the_mask_times_upstream(x, amax, format, seed):
     np.testing.assert_array_equal(leaf.grad.numpy(), np.where(mask, upstream.numpy(), np.float32(0)))
 
 
-@steady
 @given(x=vectors, scale=st.floats(2.0**-60, 2.0**60, width=32), format=formats(), data=st.data())
 def test_affine_gradient_passes_exactly_in_the_representable_range(x, scale, format, data):
     zero_point = data.draw(st.integers(format.qmin, format.qmax))
@@ -118,15 +83,6 @@ def test_affine_gradient_passes_exactly_in_the_representable_range(x, scale, for
     assert float(found.detach().max()) <= high
 
 
-@steady
-@given(x=vectors, amax=amaxes, format=formats())
-def test_a_signed_narrow_quantizer_is_odd(x, amax, format):
-    narrow = {"bits": format.bits, "unsigned": False, "narrow_range": True}
-    tensor = torch.tensor(x)
-    assert torch.equal(fake_quantize(-tensor, amax, **narrow), -fake_quantize(tensor, amax, **narrow))
-
-
-@steady
 @given(x=vectors, amax=st.floats(2.0**-20, 2.0**100, width=32), format=formats())
 def test_composed_primitives_give_the_same_grid(x, amax, format):
     scale = torch.tensor(arithmetic.scale_from_amax(amax, format))

@@ -1,5 +1,6 @@
 """An operator in a small real graph, and what must become of it on the way to a quantized model."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -37,7 +38,23 @@ def graph(inputs: str, constants: str, *nodes: str, outputs: str = "float[] y") 
     return f"({inputs}) => ({outputs}){declared} {{ {chr(10).join(nodes)} }}"
 
 
-COST = "no integer operator reads it: in integers it would lose accuracy and not be faster"
-DISAPPEARS = "disappears into the quantized range of its result"
-CONV_TRANSPOSE = "no integer ConvTranspose on CPUs: its weight is stored as int8 but computed in float"
-SOFTMAX = "integer Softmax turns probabilities above the calibrated range into 0"
+def read_operators(table: str) -> dict[str, OpCase]:
+    """Read a name, inputs, constants, nodes and perhaps outputs of each, and behind an arrow what is said."""
+    return dict(_operator(" ".join(entry.split())) for entry in re.split(r"\n(?=\w)", table.strip()))
+
+
+def _operator(entry: str) -> tuple[str, OpCase]:
+    drawn, _, told = entry.partition(" -> ")
+    name, _, text = drawn.partition(": ")
+    inputs, constants, nodes, *outputs = (part.strip() for part in text.split("|"))
+    said = dict(re.match(r"([\w/]+):? ?(.*)", item).groups() for item in told.split("; "))  # type: ignore[union-attr]
+    kernels = dict(reversed(item.split()) for item in said.pop("runs", "").split(", ") if item)
+    return name, OpCase(
+        graph=graph(inputs, constants, nodes, outputs=outputs[0] if outputs else "float[] y"),
+        integer=said.pop("integer", ""),
+        least_db=float(said.pop("least_db", "30")),
+        opset=int(said.pop("opset", "20")),
+        refused=said.pop("refused", ""),
+        kernels={kernel: int(count) for kernel, count in kernels.items()},
+        floats=said,
+    )

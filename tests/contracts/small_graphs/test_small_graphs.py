@@ -14,14 +14,9 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.runtime.engine_registry import count_kernels
-from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET
+from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET, OPENVINO
 from tests.contracts.small_graphs.exported import Exported, export, run_optimized
-from tests.contracts.small_graphs.openvino import OPENVINO
-from tests.contracts.small_graphs.ort_cpu import (
-    ORT_CPU,
-    claimed,
-    float_nodes,
-)
+from tests.contracts.small_graphs.ort_cpu import ORT_CPU, claimed, float_nodes
 from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized, sample, serialized

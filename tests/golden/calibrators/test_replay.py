@@ -18,33 +18,6 @@ FOLDER = Path(__file__).parent
 CASES = json.loads((FOLDER / "index.json").read_text(encoding="utf-8"))["cases"]
 
 
-def test_selection_holds_every_kind_of_case():
-    tags = {tag for case in CASES for tag in case["tags"]}
-    assert {
-        "growing",
-        "one_batch",
-        "edge_values",
-        "unsigned",
-        "negative",
-        "zeros",
-        "no_data",
-        "error",
-        "empty_low_bins",
-        "other_bits",
-        "num_bins",
-        "skip_zeros",
-    } <= tags
-    assert {case["function"] for case in CASES} == {
-        "MaxCalibrator",
-        "HistogramCalibrator",
-        "HistogramCalibrator_mutation",
-        "calibrate_weights",
-    }
-    methods = {(case["function"], case["params"].get("method")) for case in CASES}
-    assert {("HistogramCalibrator", method) for method in ("percentile", "entropy", "mse")} <= methods
-    assert {("calibrate_weights", method) for method in ("max", "percentile", "mse")} <= methods
-
-
 def recorded(method, values, bins, amax, bits=8):
     """A case as if it were recorded: of one batch, whose histogram ends with so many bins."""
     counts, edges = np.histogram(np.abs(values), bins, (0.0, float(np.abs(values).max())))
@@ -70,7 +43,6 @@ def test_a_value_is_as_near_to_its_place_as_the_statistics_tell(bins, monkeypatc
     values = np.append(np.full(1000, 1 + 1.99 * 2.0**-11), 1 + 2.0**-8).astype(np.float32)
     amax = entropy_amax(histogram_of_values(values, bins), 128).amax
     case, arrays = recorded("entropy", values, bins, amax)
-
     replay(case, arrays)
     with pytest.raises(DiffersError, match="amax is"):
         replay(case, {**arrays, "amax": arrays["amax"] * np.float32(1.1)})
@@ -93,7 +65,6 @@ def test_mse_with_few_bins_a_level_differs_on_purpose(bits, bins):
     values = np.random.default_rng(3).standard_normal(50_000).astype(np.float32)
     case, arrays = recorded("mse", values, bins, their_mse(values, bins, bits), bits)
     assert bins < 8 * IntegerFormat(bits, signed=True, narrow_range=True).qmax
-
     with pytest.raises(OnPurposeError, match="few bins a level"):
         replay(case, arrays)
 
@@ -101,7 +72,6 @@ def test_mse_with_few_bins_a_level_differs_on_purpose(bits, bins):
 def test_mse_with_enough_bins_agrees_or_fails():
     values = np.random.default_rng(3).standard_normal(50_000).astype(np.float32)
     case, arrays = recorded("mse", values, 2048, their_mse(values, 2048, 4), 4)
-
     replay(case, arrays)
     with pytest.raises(DiffersError, match="amax is"):
         replay(case, {**arrays, "amax": arrays["amax"] * np.float32(0.9)})

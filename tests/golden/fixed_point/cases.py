@@ -10,15 +10,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.quantizers.fixed_point_format import AutoScale
 from ptq_cli.quantizers.fixed_point_integers import fixed_point, fixed_point_scale
 from ptq_cli.quantizers.step import round_through, stochastic_round
-from tests.golden.verdicts import (
-    Arrays,
-    Case,
-    NotCoveredError,
-    OnPurposeError,
-    compare,
-    kind_of,
-    require,
-)
+from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, compare, kind_of, require
 
 ON_PURPOSE = {
     "negative integer": "QKeras 0.9.0 fails on one; ours takes it, as QKeras in git does",

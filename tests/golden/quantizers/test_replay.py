@@ -99,7 +99,6 @@ def test_scaled_quantizer_follows_the_reference(case):
         )
 
     replayed = replay(case, ours)
-
     recorded = ARRAYS[case["outputs"]["outputs"]]
     params = {"num_bits": 8, "unsigned": False, **case.get("params", {})}
     step = ARRAYS[case["inputs"]["amax"]] / (2.0 ** (params["num_bits"] - 1 + params["unsigned"]) - 1)
@@ -136,14 +135,3 @@ def test_affine_quantizer_follows_the_reference(case):
     if abs(low / step % 1 - 0.5) > TIE:
         near = error <= 1e-5 * np.maximum(np.abs(recorded), step)
         assert np.count_nonzero(~near) <= max(1, 0.02 * near.size)
-
-
-def test_the_recording_holds_every_kind_of_case():
-    tags = {tag for case in CASES for tag in case["tags"]}
-    assert {"ties", "clip_edge", "tiny_amax", "float16", "axis0", "axis1", "error", "nonfinite"} <= tags
-    assert {case["params"].get("num_bits", 8) for case in CASES if case["function"] in MIRRORS} >= {
-        2,
-        3,
-        4,
-        8,
-    }

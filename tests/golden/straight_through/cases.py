@@ -13,7 +13,7 @@ from ptq_cli.quantizers import dorefa, step, straight_through
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, compare, kind_of, require
 
 ON_PURPOSE = {
-    "k of 0 in the class": "theirs checks k in the function only, and then divides by 0; ours refuses it",
+    "k of 0 in the class": "theirs checks k in the function only, and then divides by 0; ours refuses it"
 }
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": straight_through.round,

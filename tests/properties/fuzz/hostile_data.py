@@ -16,19 +16,8 @@ from tests.properties.fuzz.hostile_texts import flipped
 
 Random = np.random.Generator
 NAMES = (
-    "../../x",
-    "/abs",
-    "x",
-    "\0",
-    "",
-    "n" * 4000,
-    "\x1b[31m",
-    "\u202eabc",
-    "label",
-    "x.npy",
-    "a/b",
-    "input",
-    "C:\\x",
+    *("../../x", "/abs", "x", "\0", "", "n" * 4000, "\x1b[31m", "\u202eabc", "label", "x.npy", "a/b"),
+    *("input", "C:\\x"),
 )
 DTYPES = ("<f8", "<f2", ">f4", "<i8", "|u1", "<c8", "|b1", "<U4", "|S3", "<M8[s]", "|V7", "|O")
 SIZES = ((0, 3, 8, 8), (4, 3, 8), (4, 3, 8, 8, 1), (), (4, 3, 9, 8), (4,), (2, 3, 8, 8), (1, 3, 8, 8))

@@ -194,45 +194,11 @@ def _reports(random: Random) -> Lines:
 
 
 HOSTILE_WORDS = (
-    *(
-        "",
-        " ",
-        "-1",
-        "0",
-        "nan",
-        "inf",
-        "1e400",
-        "9" * 400,
-        "../../x",
-        "/etc/passwd",
-        "/dev/null",
-        "x=",
-        "=x",
-    ),
-    *("=", "x=y=z", "\x1b[31m", "\u202eabc", "\udcff", "n" * 5000, "*", "[", "x[", "a:b", ":", "a.py:b", ","),
-    *(
-        "1,2,-3",
-        "relu:weights.bits=99",
-        "conv:=",
-        "top1=1%",
-        "top1=nan",
-        "x=3,8,8",
-        "x=0,0",
-        "x=4,3,8,8",
-        "\n",
-    ),
-    *(
-        "{1..3}",
-        "{000..999999999}.tar",
-        "conv",
-        "fc.*",
-        "(?P<",
-        "mse",
-        "percentile",
-        "uint8",
-        "tensorrt",
-        "0x10",
-    ),
+    *("", " ", "-1", "0", "nan", "inf", "1e400", "9" * 400, "../../x", "/etc/passwd", "/dev/null", "x="),
+    *("=x", "=", "x=y=z", "\x1b[31m", "\u202eabc", "\udcff", "n" * 5000, "*", "[", "x[", "a:b", ":"),
+    *("a.py:b", ",", "1,2,-3", "relu:weights.bits=99", "conv:=", "top1=1%", "top1=nan", "x=3,8,8", "x=0,0"),
+    *("x=4,3,8,8", "\n", "{1..3}", "{000..999999999}.tar", "conv", "fc.*", "(?P<", "mse", "percentile"),
+    *("uint8", "tensorrt", "0x10"),
 )
 OUTPUTS = {"output", "run", "plot", "page", "debug", "help", "device"}
 STARTS = {

@@ -28,7 +28,6 @@ def override(match, **settings):
 )
 def test_match_is_a_shell_pattern(match, names, matches):
     found = settings_for(Meant(names), BASE, [override(match, amax="mse")])
-
     assert (found.method == "mse") == matches
 
 
@@ -38,7 +37,6 @@ def test_later_override_wins_key_by_key():
         override("head.*", amax="entropy"),
         override("head.fc", percentile=50.0, amax="percentile"),
     ]
-
     assert settings_for(Meant(["a"]), BASE, overrides) == AmaxSettings(
         method="mse", percentile=99.0, weight_method="mse"
     )
@@ -61,7 +59,6 @@ def test_later_override_wins_key_by_key():
 )
 def test_percentile_alone_asks_for_its_method(settings, method, weight_method):
     found = settings_for(Meant(["a"]), BASE, [override("a", **settings)])
-
     assert found == AmaxSettings(method=method, percentile=98.0, weight_method=weight_method)
 
 
@@ -93,10 +90,7 @@ WEIGHTS = [Meant(["stem.conv.weight", "stem/Conv"], ["Conv"]), Meant(["head.weig
             "[[override]] match = 'heat' matches no weight that is quantized (did you mean 'head'?)",
         ),
         # The name is a weight's, the setting an activation's.
-        (
-            override("head", amax="mse"),
-            "[[override]] match = 'head' matches no activation that is quantized",
-        ),
+        (override("head", amax="mse"), "[[override]] match = 'head' matches no activation that is quantized"),
         (
             override("layer3.*", amax="mse", weight_amax="mse"),
             "[[override]] match = 'layer3.*' matches no weight that is quantized",
@@ -112,6 +106,5 @@ WEIGHTS = [Meant(["stem.conv.weight", "stem/Conv"], ["Conv"]), Meant(["head.weig
 def test_override_that_matches_nothing_is_named_with_what_was_perhaps_meant(item, message):
     with pytest.raises(RecipeValueError) as caught:
         require_matches([item], ACTIVATIONS, WEIGHTS)
-
     assert caught.value.message == message
     assert "ptq inspect" in caught.value.hint

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+
+from ptq_cli.calibdata.dataset.dataset import Dataset
 
 SaveNpz = Callable[..., str]
 SaveImages = Callable[..., str]
@@ -41,6 +44,18 @@ def tar_bytes(members: Iterable[tuple[str, bytes]], mode: str = "w", **options: 
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return stream.getvalue()
+
+
+def peak_of_iterating(dataset: Dataset) -> int:
+    """The most bytes that Python holds while batches of 32 are read."""
+    next(dataset.batches(1))  # warm up: imports and caches are not the data's
+    tracemalloc.start()
+    try:
+        for batch in dataset.batches(32):
+            del batch
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
-from ptq_cli.core.errors import DamagedSampleError
+from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead, require_finite
+from ptq_cli.core.errors import DamagedSampleError, NonFiniteDataError
 from tests.each_case import each_case
 
 
@@ -29,7 +29,6 @@ def test_an_error_comes_after_the_batches_before_it(count):
     with pytest.raises(DamagedSampleError, match="image 3 is damaged"):
         for batch in decoded_ahead(numbered(9, fail_at=3), count):
             seen.append(batch.names[0])
-
     assert seen == ["0a", "1a", "2a"]
 
 
@@ -62,7 +61,6 @@ def test_a_reader_that_ends_early_ends_the_thread(error):
     with pytest.raises(error), closing(decoded_ahead(source(), 1)) as batches:
         next(batches)
         raise error
-
     assert closed == [True]
     assert not [thread for thread in threading.enumerate() if thread.name == "decode"]
 
@@ -82,8 +80,30 @@ def test_a_source_that_waits_keeps_no_reader_that_ends():
     reader = decoded_ahead(source(), 2)
     next(reader)
     assert waiting.wait(60)
-
     reader.close()
-
     assert not free.is_set(), "it returned while the source still waited"
     free.set()
+
+
+def batch_of(array):
+    return Batch({"x": array}, None, tuple(f"s{row}" for row in range(len(array))))
+
+
+@each_case("dtype", ["float16", "float32", "float64"])
+@each_case("value, text", [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf")])
+def test_first_value_is_named(dtype, value, text):
+    array = np.zeros((3, 4, 5), dtype)
+    array[1, 2, 3] = array[2, 0, 0] = value
+    with pytest.raises(NonFiniteDataError, match=rf"input 'x' holds {text} at \[2, 3\] of sample 's1'"):
+        require_finite(batch_of(array))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_largest_values_are_finite(dtype):
+    require_finite(batch_of(np.full((4, 4), np.finfo(dtype).max, dtype)))
+
+
+def test_every_input_is_checked():
+    batch = Batch({"a": np.zeros(1, np.float32), "b": np.array([np.nan])}, None, ("s",))
+    with pytest.raises(NonFiniteDataError, match="input 'b'"):
+        require_finite(batch)

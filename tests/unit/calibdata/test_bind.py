@@ -33,18 +33,6 @@ def test_anonymous_array_takes_the_name_of_the_only_input(images):
     assert bound.specs["input"] == spec("input", None, 3, 4)
 
 
-def test_the_rest_of_the_dataset_passes_through(texts):
-    inputs = [spec(name, None, None, dtype="int64") for name in ("attention_mask", "input_ids")]
-    bound = bind_inputs(texts, inputs)
-    (batch,) = bound.batches(4)
-    assert (bound.source, bound.count, bound.has_labels) == (texts.source, 4, True)
-    assert bound.digest() == texts.digest()
-    assert list(batch.inputs) == ["attention_mask", "input_ids"]
-    assert batch.inputs["input_ids"].all()
-    assert batch.labels.tolist() == [0, 1, 2, 3]
-    assert batch.names[3] == "calib.npz[3]"
-
-
 def test_anonymous_array_for_several_inputs(images):
     with pytest.raises(
         DataNameError, match=r"x\.npy' has no name, the model has 2 inputs: 'a', 'b'"
@@ -82,18 +70,6 @@ def test_unknown_array_names_the_inputs(texts):
     )
 
 
-def test_rank(images):
-    message = r"the rank of input 'x' differs: found \[\?, 3, 4\], expected \[\?, 3\], in '.*x\.npy'"
-    with pytest.raises(DataShapeError, match=message):
-        bind_inputs(images, [spec("x", None, 3)])
-
-
-def test_fixed_dimension(images):
-    message = r"dimension 2 of input 'x' differs: found \[\?, 3, 4\], expected \[\?, \?, 5\], in '.*x\.npy'"
-    with pytest.raises(DataShapeError, match=message):
-        bind_inputs(images, [spec("x", None, None, 5)])
-
-
 @pytest.mark.parametrize(
     ("wanted", "hint"),
     [
@@ -128,11 +104,6 @@ def test_fixed_batch_size_of_the_model():
     assert fixed_batch_size([spec("a", 4, 3), spec("b", None)]) == 4
     with pytest.raises(DataShapeError, match="inputs fix different batch sizes: 'a' 1, 'b' 4"):
         fixed_batch_size([spec("a", 1), spec("b", 4)])
-
-
-def test_batches_of_the_fixed_size(images):
-    bound = bind_inputs(images, [spec("x", 2, 3, 4)])
-    assert [batch.size for batch in bound.batches(2)] == [2, 2, 2]
 
 
 def test_another_batch_size_is_refused_before_the_first_batch(images):
@@ -172,14 +143,4 @@ def test_later_batches_are_checked_too(save_code, later, error, message):
     batches = bind_inputs(dataset, [spec("x", None, 3)]).batches(2)
     assert next(batches).size == 2
     with pytest.raises(error, match=message):
-        next(batches)
-
-
-def test_rest_of_a_callable_that_does_not_fill_a_fixed_batch(save_code):
-    dataset = CallableDataset(save_code("def batches(): yield np.ones((3, 1), np.float32)"))
-    batches = bind_inputs(dataset, [spec("x", 2, 1)]).batches(2)
-    assert next(batches).size == 2
-    with pytest.raises(
-        DataShapeError, match=r"dimension 0 of input 'x' differs: found \[1, 1\], expected \[2, 1\]"
-    ):
         next(batches)

@@ -7,13 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset
-from ptq_cli.calibdata.callable_dataset import CallableDataset
-from ptq_cli.calibdata.image_decoding import ImageDataset
+from ptq_cli.calibdata.array_files import NpyDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.row_reader import ParquetDataset
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset
-from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, PtqError, RecipeValueError
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, RecipeValueError
 from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
 from tests.unit.calibdata.conftest import npy, tar_bytes
@@ -28,27 +26,6 @@ def test_npy_by_content(tmp_path, name):
     dataset = open_dataset(str(tmp_path / name), IMAGE, samples=3)
     assert isinstance(dataset, NpyDataset)
     assert dataset.count == 3
-
-
-@pytest.mark.parametrize("name", ["x.npz", "x.npy", "x"])
-def test_npz_by_content(tmp_path, name):
-    with (tmp_path / name).open("wb") as stream:
-        np.savez(stream, x=np.zeros((5, 2)))
-    dataset = open_dataset(str(tmp_path / name), IMAGE, samples=3)
-    assert isinstance(dataset, NpzDataset)
-    assert dataset.count == 3
-
-
-def test_folder(save_images):
-    dataset = open_dataset(save_images({"a/1.png": 1, "b/1.png": 1}), IMAGE, samples=1)
-    assert isinstance(dataset, ImageDataset)
-    assert dataset.count == 1
-
-
-def test_callable(save_code):
-    dataset = open_dataset(save_code("def batches(): yield np.ones((5, 1))"), IMAGE, samples=3)
-    assert isinstance(dataset, CallableDataset)
-    assert [batch.size for batch in dataset.batches(9)] == [3]
 
 
 def test_file_whose_name_looks_like_an_entry_point(tmp_path, monkeypatch):
@@ -77,12 +54,6 @@ def test_impossible_paths(source):
 def test_no_name_is_not_the_current_folder():
     with pytest.raises(EmptyDataError, match="no data was given"):
         open_dataset("", IMAGE)
-
-
-def test_empty_zip(tmp_path):
-    np.savez(tmp_path / "x.npz")
-    with pytest.raises(EmptyDataError, match="has no input array"):
-        open_dataset(str(tmp_path / "x.npz"), IMAGE)
 
 
 UNKNOWN = {
@@ -118,12 +89,6 @@ def test_shards_by_content(tmp_path):
     assert kinds == [TarDataset, TarDataset, ParquetDataset]
 
 
-def test_an_empty_archive(tmp_path):
-    (tmp_path / "x.tar").write_bytes(tar_bytes([]))
-    with pytest.raises(EmptyDataError, match="has no samples"):
-        open_dataset(str(tmp_path / "x.tar"), IMAGE)
-
-
 def test_a_pattern_whose_files_are_missing(tmp_path):
     (tmp_path / "t-0.tar").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))]))
     with pytest.raises(InputFileError, match=r"t-1\.tar' does not exist"):
@@ -145,13 +110,6 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
     assert isinstance(open_dataset(str(tmp_path / "t-{0..2}.tar"), IMAGE), TarDataset)
 
 
-def test_a_file_of_another_kind_among_shards(tmp_path):
-    (tmp_path / "t-0.tar").write_bytes(tar_bytes([("0.npy", npy(np.zeros(3)))]))
-    pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "t-1.tar")
-    with pytest.raises(DataFormatError, match=r"data '.*t-1\.tar' .*wrong checksum|truncated"):
-        list(open_dataset(str(tmp_path), IMAGE).batches(1))
-
-
 def test_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputFileError, match="is not a regular file"):
@@ -161,10 +119,3 @@ def test_pipe_is_not_waited_for(tmp_path):
 def test_limit_is_checked_first():
     with pytest.raises(RecipeValueError, match="samples must be at least 1, got 0"):
         open_dataset("missing.npz", IMAGE, samples=0)
-
-
-def test_message_is_one_line_and_the_hint_another(tmp_path):
-    (tmp_path / "x.npz").write_bytes(b"hello world")
-    with pytest.raises(PtqError) as error:
-        open_dataset(str(tmp_path / "x.npz"), IMAGE)
-    assert len(str(error.value).splitlines()) == 2

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from ptq_cli.collectors import collector_registry as channel_collector
 from ptq_cli.collectors.bit_histogram import MOST_CHANNELS, from_values
-from ptq_cli.collectors.collector_registry import ChannelCollector
+from ptq_cli.collectors.collector_registry import COLLECTORS, ChannelCollector, make_collector
 from ptq_cli.collectors.host_kernels import CHANNEL_BITS, CHANNEL_SLOTS
-from ptq_cli.collectors.tensor_statistics import each_channel
-from ptq_cli.core.errors import ActivationAxisError
+from ptq_cli.collectors.tensor_statistics import NonFinite, each_channel
+from ptq_cli.core.errors import ActivationAxisError, UnknownNameError
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(5)
@@ -48,9 +48,7 @@ def test_ranges_alone_are_those_of_each_channel(shape, axis):
     values = spread(shape)
     collector = ChannelCollector(axis, histograms=False)
     collector.update(values)
-
     found = collector.statistics()
-
     columns = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
     np.testing.assert_array_equal(found.minimum, columns.min(axis=1))
     np.testing.assert_array_equal(found.maximum, columns.max(axis=1))
@@ -73,18 +71,7 @@ def test_any_bits_in_any_order_are_counted_as_the_definition_does(bits, cut, las
     collector = ChannelCollector(1)
     collector.update(shaped[:cut])
     collector.update(shaped[cut:])
-
     require_counted(collector.statistics(), values.T)
-
-
-def test_columns_that_never_were_finite_have_no_values():
-    collector = ChannelCollector(1)
-    collector.update(np.float32([[np.nan, 1.0], [np.inf, 2.0]]))
-
-    found = collector.statistics()
-
-    assert found.count.tolist() == [0, 2] and found.amax.tolist() == [0.0, 2.0]
-    assert (found.minimum[0], found.maximum[0]) == (np.inf, -np.inf)
 
 
 def test_more_values_than_a_slot_holds_are_settled(monkeypatch):
@@ -93,14 +80,12 @@ def test_more_values_than_a_slot_holds_are_settled(monkeypatch):
     collector = ChannelCollector(1)
     for part in np.array_split(values, 4):
         collector.update(part)
-
     require_counted(collector.statistics(), values.transpose(1, 0, 2).reshape(2, -1))
 
 
 def test_table_of_a_channel_is_small():
     collector = ChannelCollector(1)
     collector.update(spread((2, 2048)))
-
     assert collector._table.nbytes == 2048 * CHANNEL_SLOTS * 4 < 52e6
 
 
@@ -108,10 +93,8 @@ def test_table_of_a_channel_is_small():
 def test_changed_number_of_channels_is_refused(first, second):
     collector = ChannelCollector(1, name="conv")
     collector.update(np.ones((2, first), np.float32))
-
     with pytest.raises(ActivationAxisError) as caught:
         collector.update(np.ones((2, second), np.float32))
-
     assert caught.value.code == "PTQ-CALIB-006"
     assert caught.value.message == f"axis 1 of tensor 'conv' had {first} channels and now has {second}"
     assert collector.statistics().count.tolist() == [2] * first
@@ -135,16 +118,7 @@ def test_changed_number_of_channels_is_refused(first, second):
 def test_axis_that_cannot_be_is_refused(axis, shape, message):
     with pytest.raises(ActivationAxisError) as caught:
         ChannelCollector(axis, name="conv").update(np.ones(shape, np.float32))
-
     assert caught.value.message == message and caught.value.hint
-
-
-def test_empty_array_does_not_set_the_number_of_channels():
-    collector = ChannelCollector(1)
-    collector.update(np.ones((0, 7), np.float32))
-    collector.update(np.ones((2, 3), np.float32))
-
-    assert collector.statistics().maximum.tolist() == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("order", [[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0]])
@@ -152,16 +126,44 @@ def test_minus_zero_leaves_no_trace(order):
     collector = ChannelCollector(1)
     for value in order:
         collector.update(np.array([[value]], np.float32))
-
     found = collector.statistics()
     assert not np.signbit(found.minimum).any() and not np.signbit(found.maximum).any()
     assert found.zeros.tolist() == [2]
 
 
-@each_case("dtype", [np.float16, np.float64, np.int8, np.uint8, bool])
-def test_other_types_are_counted_as_float32(dtype):
-    values = (RNG.normal(size=(6, 3, 4)) * 50).astype(dtype)
-    collector = ChannelCollector(1)
-    collector.update(values)
+BAD = np.float32([[np.nan, 1.0, -np.inf], [np.inf, -3.0, 0.0], [np.nan, 2.0, 4.0]])
+FINITE = BAD[np.isfinite(BAD)]
 
-    require_counted(collector.statistics(), values.astype(np.float32).transpose(1, 0, 2).reshape(3, -1))
+each_method = pytest.mark.parametrize("method", COLLECTORS)
+
+
+@each_method
+def test_what_is_not_finite_is_counted_and_the_rest_as_if_alone(method):
+    collector, alone = make_collector(method, allow_nonfinite=True), make_collector(method)
+    assert collector.update(BAD) and alone.update(FINITE)
+    found, wanted = collector.statistics(), alone.statistics()
+    assert found.nonfinite == NonFinite(nan=2, positive=1, negative=1)
+    assert (found.count, found.zeros, found.low, found.high) == (5, wanted.zeros, -3.0, 4.0)
+    assert found.histogram == wanted.histogram
+    assert not found.dead and not found.rangeless
+
+
+@each_method
+def test_channels_alone_do_not_allow_what_is_not_finite(method):
+    collector = make_collector(method, axis=1)
+    assert collector.update(np.ones((2, 3), np.float32))
+    before = collector.statistics()
+    assert not collector.update(BAD)
+    assert collector.statistics() == before
+
+
+@pytest.mark.parametrize("method", COLLECTORS)
+def test_each_method_makes_a_new_collector(method):
+    assert make_collector(method) is not make_collector(method)
+
+
+def test_unknown_method_names_the_nearest_and_all():
+    with pytest.raises(UnknownNameError) as caught:
+        make_collector("histgram")
+    assert caught.value.message == "unknown method 'histgram' (did you mean 'histogram'?)"
+    assert caught.value.hint == "known: histogram, max"

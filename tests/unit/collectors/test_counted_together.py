@@ -50,10 +50,8 @@ def test_statistics_are_those_of_collectors_that_are_fed_alone(method):
     fed = list(pieces())
     collectors = {name: make_collector(method) for name in NAMES}
     group = together(collectors)
-
     for arrays in fed:
         assert group.update(shared(arrays)) == []
-
     assert {name: one.statistics() for name, one in collectors.items()} == fed_alone(method, fed)
 
 
@@ -65,25 +63,9 @@ def test_nothing_of_a_tensor_that_is_not_finite_is_added(method):
     group.update(shared(first))
     bad = {**second, "larger": second["larger"].copy(), "zeros": np.float32([0, np.nan])}
     bad["larger"][-1] = np.inf
-
     assert sorted(group.update(shared(bad))) == ["larger", "zeros"]
-
     good = {name: array for name, array in second.items() if name not in ("larger", "zeros")}
     assert {name: one.statistics() for name, one in collectors.items()} == fed_alone(method, [first, good])
-
-
-@pytest.mark.parametrize("method", COLLECTORS)
-def test_some_of_the_collectors_may_have_an_array(method):
-    first, second, _ = pieces()
-    collectors = {name: make_collector(method) for name in NAMES}
-    group = together(collectors)
-
-    group.update(shared(first, NAMES[:2]))
-    group.update(shared(second, NAMES[1:3]))
-    group.update(shared(second, ()))
-
-    fed = [{name: first[name] for name in NAMES[:2]}, {name: second[name] for name in NAMES[1:3]}]
-    assert {name: one.statistics() for name, one in collectors.items()} == fed_alone(method, fed)
 
 
 def test_more_values_than_a_slot_counts(monkeypatch):
@@ -96,7 +78,6 @@ def test_more_values_than_a_slot_counts(monkeypatch):
         group.update(shared(arrays))
     found = {name: one.statistics() for name, one in collectors.items()}
     monkeypatch.undo()
-
     assert found == fed_alone("histogram", fed)
 
 

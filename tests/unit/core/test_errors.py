@@ -2,11 +2,9 @@ import ast
 import inspect
 from pathlib import Path
 
-import pytest
-
 import ptq_cli
 from ptq_cli.core import errors
-from ptq_cli.core.errors import DataShapeError, PtqError, UsageError
+from ptq_cli.core.errors import PtqError, UsageError
 from ptq_cli.core.known_names import did_you_mean
 from tests.each_case import each_case
 
@@ -50,10 +48,6 @@ def test_each_error_of_a_command_has_a_hint():
     assert missing == []
 
 
-def test_without_a_hint_the_text_is_one_line():
-    assert str(UsageError("wrong")) == "PTQ-USAGE-001: wrong"
-
-
 def test_a_very_long_message_or_hint_is_cut_in_the_middle():
     error = UsageError(f"model '{'n' * 200_000}' is damaged", hint=f"copy {'m' * 200_000} again")
     assert error.message.startswith("model 'nnn") and error.message.endswith("nnn' is damaged")
@@ -65,8 +59,3 @@ def test_a_very_long_message_or_hint_is_cut_in_the_middle():
 def test_did_you_mean_names_only_near_names():
     assert did_you_mean("percentle", ["percentile", "entropy"]) == " (did you mean 'percentile'?)"
     assert did_you_mean("zzz", ["percentile"]) == ""
-
-
-def test_errors_are_caught_as_ptq_errors():
-    with pytest.raises(PtqError, match=r"PTQ-DATA-003: shape"):
-        raise DataShapeError("shape")

@@ -59,49 +59,6 @@ def test_a_weight_that_is_moved_or_cast_on_its_way_is_folded(case):
     np.testing.assert_allclose(run(after, {"x": noise(2, 4)})[0], expected[0], rtol=1e-6)
 
 
-def test_an_initializer_that_is_an_input_too_is_folded_as_any_other():
-    text = """(float[N,3,8,8] x, float[4,3,3,3] w) => (float[] y) <float[4,3,3,3] w, float[4] s, float[4] v> {
-        c = Conv(x, w)
-        y = BatchNormalization(c, s, s, s, v) }"""
-    model = build(text.replace("float[4,3,3,3] w, float[4] s", "float[4] s"))
-    weight = model.graph.inputs[1]
-    weight.const_value = ir.tensor(noise(4, 3, 3, 3))
-    model.graph.register_initializer(weight)
-    model.graph.initializers["v"].const_value = ir.tensor(np.array([1, 2, 3, 4], np.float32))
-    expected = run(model, {"x": noise(2, 3, 8, 8)})
-    after = prepare(model, "m.onnx")
-    assert operators(after) == ["Conv"]
-    assert [value.name for value in after.graph.inputs] == ["x"]
-    np.testing.assert_allclose(run(after, {"x": noise(2, 3, 8, 8)})[0], expected[0], atol=1e-5)
-
-
-def test_several_inputs_and_outputs_of_other_types_are_kept():
-    text = """(int64[B,S] i, bool[B,S] keep, float[B,1] f) => (float[B,S,4] y, int64[B] n, float[B,1] same)
-        <float[10,4] e, float zero> {
-        g = Gather(e, i)
-        a = Constant<value = int64[1] {-1}>()
-        k = Unsqueeze(keep, a)
-        y = Where(k, g, zero)
-        b = Constant<value = int64[1] {1}>()
-        n = ReduceSum<keepdims=0>(i, b)
-        same = Identity(f) }"""
-    model = build(text)
-    inputs: dict[str, Array] = {
-        "i": np.array([[0, 3, 9], [1, 1, 2]]),
-        "keep": np.array([[True, False, True], [True, True, False]]),
-        "f": noise(2, 1),
-    }
-    expected = run(model, inputs)
-    after = prepare(model, "m.onnx")
-    assert [value.name for value in after.graph.outputs] == ["y", "n", "same"]
-    assert [value.name for value in after.graph.inputs] == ["i", "keep", "f"]
-    assert [str(size) for size in after.graph.inputs[0].shape or ()] == ["B", "S"]
-    for found, wanted in zip(run(after, inputs), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
-    longer = {"i": np.ones((3, 7), np.int64), "keep": np.ones((3, 7), bool), "f": noise(3, 1)}
-    assert run(after, longer)[0].shape == (3, 7, 4)
-
-
 def test_a_reshape_to_a_computed_shape_is_valid_in_opset_13():
     # A rule of onnxscript writes an attribute that opset 14 brought.
     text = """(float[N,2,4] x) => (float[N,8] y) { s = Shape(x)\n a = Constant<value = int64 {0}>()
@@ -157,35 +114,6 @@ def test_a_split_into_a_sequence_is_valid_in_opset_17():
     after = prepare(build(text, opset=17), "m.onnx")
     assert "SequenceAt" not in operators(after)
     np.testing.assert_array_equal(run(after, {"x": noise(3, 4)})[0], noise(3, 4)[:, [3, 0]])
-
-
-QUANTIZED = """(float[N,4] x) => (float[] y) <float s, uint8 z, int8[4,4] w, float ws, float[4,4] w2> {
-    q = QuantizeLinear(x, s, z)
-    d = DequantizeLinear(q, s, z)
-    wd = DequantizeLinear(w, ws)
-    h = MatMul(d, wd)
-    y = MatMul(h, w2) }"""
-
-
-def test_what_is_quantized_already_stays_so():
-    arrays: dict[str, Array] = {
-        "s": np.array(0.05, np.float32),
-        "z": np.array(128, np.uint8),
-        "w": np.arange(16, dtype=np.int8).reshape(4, 4),
-        "ws": np.array(0.1, np.float32),
-    }
-    model = build(QUANTIZED, constants=arrays)
-    expected = run(model, {"x": noise(2, 4)}, optimize=False)
-    prepared = prepare_model(model, "m.onnx")
-    assert operators(prepared.model) == [
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "DequantizeLinear",
-        "MatMul",
-        "MatMul",
-    ]
-    assert prepared.quantizing == 3
-    np.testing.assert_array_equal(run(prepared.model, {"x": noise(2, 4)}, optimize=False)[0], expected[0])
 
 
 OPSET_OF_FORM = {

@@ -35,27 +35,6 @@ def test_the_batch_is_dynamic(example_batch):
         assert agrees(module, model, image=noise(batch, 3, 8, 8, seed=batch)) < 1e-4
 
 
-def test_two_inputs_share_the_batch():
-    class Two(nn.Module):
-        def forward(self, left, right):
-            return left * 2 + right.sum(1, keepdim=True)
-
-    model = prepared(Two(), left=noise(4, 3), right=noise(4, 5))
-    assert [value.name for value in model.graph.inputs] == ["left", "right"]
-    assert model.graph.inputs[0].shape[0] == model.graph.inputs[1].shape[0]
-    assert agrees(Two(), model, left=noise(6, 3), right=noise(6, 5)) < 1e-4
-
-
-def test_an_input_without_axes_is_no_batch():
-    class Scaled(nn.Module):
-        def forward(self, x, factor):
-            return x * factor
-
-    module = Scaled()
-    model = prepared(module, x=noise(4, 3), factor=np.array(2.0, np.float32))
-    assert agrees(module, model, x=noise(6, 3), factor=np.array(3.0, np.float32)) == 0.0
-
-
 def test_a_batch_that_cannot_be_dynamic_is_fixed_to_one():
     class Fixed(nn.Module):
         def forward(self, x):
@@ -109,11 +88,6 @@ def test_an_error_of_the_module_itself_is_reported():
         module = nn.Sequential()
         module.add_module("head", Raises())
         source_of(module).to_onnx({"input": noise(2, 3)})
-
-
-def test_an_input_of_another_name_is_reported():
-    with pytest.raises(ExportError, match=r"'model\.pt' cannot be exported to ONNX"):
-        source_of(SmallNet()).to_onnx({"pixels": noise(2, 3, 8, 8)})
 
 
 def test_a_dtype_that_torch_lacks_is_named():
@@ -317,14 +291,6 @@ def test_inputs_with_defaults_are_left_out():
     assert source.input_names == ("x",)
     model = prepare(source.to_onnx({"x": noise(4, 3)}), "m")
     assert operators(model) == ["Mul"]
-
-
-def test_a_large_transposed_weight_is_folded_so_that_it_can_be_quantized():
-    module = nn.Linear(520, 520)  # 270,400 elements: more than the optimizer folds by itself
-    model = prepared(module, input=noise(2, 3, 520))
-    assert operators(model) == ["MatMul", "Add"]
-    assert model.graph.node(0).inputs[1].is_initializer()
-    assert agrees(module, model, input=noise(5, 3, 520)) < 1e-4
 
 
 class Embedded(torch.nn.Module):

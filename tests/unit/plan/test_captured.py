@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
+from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from tests.unit.models.loading.sources import operators
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 TEXT = """(float[N,3,8] x, bool c) => (float[N,4,8] u, float[] z) <float[8,3,3] w, float[4,8,1] v> {{
@@ -34,3 +38,73 @@ def test_onnxruntime_loads_what_a_branch_reads_of_moved_integers(case):
         wanted = run(model, batch, optimize=False)
         for found, one in zip(run(integers, batch), wanted, strict=True):
             assert sqnr_db(one, found) > 25
+
+
+# Models that hold Q/DQ already: what is there is kept, the rest is quantized, nothing twice.
+
+
+CONSTANTS: dict[str, Array] = {
+    "s": np.array(0.03, np.float32),
+    "z": np.array(128, np.uint8),
+    "w": np.random.default_rng(0).integers(-127, 128, (8, 8)).astype(np.int8),
+    "ws": np.array(0.01, np.float32),
+}
+FIRST_QUANTIZED = """(float[N,8] x) => (float[] y) <float s, uint8 z, int8[8,8] w, float ws, float[8,8] v> {
+    q = QuantizeLinear(x, s, z)
+    d = DequantizeLinear(q, s, z)
+    e = DequantizeLinear(w, ws)
+    h = MatMul(d, e)
+    r = Relu(h)
+    y = MatMul(r, v) }"""
+OUTPUT_QUANTIZED = """(float[N,8] x) => (float[] y) <float s, uint8 z, float[8,8] v, float[8,8] u> {
+    h = MatMul(x, v)
+    q = QuantizeLinear(h, s, z)
+    d = DequantizeLinear(q, s, z)
+    r = Tanh(d)
+    y = MatMul(r, u) }"""
+
+
+def test_the_rest_is_quantized_and_what_is_there_is_kept(target):
+    model = prepare(build(FIRST_QUANTIZED, constants=CONSTANTS), "m.onnx")
+    plan = make_plan(model, target)
+    reasons = {layer.name: layer.reason for layer in plan.layers}
+    assert reasons["h"] == "already quantized: 'd' comes from DequantizeLinear 'd'"
+    assert [site.node for site in plan.weights] == ["y"]
+    assert list(plan.activations) == ["r"]
+
+
+def test_a_result_that_is_quantized_already_is_not_quantized_again(target):
+    model = prepare(build(OUTPUT_QUANTIZED, constants=CONSTANTS), "m.onnx")
+    plan = make_plan(model, target)
+    reasons = {layer.name: layer.reason for layer in plan.layers}
+    assert reasons["h"] == "already quantized: QuantizeLinear 'q' reads its result"
+    assert "h" not in plan.activations and "d" not in plan.activations
+    assert list(plan.activations) == ["r"]
+    assert operators(quantized(model, plan)).count("QuantizeLinear") == 2
+
+
+NOTHING_LEFT = {
+    "all": FIRST_QUANTIZED.replace("y = MatMul(r, v)", "y = Tanh(r)").replace(", float[8,8] v", ""),
+    "alone": """(float[N,8] x) => (uint8[] y) <float s, uint8 z, float[8,8] v> {
+        h = MatMul(x, v)
+        y = QuantizeLinear(h, s, z) }""",
+    "at_run_time": """(float[N,8] x) => (float[] y) <float[8,8] v> {
+        q, s, z = DynamicQuantizeLinear(x)
+        d = DequantizeLinear(q, s, z)
+        y = MatMul(d, v) }""",
+}
+
+
+@pytest.mark.parametrize("name", NOTHING_LEFT)
+def test_what_cannot_be_kept_beside_new_pairs_is_refused(name, target):
+    model = prepare(build(NOTHING_LEFT[name], constants=CONSTANTS), "m.onnx")
+    with pytest.raises(NothingToQuantizeError, match="the model is already quantized: it has") as caught:
+        make_plan(model, target)
+    assert caught.value.hint == "pass the float model that it was made from"
+
+
+def test_a_quantized_model_of_ours_is_refused(target):
+    model = build("(float[N,8] x) => (float[] y) <float[8,8] w> { y = MatMul(x, w) }")
+    once = prepare(quantized(model, make_plan(model, target)), "m.onnx")
+    with pytest.raises(NothingToQuantizeError, match="the model is already quantized"):
+        make_plan(once, target)

@@ -1,21 +1,14 @@
 """What a plan says; that of each small graph is held in ``tests/contracts/small_graphs``."""
 
+import itertools
+
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.requests import Ties
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
-
-
-@pytest.mark.parametrize(
-    "name", ["conv_transpose", "gemm", "matmul_batched_weight", "conv_transpose_grouped"]
-)
-def test_weights_are_int8_without_their_lowest_value(name, target):
-    plan = make_plan(build(CASES[name].graph), target)
-    formats = {(site.format.name, site.format.qmin, site.format.qmax) for site in plan.weights}
-    assert formats == {("int8", -127, 127)}
-
 
 AXES = {
     "conv": 0, "depthwise": 0, "conv_transpose": 1, "conv_transpose_grouped": None, "gemm": 1,
@@ -51,15 +44,6 @@ def test_sites_come_in_the_order_of_the_graph_and_are_measured_once(target):
     assert plan.constants == ("u", "w")
 
 
-def test_layers_count_the_constants_that_they_read(target):
-    plan = make_plan(build(CASES["gemm_relu_gemm"].graph), target)
-    assert [(layer.op, layer.parameters) for layer in plan.layers] == [
-        ("Gemm", 36),
-        ("Relu", 0),
-        ("Gemm", 16),
-    ]
-
-
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [
@@ -78,10 +62,7 @@ def test_layers_count_the_constants_that_they_read(target):
             "(float16[N,4] x) => (float16[] y) <float16[4,2] w = {1,2,3,4,5,6,7,8}> { y = MatMul(x, w) }",
             "'x' is float16, not float",
         ),
-        (
-            "(float[N,0] x) => (float[] y) <float[0,2] w> { y = MatMul(x, w) }",
-            "its weight 'w' has no values",
-        ),
+        ("(float[N,0] x) => (float[] y) <float[0,2] w> { y = MatMul(x, w) }", "its weight 'w' has no values"),
     ],
     ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16", "no_values"],
 )
@@ -110,3 +91,34 @@ def test_a_layer_in_float_makes_no_site_that_was_none_before(target):
     assert layers["c"].reason == "looked up"
     assert "must not be integer" in layers["y"].reason
     assert [site.tensor for site in found.weights] == ["w1"]
+
+
+# Groups of tensors that share parameters, and whose statistics decide them.
+
+
+def test_what_is_moved_takes_the_parameters_of_where_it_was_moved_from():
+    ties = Ties()
+    ties.move("c", "b")
+    ties.move("b", "a")
+    groups = ties.groups(["a", "b", "c", "d"])
+    assert groups.sources == {"a": "a", "b": "a", "c": "a", "d": "d"}
+    assert groups.unions == {}
+
+
+def test_ties_join_groups_also_through_what_is_moved():
+    ties = Ties()
+    ties.move("moved", "a")
+    ties.tie(["moved", "b", "out"])
+    ties.tie(["out2", "c", "b"])
+    groups = ties.groups(["a", "b", "c", "moved", "out", "out2", "alone"])
+    assert {groups.sources[name] for name in ("a", "b", "c", "moved", "out", "out2")} == {"a"}
+    assert groups.unions == {"a": ("a", "b", "c", "out", "out2")}
+    assert groups.sources["alone"] == "alone"
+
+
+def test_a_chain_of_thousands_is_no_recursion():
+    ties = Ties()
+    names = [f"t{index}" for index in range(20_000)]
+    for before, after in itertools.pairwise(names):
+        ties.tie([after, before])
+    assert set(ties.groups(names).sources.values()) == {"t0"}

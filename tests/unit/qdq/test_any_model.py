@@ -10,31 +10,9 @@ from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engine_registry import count_kernels
-from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 SEEDS = range(100)
-HALF = noise(16, 8).astype(np.float16)
-# The weight of the second layer reaches it through what stands in the middle.
-MOVED = {
-    "Transpose": ("float[16,8] w", "v = Transpose<perm=[1,0]>(w)", {}),
-    "Reshape": ("float[128] w", "s = Constant<value = int64[2] {8, 16}>()\n v = Reshape(w, s)", {}),
-    "Reshape that keeps a size": (
-        "float[8,4,4] w",
-        "s = Constant<value = int64[2] {0, -1}>()\n v = Reshape(w, s)",
-        {},
-    ),
-    "Cast": ("float16[8,16] w", "v = Cast<to=1>(w)", {"w": HALF.reshape(8, 16)}),
-    "Identity": ("float[8,16] w", "v = Identity(w)", {}),
-    "Squeeze": ("float[1,8,16] w", "s = Constant<value = int64[1] {0}>()\n v = Squeeze(w, s)", {}),
-    "all of them": (
-        "float16[128] w",
-        "a = Identity(w)\n b = Cast<to=1>(a)\n s = Constant<value = int64[2] {16, 8}>()\n c = Reshape(b, s)\n"
-        " v = Transpose<perm=[1,0]>(c)",
-        {"w": HALF.reshape(128)},
-    ),
-}
 
 
 def judge(
@@ -55,43 +33,6 @@ def judge(
             else:
                 np.testing.assert_array_equal(got, wanted)
     return after
-
-
-@each_case("case", MOVED)
-def test_a_weight_that_is_moved_on_its_way_is_integer(case: str) -> None:
-    declared, moves, constants = MOVED[case]
-    text = f"""(float[N,4] x) => (float[N,16] y) <float[4,8] u, {declared}> {{
-        h = MatMul(x, u)
-        r = Relu(h)
-        {moves}
-        y = MatMul(r, v) }}"""
-    after = judge(build(text, constants=constants), {"MatMul": 2})
-    floats = [value for value in after.graph.initializers.values() if value.dtype == ir.DataType.FLOAT]
-    assert max(value.const_value.size for value in floats) <= 16, "scales alone are floats"
-
-
-def test_constants_of_nodes_are_weights_and_biases_as_initializers_are() -> None:
-    text = """(float[N,2] x) => (float[N,3] y) {
-        w = Constant<value = float[2,3] {0.5, -1.0, 0.25, 1.0, 0.75, -0.5}>()
-        b = Constant<value = float[3] {0.1, -0.2, 0.3}>()
-        y = Gemm(x, w, b) }"""
-    after = judge(build(text), {"Gemm": 1})
-    assert {value.dtype for value in after.graph.initializers.values()} >= {
-        ir.DataType.INT8,
-        ir.DataType.INT32,
-    }
-
-
-def test_an_initializer_that_is_an_input_too_is_a_weight() -> None:
-    model = build("(float[N,4] x) => (float[N,8] y) <float[4,8] w> { y = MatMul(x, w) }")
-    proto = ir.to_proto(model)
-    proto.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 8]))
-    inputs = {"x": noise(4, 4)}
-    expected = run(proto.SerializeToString(), inputs)[0]
-    after = quantized(prepare(ir.from_proto(proto), "m.onnx"), seeds=SEEDS)
-    assert [value.name for value in after.graph.inputs] == ["x"]
-    assert count_kernels(serialized(after)).integer["MatMul"] == 1
-    assert sqnr_db(expected, run(after, inputs)[0]) > 30
 
 
 WORDS = """(int64[B,S] ids, bool[B,S] keep, float[B,4] x, int32[B] n)
@@ -126,27 +67,6 @@ def test_inputs_and_outputs_of_any_number_type_and_size(sizes: tuple[int, int]) 
     assert [value.name for value in after.graph.inputs] == ["ids", "keep", "x", "n"]
     assert [value.name for value in after.graph.outputs] == ["y", "count", "next", "same", "z"]
     assert [str(size) for size in after.graph.inputs[0].shape or ()] == ["B", "S"]
-
-
-def test_a_sequence_of_any_length_passes_a_transformer_layer() -> None:
-    text = """(float[B,S,8] x) => (float[B,S,8] y) <float[8,8] q, float[8,8] k, float[8,8] v, float[8,8] o> {
-        a = MatMul(x, q)
-        b = MatMul(x, k)
-        c = MatMul(x, v)
-        t = Transpose<perm=[0,2,1]>(b)
-        s = MatMul(a, t)
-        p = Softmax(s)
-        m = MatMul(p, c)
-        y = MatMul(m, o) }"""
-    model = build(text)
-    before = serialized(model)
-    after = quantized(prepare(model, "m.onnx"), seeds=SEEDS)
-    assert count_kernels(serialized(after)).integer["MatMul"] >= 5
-    for batch, length in ((1, 1), (2, 5), (3, 17)):
-        x = np.random.default_rng(length).standard_normal((batch, length, 8)).astype(np.float32)
-        found = run(after, {"x": x})[0]
-        assert found.shape == (batch, length, 8)
-        assert sqnr_db(run(before, {"x": x})[0], found) > 20
 
 
 def test_pairs_that_are_there_are_kept_and_said_so() -> None:

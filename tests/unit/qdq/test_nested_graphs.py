@@ -131,17 +131,3 @@ def test_a_weight_that_is_read_inside_and_outside_is_stored_once() -> None:
     after = quantized(prepared).graph.initializers
     assert "w" not in after
     assert [name for name in after if name.startswith("w.quantized")] == ["w.quantized"]
-
-
-def test_a_branch_may_hand_on_a_constant() -> None:
-    text = """(float[N,4] x, bool c) => (float[N,4] y) <float[4,4] w, float[4] u> {
-        h = MatMul(x, w)
-        i = If(c) <then_branch = t () => (float[4] a) { a = Identity(u) },
-            else_branch = e () => (float[4] b) { b = Constant<value = float[4] {1, 2, 3, 4}>() }>
-        y = Add(h, i) }"""
-    model = build(text)
-    before = ir.to_proto(model).SerializeToString()
-    prepared = prepare(model, "m.onnx")
-    for taken in (False, True):
-        arrays = inputs_of(model, taken=taken)
-        np.testing.assert_allclose(run(prepared, arrays)[0], run(before, arrays)[0], atol=1e-6)

@@ -6,8 +6,6 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.engine_registry import count_kernels
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -98,13 +96,6 @@ def test_rows_are_to_the_bit_what_the_layer_reads(case: str) -> None:
         table = table if case == "a table and a Gemm" else table.T
         assert table.shape == (ROWS, WIDTH)
         np.testing.assert_array_equal(rows, table[inputs["i"]])
-
-
-def test_what_is_said_of_the_gather() -> None:
-    prepared = prepare(build(TIED["a table, turned for a MatMul"][0]), "m.onnx")
-    layers = {layer.name: layer for layer in make_plan(prepared, load_target("ort-cpu")).layers}
-    assert layers["g"].reason == "looks up rows of the table 'e' in the integer weight of 'y'"
-    assert not layers["g"].quantized
 
 
 def test_the_widest_scale_that_a_bias_needs_holds_for_all() -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from ptq_cli.quantizers.straight_through import BLOCK, map_blocks
+from ptq_cli.quantizers.straight_through import BLOCK, clipped, map_blocks
 from tests.each_case import each_case
 
 SHAPES = [
@@ -35,8 +35,8 @@ def test_pieces_are_small_enough_for_the_cache():
     assert len(seen) <= 2 * (100 * 40 * 300 / BLOCK)
 
 
-def test_whole_tensors_may_be_others():
-    x = torch.rand(BLOCK, 3)
-    assert torch.equal(
-        map_blocks(torch.maximum, x, 1 - x, dtype=torch.float64), torch.maximum(x, 1 - x).double()
-    )
+def test_parameters_get_none():
+    x, high, scale = (torch.ones(2, requires_grad=True) for _ in range(3))
+    clipped(torch.mul, x, None, high, scale).sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert high.grad is None and scale.grad is None

@@ -3,10 +3,9 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.core.formats import IntegerFormat, PerAxis, PerTensor
+from ptq_cli.core.formats import PerAxis
 from ptq_cli.quantizers.grid import (
     granularity_of,
-    integer_dtype,
     integer_format,
     read_parameter,
     require_amax,
@@ -18,28 +17,10 @@ from tests.each_case import each_case
 NAN, INF = float("nan"), float("inf")
 
 
-@each_case(
-    "bits, signed, dtype",
-    [
-        (2, True, torch.int8),
-        (8, False, torch.uint8),
-        (9, True, torch.int16),
-        (16, False, torch.uint16),
-    ],
-)
-def test_integer_dtype(bits, signed, dtype):
-    assert integer_dtype(IntegerFormat(bits, signed)) is dtype
-
-
 @each_case("bits", [-1, 0, 1, 17])
 def test_bits_out_of_range(bits):
     with pytest.raises(ValueError, match=f"{bits} bits is outside 2 to 16"):
         integer_format(bits, unsigned=False, narrow_range=True)
-
-
-def test_granularity_of_an_axis():
-    assert granularity_of(None) == PerTensor()
-    assert granularity_of(-1) == PerAxis(-1)
 
 
 @each_case(
@@ -55,11 +36,6 @@ def test_parameter_may_be_a_tensor_or_numbers(value, dtype):
     found = read_parameter("amax", value, torch.zeros(4, 2, 3), PerAxis(1))
     assert found.tolist() == [[[1.5], [2.0]]]
     assert found.dtype == dtype
-
-
-def test_parameter_with_gradient_history():
-    value = torch.tensor(2.0, requires_grad=True) * 2
-    assert not read_parameter("amax", value, torch.zeros(3), PerTensor()).requires_grad
 
 
 @each_case(
@@ -91,10 +67,6 @@ def test_amax_that_is_none(amax):
 def test_negative_values_are_found_behind_nan_too(values):
     with pytest.raises(QuantizerTypeError, match="an unsigned quantizer got negative values"):
         require_not_negative(torch.tensor(values))
-
-
-def test_what_is_not_negative():
-    require_not_negative(torch.tensor([-0.0, NAN, INF]))
 
 
 @pytest.mark.parametrize("check", [require_amax, require_no_nan, require_not_negative])

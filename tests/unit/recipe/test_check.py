@@ -46,7 +46,6 @@ def recipe_with(key, value):
 def test_number_outside_its_range_is_refused(key, value, wanted):
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(recipe_with(key, value))
-
     assert caught.value.code == "PTQ-RECIPE-003"
     assert caught.value.message == f"'{key}' is {value}, it must be {wanted}"
     assert caught.value.hint == f"correct '{key}'"
@@ -55,7 +54,6 @@ def test_number_outside_its_range_is_refused(key, value, wanted):
 @each_case("key, value", [(key, value) for key, values in RIGHT.items() for value in values])
 def test_number_within_its_range_passes(key, value):
     recipe = recipe_with(key, value)
-
     assert check_recipe(recipe) is recipe
 
 
@@ -77,7 +75,6 @@ def test_override_that_makes_no_sense_is_refused(override, message):
     fine = {"match": "*", "amax": "mse"}
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(decode_recipe({"override": [fine, override]}, "a test"))
-
     assert caught.value.message == message
     assert caught.value.hint
 
@@ -86,7 +83,6 @@ def test_override_that_makes_no_sense_is_refused(override, message):
 def test_limit_that_is_no_number_is_refused(key):
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(recipe_with(key, {"top1": math.nan}))
-
     assert caught.value.message == f"'{key}.top1' is NaN, expected a number"
 
 
@@ -94,13 +90,11 @@ def test_limit_that_is_no_number_is_refused(key):
 def test_shape_without_size_is_refused(shape):
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(recipe_with("model.input_shape", {"x": shape}))
-
     assert caught.value.message == f"'model.input_shape.x' is {shape}, expected sizes of at least 1"
     assert "--input-shape x=1,3,224,224" in caught.value.hint
 
 
 def test_defaults_pass_and_are_frozen():
     recipe = check_recipe(Recipe())
-
     with pytest.raises(dataclasses.FrozenInstanceError):
         recipe.amax.percentile = 1.0

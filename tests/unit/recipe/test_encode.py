@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from ptq_cli.recipe.recipe_layers import (
     file_layer,
     merge_layers,
-    preset_layer,
-    recipe_to_table,
     recipe_to_toml,
     table_layer,
 )
@@ -65,58 +63,15 @@ def test_recipe_survives_the_way_to_a_file_and_back(recipe, tmp_path):
     assert reload(recipe, tmp_path) == recipe
 
 
-def test_file_is_found_again_from_another_folder(tmp_path, monkeypatch):
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-
-    assert reload(FULL, tmp_path) == FULL
-
-
 def test_folder_can_move_with_its_files(tmp_path):
     recipe = Recipe(model=ModelSettings(path=f"{tmp_path}/a/m.pt", arch=f"{tmp_path}/a/model.py:build"))
     run = tmp_path / "a" / "run"
     run.mkdir(parents=True)
     (run / "recipe.toml").write_text(recipe_to_toml(recipe, run))
-
     (tmp_path / "a").rename(tmp_path / "b")
-
     moved = merge_layers([file_layer(tmp_path / "b" / "run" / "recipe.toml")])
     assert moved.model.path == f"{tmp_path}/b/m.pt"
     assert moved.model.arch == f"{tmp_path}/b/model.py:build"
-
-
-def test_resolved_preset_is_written_whole(tmp_path):
-    recipe = merge_layers([preset_layer("int8_ort_cpu")])
-
-    table = tomllib.loads(recipe_to_toml(recipe, tmp_path))
-
-    assert set(table) == {field.name for field in dataclasses.fields(Recipe)} - {"override", "metric"}
-    assert table["calibration"]["method"] == "histogram"
-    assert table["amax"] == {
-        "method": "auto",
-        "percentile": 99.999,
-        "weight_method": "max",
-        "bins": 2048,
-        "stride": 1,
-    }
-
-
-def test_overrides_are_written_as_tables_with_what_they_set():
-    recipe = Recipe(
-        override=[OverrideSettings(match="a*", amax="mse"), OverrideSettings(match="b", percentile=9.0)]
-    )
-
-    text = recipe_to_toml(recipe, Path("/"))
-
-    assert tomllib.loads(text)["override"] == [
-        {"match": "a*", "amax": "mse"},
-        {"match": "b", "percentile": 9.0},
-    ]
-    assert merge_layers([table_layer(tomllib.loads(text), Path("/"), "a test")]) == recipe
-
-
-def test_setting_without_a_value_is_left_out():
-    assert "data" not in recipe_to_table(Recipe(), Path("/"))["calibration"]
 
 
 def test_setting_without_a_value_is_the_default_of_all_that_may_have_none():
@@ -156,7 +111,5 @@ def test_any_values_survive_toml(shapes, limits, metrics, percentile, overrides)
         evaluation=EvaluationSettings(metrics=metrics),
         gate=GateSettings(max_drop=limits),
     )
-
     table = tomllib.loads(recipe_to_toml(recipe, Path("/")))
-
     assert merge_layers([table_layer(table, Path("/"), "a test")]) == recipe

@@ -58,13 +58,6 @@ def test_a_key_overrides_what_a_flag_sets_in_two_places():
     }
 
 
-def test_one_batch_size_is_for_both_stages():
-    assert settings_to_table({"batch_size": 8}) == {
-        "calibration": {"batch_size": 8},
-        "evaluation": {"batch_size": 8},
-    }
-
-
 @each_case(
     "settings, amax",
     [
@@ -92,14 +85,9 @@ def test_percentile_alone_asks_for_its_method(settings, amax):
     assert settings_to_table(settings) == {"amax": amax}
 
 
-def test_no_settings_are_an_empty_table():
-    assert settings_to_table({}) == {}
-
-
 def test_unknown_setting_names_the_nearest():
     with pytest.raises(UsageError) as caught:
         settings_to_table({"bach_size": 8})
-
     assert caught.value.code == "PTQ-USAGE-001"
     assert caught.value.message == "there is no setting 'bach_size' (did you mean 'batch_size'?)"
     assert caught.value.hint.startswith("settings: arch, trust_pickle, ")

@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.recipe.recipe_layers import map_locations, relative_location, resolve_location
+from ptq_cli.recipe.recipe_layers import relative_location, resolve_location
 from tests.each_case import each_case
 
 FOLDER = Path("/srv/run")
@@ -30,21 +30,7 @@ FOLDER = Path("/srv/run")
 )
 def test_location_becomes_absolute(monkeypatch, text, resolved):
     monkeypatch.setenv("HOME", "/home/me")
-
     assert resolve_location(text, FOLDER) == resolved
-
-
-def test_file_of_an_entry_points_form_is_a_file(tmp_path):
-    (tmp_path / "a.b:c").write_text("")
-
-    assert resolve_location("a.b:c", tmp_path) == f"{tmp_path}/a.b:c"
-
-
-def test_link_stays_a_link(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-
-    assert resolve_location("link/m.pt", tmp_path) == f"{tmp_path}/link/m.pt"
 
 
 @each_case(
@@ -73,19 +59,4 @@ PARTS = st.text("ab~:.é ", min_size=1, max_size=6).filter(lambda part: part.str
 @given(parts=st.lists(PARTS, min_size=1, max_size=3))
 def test_any_resolved_path_survives_the_way_there_and_back(parts):
     location = "/" + "/".join(parts)
-
     assert resolve_location(relative_location(location, FOLDER), FOLDER) == location
-
-
-def test_only_locations_are_changed_and_every_one_is():
-    table = {
-        "model": {"path": "p", "arch": "a", "trust_pickle": True, "input_shape": {"path": [1]}},
-        "calibration": {"data": "d", "method": "m"},
-        "evaluation": {"data": None, "metrics": ["data"]},
-    }
-
-    assert map_locations(table, str.upper) == {
-        "model": {"path": "P", "arch": "A", "trust_pickle": True, "input_shape": {"path": [1]}},
-        "calibration": {"data": "D", "method": "m"},
-        "evaluation": {"data": None, "metrics": ["data"]},
-    }

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -5,27 +7,25 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.check import check_recipe
+from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
     CenterWeights,
     DorefaWeights,
-    FixedPointActivations,
     FixedPointWeights,
     ScaledWeights,
-    StepActivations,
     StepWeights,
+    drawing_settings,
+    find_family,
 )
-from ptq_cli.recipe.quantizer_settings import activation_family, family_name, weight_family
+from ptq_cli.recipe.quantizer_settings import family_name, weight_family
 from ptq_cli.recipe.recipe_layers import (
     decode_recipe,
     merge_layers,
-    preset_layer,
-    preset_names,
     recipe_to_toml,
     table_layer,
 )
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
+from ptq_cli.recipe.sections import WeightSettings
 from tests.each_case import each_case
 
 WEIGHTS = {
@@ -43,13 +43,6 @@ def test_weights_name_a_family_with_its_parameters(table, family):
     recipe = check_recipe(decode_recipe({"weights": table}, "a test"))
     assert weight_family(recipe.weights) == family
     assert family_name(family) == table.get("quantizer", "scaled")
-
-
-def test_activations_name_a_family_with_its_parameters():
-    assert activation_family(ActivationSettings(quantizer="fixed_point", integer=3)) == FixedPointActivations(
-        3
-    )
-    assert activation_family(ActivationSettings(quantizer="step", step=0.25)) == StepActivations(0.25)
 
 
 REFUSED = {
@@ -147,30 +140,54 @@ def test_a_recipe_with_quantizers_is_written_and_read_again():
     assert decode_recipe(tomllib.loads(recipe_to_toml(recipe, Path())), "again") == recipe
 
 
-def test_each_preset_loads_and_names_what_it_is_called_for():
-    found = {name: merge_layers([preset_layer(name)]) for name in preset_names()}
-    families = {name: weight_family(check_recipe(recipe).weights) for name, recipe in found.items()}
-    assert families == {
-        "int8_ort_cpu": ScaledWeights(bits=8),
-        "fixed_point_w8a8": FixedPointWeights(8),
-        "dorefa_w4a8": DorefaWeights(4),
-        "scaled_w4a8": ScaledWeights(bits=4),
-        "scaled_w4a4": ScaledWeights(bits=4),
-        "step_w8a8": StepWeights(8),
-        "codebook_w4": CenterWeights(16),
-        "int8": ScaledWeights(bits=8),
-        "fp8": ScaledWeights(bits=8, dtype="float8e4m3fn"),
-        "w2_block32": ScaledWeights(bits=2, block_size=32),
-        "w4_block32": ScaledWeights(bits=4, block_size=32),
-        "w4_block128": ScaledWeights(bits=4, block_size=128),
-        "w8_block32": ScaledWeights(bits=8, block_size=32),
-        "int4_awq": ScaledWeights(bits=4, block_size=128),
-        "nvfp4": ScaledWeights(bits=4, dtype="float4e2m1"),
-        "dynamic_int8": ScaledWeights(bits=8),
-    }
-    assert found["int8_ort_cpu"] == Recipe()
+# The table of quantizers: names, and what a parameter may be.
 
 
-def test_every_family_has_a_preset():
-    presets = [merge_layers([preset_layer(name)]) for name in preset_names()]
-    assert {recipe.weights.quantizer or "scaled" for recipe in presets} == set(FAMILIES)
+@each_case("name", FAMILIES)
+def test_every_default_is_allowed_and_every_drawn_one_is_there(name: str) -> None:
+    family = FAMILIES[name]
+    assert family.name == name and family.source and family.formula and family.gradient
+    for parameter in (*family.drawn, *family.weight_parameters, *(family.activation_parameters or ())):
+        assert parameter.allows(parameter.default), parameter.name
+    assert set(drawing_settings(family, {})) == {parameter.name for parameter in family.drawn}
+
+
+def test_an_unknown_family_has_the_nearest_name() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"unknown quantizer 'fixedpoint' \(did you mean 'fixed_point'"
+    ):
+        find_family("fixedpoint")
+
+
+def test_a_parameter_of_another_family_is_refused_with_those_there_are() -> None:
+    with pytest.raises(
+        RecipeKeyError, match=r"'bit' is not a parameter of .* \(did you mean 'bits'\?\)"
+    ) as caught:
+        drawing_settings(FAMILIES["dorefa"], {"bit": 3})
+    assert caught.value.hint == "'dorefa' is drawn with: bits, amax"
+
+
+OUT_OF_RANGE = {
+    "bits": ("scaled", 1, "bits is 1, quantizer 'scaled' expects 2 to 16"),
+    "a step of 0": ("step", 0.0, "step is 0.0, quantizer 'step' expects 2^-100 to 2^100"),
+    "NaN": ("step", float("nan"), "step is nan"),
+    "infinity": ("step", float("inf"), "step is inf"),
+    "a step that no float32 holds": ("step", 1e300, "step is 1e+300"),
+}
+
+
+@each_case("family, value, says", OUT_OF_RANGE.values(), ids=OUT_OF_RANGE.keys())
+def test_a_value_out_of_range_is_refused(family: str, value: float, says: str) -> None:
+    with pytest.raises(RecipeValueError) as caught:
+        drawing_settings(FAMILIES[family], {"bits" if family == "scaled" else "step": value})
+    assert caught.value.message.startswith(says)
+
+
+def test_it_is_there_without_torch() -> None:
+    code = "import sys, ptq_cli.recipe.quantizer_families; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_text_must_be_one_of_the_words() -> None:
+    parameter = Setting(help="Granularity.", choices=("channel", "tensor"))
+    assert parameter.allows("tensor") and not parameter.allows("row")

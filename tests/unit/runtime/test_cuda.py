@@ -8,13 +8,14 @@ import onnxruntime
 import pytest
 import torch
 
-from ptq_cli.core.errors import DeviceError
+from ptq_cli.core.errors import DeviceError, UnknownNameError
 from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
-from ptq_cli.runtime.machine import HOST, Device
+from ptq_cli.runtime.machine import HOST, Device, parse_device
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.on_device import as_tensors
 from tests.devices import require_or_skip, use_the_host_as_cuda
+from tests.each_case import each_case
 
 CUDA = Device("cuda")
 PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -48,9 +49,7 @@ def test_the_host_needs_nothing():
 def test_an_onnxruntime_without_cuda(monkeypatch, check):
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(cuda, "version", lambda name: _version(name, {"onnxruntime": "1.31.1"}))
-
     error = refused(check)
-
     assert error.message == (
         "'cuda' needs ONNX Runtime's CUDAExecutionProvider, and onnxruntime 1.31.1 has only "
         "CPUExecutionProvider"
@@ -63,18 +62,10 @@ def test_an_onnxruntime_that_hides_another(monkeypatch):
     monkeypatch.setattr(
         cuda, "version", lambda name: _version(name, {"onnxruntime": "1.31", "onnxruntime-gpu": "1.30"})
     )
-
     assert (
         "onnxruntime 1.31 and onnxruntime-gpu 1.30, of which one hides the other, have only CPU"
         in refused(require_provider).message
     )
-
-
-def test_an_onnxruntime_of_unknown_origin(monkeypatch):
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    monkeypatch.setattr(cuda, "version", lambda name: _version(name, {}))
-
-    assert "and this one has only CPUExecutionProvider" in refused(require_provider).message
 
 
 def _version(name, installed):
@@ -86,17 +77,9 @@ def _version(name, installed):
 def test_a_pytorch_without_cuda(monkeypatch, with_provider):
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
-
     error = refused(require_device)
-
     assert error.message == ("'cuda' needs a PyTorch with CUDA, and torch 2.13.0+cpu is a build without it")
     assert "CUDA version" in error.hint
-
-
-def test_no_gpu(monkeypatch, with_gpus):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-
-    assert refused(require_device).message == "'cuda': PyTorch finds no GPU that it can use"
 
 
 def test_no_gpu_and_pytorch_says_why(monkeypatch, with_gpus):
@@ -105,7 +88,6 @@ def test_no_gpu_and_pytorch_says_why(monkeypatch, with_gpus):
         return False
 
     monkeypatch.setattr(torch.cuda, "is_available", is_available)
-
     assert refused(require_gpu).message == (
         "'cuda': PyTorch finds no GPU that it can use: The NVIDIA driver on your system is too old"
     )
@@ -117,9 +99,7 @@ def test_no_gpu_and_pytorch_says_why(monkeypatch, with_gpus):
 def test_a_number_that_no_gpu_has(monkeypatch, with_gpus, count, found):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     require_gpu(Device("cuda", count - 1))
-
     error = refused(require_gpu, Device("cuda", count))
-
     assert error.message == f"there is no 'cuda:{count}': PyTorch finds {found}"
     assert "CUDA_VISIBLE_DEVICES" in error.hint
 
@@ -128,25 +108,11 @@ def test_a_provider_that_is_not_loaded_is_no_reason_to_run_on_the_host(monkeypat
     """ONNX Runtime only logs that a library is missing, and goes on without the provider."""
     without = types.SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"])
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_args, **_options: without)
-
     error = refused(require_device)
-
     assert error.message == (
         "ONNX Runtime cannot load its CUDAExecutionProvider, and would run on the host instead"
     )
     assert "print_debug_info" in error.hint
-
-
-def test_a_provider_that_fails_to_start(monkeypatch, with_gpus):
-    def fail(*_args, **_options):
-        raise RuntimeError("CUDA failure 100: no CUDA-capable device is detected")
-
-    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
-
-    assert refused(require_device).message == (
-        "'cuda' cannot be used: ONNX Runtime cannot load the model: CUDA failure 100: "
-        "no CUDA-capable device is detected"
-    )
 
 
 def test_a_tensor_that_pytorch_cannot_read(monkeypatch):
@@ -156,14 +122,12 @@ def test_a_tensor_that_pytorch_cannot_read(monkeypatch):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
 
     monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", fail)
-
     assert "no kernel image is available" in refused(cuda._try, CUDA).message
 
 
 def test_a_device_that_computes_nonsense(monkeypatch):
     use_the_host_as_cuda(monkeypatch)
     monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", lambda _values: [torch.zeros(2)])
-
     assert (
         "computes wrong results: twice the negative of 1 and 2 is [0.0, 0.0]"
         in refused(cuda._try, CUDA).message
@@ -172,7 +136,6 @@ def test_a_device_that_computes_nonsense(monkeypatch):
 
 def test_what_is_tried_works_on_the_host(monkeypatch):
     use_the_host_as_cuda(monkeypatch)
-
     require_device(CUDA)
 
 
@@ -180,9 +143,7 @@ def test_what_is_tried_works_on_the_host(monkeypatch):
 def test_a_session_leaves_its_outputs_on_the_gpu():
     device = Device(require_or_skip("cuda"))
     session = Session(cuda._negation(), threads=1, device=device)
-
     (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
-
     assert tensor.is_cuda and tensor.tolist() == [-1.0, -2.0]
     assert session.run({"x": np.array([1.0, 2.0], np.float32)})[0].tolist() == [-1.0, -2.0]
 
@@ -190,5 +151,52 @@ def test_a_session_leaves_its_outputs_on_the_gpu():
 @pytest.mark.gpu
 def test_a_gpu_beyond_the_last_is_refused():
     require_or_skip("cuda")
-
     assert "PyTorch finds" in refused(require_device, Device("cuda", torch.cuda.device_count())).message
+
+
+# Names of devices, and how ONNX Runtime is told of them.
+
+
+@each_case("text", ["cpu", "cuda", "cuda:0", "cuda:13"])
+def test_a_device_is_written_as_it_is_read(text):
+    assert str(parse_device(text)) == text
+
+
+@each_case(
+    "text, meant",
+    [
+        ("gpu", "cuda"),
+        ("GPU", "cuda"),
+        ("gpu:0", "cuda"),
+        ("CUDA", "cuda"),
+        ("cuda0", "cuda"),
+        ("cuda:", "cuda"),
+        ("cuda:-1", "cuda"),
+        ("cuda:x", "cuda"),
+        ("cuda:²", "cuda"),
+        ("cuda:99999999999", "cuda"),
+        ("nvidia", "cuda"),
+        ("cudda", "cuda"),
+        ("cpu0", "cpu"),
+    ],
+)
+def test_another_name_is_refused_with_the_one_that_was_meant(text, meant):
+    with pytest.raises(UnknownNameError) as caught:
+        parse_device(text)
+    assert caught.value.message == f"unknown device '{text}' (did you mean '{meant}'?)"
+    assert caught.value.hint == "known: cpu, cuda, cuda:N"
+
+
+def test_the_gpu_is_the_one_that_was_named_and_its_arithmetic_that_of_float32():
+    options = parse_device("cuda:3").provider_options
+    assert options["device_id"] == "3" and options["use_tf32"] == "0"
+    assert parse_device("cuda").provider_options["device_id"] == "0"
+    assert (HOST.provider, HOST.provider_options) == ("CPUExecutionProvider", {})
+
+
+@each_case(
+    "text, rank, own",
+    [("cpu", 2, "cpu"), ("cuda", 0, "cuda:0"), ("cuda", 2, "cuda:2"), ("cuda:1", 2, "cuda:1")],
+)
+def test_each_process_of_a_machine_has_a_gpu_of_its_own_unless_one_was_named(text, rank, own):
+    assert str(parse_device(text).for_rank(rank)) == own

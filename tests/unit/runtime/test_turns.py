@@ -3,7 +3,7 @@ import pytest
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.runtime import turns as module
-from ptq_cli.runtime.turns import LEAST_TURNS, RUNS_A_TURN, WARM_UP, take_turns
+from ptq_cli.runtime.turns import LEAST_TURNS, ROUNDS, RUNS_A_TURN, WARM_UP, take_rounds, take_turns
 
 BATCHES = [{"x": np.zeros((4, 2), np.float32)}, {"x": np.ones((4, 2), np.float32)}]
 
@@ -50,17 +50,6 @@ def test_a_short_run_after_another_models_is_not_counted(clock):
     assert {len(runs) for model in found.seconds for runs in model} == {RUNS_A_TURN}
 
 
-def test_a_model_alone_empties_no_caches(clock):
-    log = []
-    found = take_turns([Timed(clock, 0.001, log=log)], BATCHES, runs=30)
-    assert len(log) == WARM_UP + sum(map(len, found.seconds[0]))
-
-
-def test_as_many_runs_are_counted_as_were_asked_for(clock):
-    found = take_turns([Timed(clock, 0.001), Timed(clock, 0.002)], BATCHES, runs=100)
-    assert [sum(map(len, model)) for model in found.seconds] == [102, 102]  # three a turn
-
-
 def test_the_time_is_kept_and_long_runs_have_their_turns_all_the_same(clock):
     found = take_turns([Timed(clock, 0.1), Timed(clock, 0.1)], BATCHES, seconds=10.0)
     assert clock.now == pytest.approx(10.0, rel=0.1)
@@ -75,18 +64,6 @@ def test_it_ends_before_the_time_with_as_many_runs_as_are_enough(clock):
     assert clock.now < 0.2
     slow = take_turns([Timed(clock, 1.0)], BATCHES, seconds=10.0, most_runs=30)
     assert LEAST_TURNS < sum(map(len, slow.seconds[0])) < 30, "the time ends it"
-
-
-def test_a_long_run_warms_up_once(clock):
-    log = []
-    take_turns([Timed(clock, 2.0, log=log)], BATCHES, runs=1)
-    assert len(log) == 2
-
-
-def test_processor_time_is_kept_beside_the_clocks(clock):
-    found = take_turns([Timed(clock, 1.0)], BATCHES, runs=3)
-    clocks, processors = (np.ravel(times[0]) for times in (found.seconds, found.processors))
-    np.testing.assert_allclose(processors, 2 * clocks)
 
 
 def test_progress_counts_samples(clock):
@@ -104,3 +81,59 @@ def test_a_time_that_is_none_is_refused(clock, seconds):
 def test_no_runs_are_refused(clock):
     with pytest.raises(RecipeValueError, match="runs must be at least 1, got 0"):
         take_turns([Timed(clock, 1.0)], BATCHES, runs=0)
+
+
+# Sessions are opened anew in each round, and another model's first.
+
+
+class Models:
+    """Opens sessions of one speed, but that the one which is opened later is faster, as on real machines."""
+
+    def __init__(self, clock, seconds, opening=0.0, models=2):
+        self.clock, self.seconds, self.opening, self.models = clock, seconds, opening, models
+        self.orders = []
+
+    def __call__(self, order):
+        self.orders.append(list(order))
+        self.clock.now += self.opening
+        opened = {
+            index: Timed(self.clock, self.seconds * (1 - 0.01 * rank)) for rank, index in enumerate(order)
+        }
+        return [opened[index] for index in range(self.models)]
+
+
+def test_each_model_is_opened_first_as_often_as_another(clock):
+    models = Models(clock, 0.001)
+    rounds = list(take_rounds(models, 2, BATCHES, seconds=2.0))
+    assert models.orders == [[0, 1], [1, 0]] * (ROUNDS // 2)
+    assert clock.now == pytest.approx(2.0, rel=0.1)
+    logs = [np.log(np.divide(turns.seconds[1], turns.seconds[0])).mean() for turns in rounds]
+    assert np.mean(logs) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("seconds", "opening"), [(0.001, 3.0), (0.2, 0.0)])
+def test_what_takes_long_to_open_or_to_run_is_opened_once(clock, seconds, opening):
+    models = Models(clock, seconds, opening)
+    assert len(list(take_rounds(models, 2, BATCHES, seconds=10.0))) == 1
+    assert clock.now < 15
+
+
+@pytest.mark.parametrize(("opening", "rounds", "longest"), [(0.2, 8, 10.5), (0.6, 4, 10.5), (1.2, 4, 12)])
+def test_opening_takes_no_more_than_half_of_the_time(clock, opening, rounds, longest):
+    models = Models(clock, 0.005, opening)
+    assert len(list(take_rounds(models, 2, BATCHES, seconds=10.0))) == rounds
+    assert clock.now < longest
+
+
+@pytest.mark.parametrize(("runs", "rounds", "counted"), [(45, 1, 45), (60, 4, 60), (4800, ROUNDS, 4800)])
+def test_runs_are_shared_out(clock, runs, rounds, counted):
+    found = list(take_rounds(Models(clock, 0.001), 2, BATCHES, runs=runs))
+    assert len(found) == rounds
+    assert sum(len(turn) for turns in found for turn in turns.seconds[0]) == counted
+
+
+def test_lengths_that_make_no_sense_are_refused_before_anything_is_opened(clock):
+    models = Models(clock, 0.001)
+    with pytest.raises(RecipeValueError, match="seconds must be above 0, got nan"):
+        list(take_rounds(models, 2, BATCHES, seconds=float("nan")))
+    assert models.orders == []

@@ -219,19 +219,6 @@ def test_convolutions_are_those_of_onnxruntime(
     compare(onnx.helper.make_node("QLinearConv", list(inputs), ["y"], "c", **attributes), inputs)
 
 
-def test_convolutions_of_one_and_three_dimensions_are_those_of_onnxruntime(
-    random: np.random.Generator,
-) -> None:
-    for size in ((9,), (4, 5, 6)):
-        inputs = {
-            "x": integers(random, (1, 3, *size), np.uint8),
-            "w": integers(random, (2, 3, *[2] * len(size)), np.uint8),
-            "zx": np.uint8(3),
-            "zw": np.uint8(128),
-        }
-        compare(onnx.helper.make_node("ConvInteger", list(inputs), ["y"]), inputs)
-
-
 @pytest.mark.parametrize(("turned", "quantizes"), [(0, True), (1, True), (1, False)])
 def test_gemms_are_those_of_onnxruntime(turned: int, quantizes: bool, random: np.random.Generator) -> None:
     inputs = {

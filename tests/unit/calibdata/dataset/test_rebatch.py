@@ -1,6 +1,11 @@
 import numpy as np
+import pytest
 
-from ptq_cli.calibdata.dataset.batches import Batch, cut, rebatch
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset
+from ptq_cli.calibdata.dataset.batches import Batch, rebatch
+from ptq_cli.calibdata.dataset.dataset import require_samples
+from ptq_cli.calibdata.dataset.labels import as_labels, is_class_index, require_labels
+from ptq_cli.core.errors import LabelError, RecipeValueError
 from tests.each_case import each_case
 
 
@@ -44,10 +49,6 @@ def test_shapes_that_cannot_be_joined_are_kept_apart():
     assert [batch.inputs["x"].shape for batch in rebatch(each(batches), 2)] == [(2, 2), (1, 2), (2, 5)]
 
 
-def test_batches_without_labels():
-    assert [batch.labels for batch in rebatch(each([batch_of(0, 3, labels=False)] * 2), 2)] == [None] * 3
-
-
 def test_source_may_reuse_its_array():
     buffer = np.zeros((3, 1))
 
@@ -60,7 +61,57 @@ def test_source_may_reuse_its_array():
     assert found == [[1, 1], [1, 2], [2, 2]]
 
 
-def test_cut_of_everything_is_the_batch_itself():
-    batch = batch_of(0, 3)
-    assert cut(batch, 0, 3) is batch
-    assert cut(batch, 1, 2).names == ("1",)
+@pytest.mark.parametrize("samples", [0, -1])
+def test_limit_below_one_is_refused(samples):
+    with pytest.raises(RecipeValueError, match=f"samples must be at least 1, got {samples}"):
+        require_samples(samples)
+
+
+def test_batch_size_is_checked_before_the_first_batch(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((2, 2)))
+    with pytest.raises(RecipeValueError, match="batch_size must be at least 1, got 0"):
+        NpyDataset(str(tmp_path / "x.npy")).batches(0)
+
+
+@each_case("dtype", ["uint8", "int32", "int64", "uint64"])
+def test_labels_become_int64(dtype):
+    labels = as_labels(np.array([1, 2], dtype), 2, "it")
+    assert labels.dtype == np.int64
+    assert labels.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3, 3)], ids=["targets", "maps"])
+def test_targets_keep_their_dtype_and_shape(shape):
+    labels = as_labels(np.full(shape, 0.5, np.float32), 2, "it")
+    assert (labels.dtype, labels.shape) == (np.float32, shape)
+    assert not is_class_index(labels)
+
+
+def test_a_target_that_is_not_finite():
+    with pytest.raises(LabelError, match="it holds NaN or Inf"):
+        as_labels(np.array([1.0, np.nan]), 2, "it")
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (np.array(["a"]), "it has dtype <U1, expected numbers"),
+        (np.array(4), r"it has shape \[\], expected one label per sample: \[1\]"),
+    ],
+    ids=["text", "scalar"],
+)
+def test_labels_of_no_numbers_or_samples(label, message):
+    with pytest.raises(LabelError, match=message):
+        as_labels(label, 1, "it")
+
+
+def test_label_above_int64():
+    with pytest.raises(LabelError, match="it has label 18446744073709551615, which does not fit into int64"):
+        as_labels(np.array([2**64 - 1], np.uint64), 1, "it")
+
+
+def test_require_labels_says_what_needs_them(save_npz):
+    dataset = NpzDataset(save_npz(x=np.zeros((1, 1))))
+    with pytest.raises(LabelError, match=r"metric 'top1' needs labels, and '.*calib\.npz' has none") as error:
+        require_labels(dataset, "metric 'top1'")
+    assert "one folder for each class" in error.value.hint

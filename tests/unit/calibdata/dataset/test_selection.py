@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.calibdata.array_files import read_rows
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection, Shard, parse_shard, rebatch
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, parse_shard
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
@@ -51,12 +51,6 @@ def test_a_shard_that_is_none(text, says):
         parse_shard(text)
     assert caught.value.message == says
     assert caught.value.hint == "--shard 2/8 is the second of eight"
-
-
-def test_a_long_text_is_cut():
-    with pytest.raises(UsageError) as caught:
-        parse_shard("x" * 5000)
-    assert len(caught.value.message) < 100
 
 
 @given(count=st.integers(1, 12), number=st.integers(0, 10**6))
@@ -164,35 +158,6 @@ def test_rows_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
         read.append(stream.tell())
         return read_rows(stream, header, rows, where)
 
-    monkeypatch.setattr("ptq_cli.calibdata.array_files.read_rows", noting)
+    monkeypatch.setattr("ptq_cli.calibdata.npy_header.read_rows", noting)
     list(dataset.batches(10, Selection(Shard(4, 5))))
     assert [(position - 128) // 80 for position in read] == [30, 80]
-
-
-@each_case("sizes", [(3, 3, 1), (1,) * 9, (10,), (2, 7), (5, 1, 5)])
-@each_case("selection", SELECTIONS, ids=IDS)
-def test_batches_of_other_shapes_count_as_they_do_in_the_whole(sizes, selection):
-    def parts():
-        start = 0
-        for width, size in enumerate(sizes):
-            rows = np.arange(start, start + size)
-            values = np.repeat(rows[:, None], width // 2 + 1, axis=1)
-            yield Batch({"x": values}, rows, tuple(map(str, rows)))
-            start += size
-
-    whole = as_lists(rebatch(parts(), 4))
-    wanted = [batch for number, batch in enumerate(whole) if number in selection]
-    assert as_lists(rebatch(parts(), 4, selection)) == wanted
-
-
-def test_what_is_not_selected_is_not_copied():
-    class Counted(np.ndarray):
-        copies = 0
-
-        def copy(self, order="C"):
-            Counted.copies += 1
-            return np.asarray(self).copy(order)
-
-    parts = (Batch({"x": np.zeros((3, 1)).view(Counted)}, None, ("s",) * 3) for _ in range(40))
-    assert [batch.size for batch in rebatch(parts, 6, Selection(Shard(10, 20)))] == [6]
-    assert Counted.copies == 2

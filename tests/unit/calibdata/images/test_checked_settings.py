@@ -1,8 +1,9 @@
 import math
 
+import numpy as np
 import pytest
 
-from ptq_cli.calibdata.checked_settings import check_image_settings, crop_box, fixed_size, resized
+from ptq_cli.calibdata.checked_settings import check_image_settings, crop_box, normalize, resized
 from ptq_cli.core.errors import DamagedSampleError, RecipeValueError
 from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
@@ -40,20 +41,6 @@ def test_refused(settings, message):
         check_image_settings(settings)
 
 
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(RecipeValueError) as error:
-        check_image_settings(ImageSettings(mode="HSV"))
-    assert error.value.hint == "known: RGB, BGR, L"
-
-
-@each_case(
-    "resize, crop, size",
-    [([], [], None), ([8], [], None), ([8, 9], [], (8, 9)), ([8, 9], [4, 5], (4, 5)), ([], [4, 5], (4, 5))],
-)
-def test_fixed_size_is_that_of_the_last_step(resize, crop, size):
-    assert fixed_size(ImageSettings(resize=resize, crop=crop)) == size
-
-
 @each_case(
     "size, resize, result",
     [
@@ -79,12 +66,17 @@ def test_crop_is_from_the_center():
     assert crop_box((8, 10), [4, 4], "it") == (3, 2, 7, 6)
 
 
-@pytest.mark.parametrize("crop", [[], [8, 10]])
-def test_crop_of_everything_is_none(crop):
-    assert crop_box((8, 10), crop, "it") is None
+MEAN, STD = [0.49, 0.48, 0.44], [0.24, 0.25, 0.26]
 
 
-@pytest.mark.parametrize("crop", [[9, 1], [1, 11]])
-def test_crop_larger_than_the_image(crop):
-    with pytest.raises(RecipeValueError, match=r"is larger than it of size \[8, 10\]"):
-        crop_box((8, 10), crop, "it")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("mode", ["RGB", "BGR"])
+def test_the_steps_in_the_order_of_the_fields(rng, mode, layout):
+    pixels = rng.integers(0, 256, size=(2, 4, 5, 3), dtype=np.uint8)
+    found = normalize(pixels, ImageSettings(mode=mode, mean=MEAN, std=STD, layout=layout))
+    ordered = pixels[..., ::-1] if mode == "BGR" else pixels
+    scaled = ordered.astype(np.float32) * np.float32(1 / 255)
+    wanted = (scaled - np.array(MEAN, np.float32)) / np.array(STD, np.float32)
+    np.testing.assert_array_equal(found, wanted.transpose(0, 3, 1, 2) if layout == "NCHW" else wanted)
+    assert found.dtype == np.float32
+    assert found.flags.c_contiguous

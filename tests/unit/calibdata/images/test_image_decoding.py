@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.image_decoding import decode_image, image_size
+from ptq_cli.calibdata.checked_settings import normalize
+from ptq_cli.calibdata.image_decoding import decode_image, image_size, thumbnail
 from ptq_cli.core.errors import DamagedSampleError, DataFormatError, InputFileError, RecipeValueError
+from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case
 
@@ -40,28 +42,6 @@ def png_header(width, height):
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = (chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(b"\0" * 10)), chunk(b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
-def test_decoded_pixels_are_those_of_pillow(tmp_path, pixels):
-    path = saved(tmp_path, jpeg(pixels))
-    np.testing.assert_array_equal(decode_image(path, NAME, ImageSettings()), np.asarray(Image.open(path)))
-
-
-def test_gray_has_no_channel_axis(tmp_path, pixels):
-    assert decode_image(saved(tmp_path, jpeg(pixels)), NAME, ImageSettings(mode="L")).shape == (24, 32)
-
-
-def test_resize_then_crop(tmp_path, pixels):
-    path = saved(tmp_path, jpeg(pixels))
-    found = decode_image(path, NAME, ImageSettings(resize=[12], crop=[8, 10]))
-    small = Image.open(path).resize((16, 12), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(found, np.asarray(small)[2:10, 3:13])
-
-
-def test_content_counts_not_the_suffix(tmp_path):
-    path = tmp_path / "a.jpg"
-    Image.new("RGB", (2, 2), (9, 8, 7)).save(path, "PNG")
-    assert decode_image(str(path), NAME, ImageSettings())[0, 0].tolist() == [9, 8, 7]
 
 
 @each_case("mode", ["1", "L", "LA", "P", "RGBA", "CMYK"])
@@ -122,11 +102,6 @@ def test_damaged_image_is_named(tmp_path, pixels, damage, reason):
     assert "0x" not in error.value.message
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(InputFileError, match=r"image 'a\.jpg' of 'calib' cannot be read: No such file"):
-        decode_image(str(tmp_path / "a.jpg"), NAME, ImageSettings())
-
-
 def test_crop_larger_than_the_image_names_it(tmp_path, pixels):
     with pytest.raises(
         RecipeValueError, match=r"image\.crop \[64, 64\] is larger than image 'a\.jpg' of 'calib'"
@@ -134,12 +109,65 @@ def test_crop_larger_than_the_image_names_it(tmp_path, pixels):
         decode_image(saved(tmp_path, jpeg(pixels)), NAME, ImageSettings(crop=[64, 64]))
 
 
-def test_image_size_is_height_and_width(tmp_path, pixels):
-    assert image_size(saved(tmp_path, jpeg(pixels)), NAME) == (24, 32)
-
-
 def test_image_size_of_damage(tmp_path):
     with pytest.raises(DamagedSampleError, match="it is not an image of a known kind"):
         image_size(saved(tmp_path, b"hello"), NAME)
     with pytest.raises(InputFileError, match="cannot be read"):
         image_size(str(tmp_path / "missing"), NAME)
+
+
+# A model's input becomes the picture that it was made of.
+
+
+STATISTICS = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}
+
+
+def pixels_of(content: bytes | None) -> Array:
+    assert content is not None
+    return np.asarray(Image.open(io.BytesIO(content)), np.int64)
+
+
+def smooth(height: int = 24, width: int = 32, channels: int = 3) -> Array:
+    """A picture that JPEG keeps well: slow gradients, different in each channel."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    shades = [rows * 200 // height + 20, columns * 200 // width + 20, (rows + columns) * 2 + 30]
+    return np.stack(shades[:channels], axis=-1).astype(np.uint8)
+
+
+@each_case("layout", ["NCHW", "NHWC"])
+@each_case("mode", ["RGB", "BGR"])
+def test_the_image_settings_are_undone(mode: str, layout: str) -> None:
+    settings = ImageSettings(mode=mode, layout=layout, **STATISTICS)
+    picture = smooth()
+    (sample,) = normalize(picture[None], settings)
+    assert np.abs(pixels_of(thumbnail(sample, settings)) - picture).max() <= 6
+
+
+@each_case("shape", [(3, 20, 24), (20, 24, 3), (1, 20, 24), (20, 24)], ids=str)
+def test_what_other_settings_made_is_stretched(shape: tuple[int, ...]) -> None:
+    sample = np.linspace(-300.0, 900.0, int(np.prod(shape))).reshape(shape).astype(np.float32)
+    found = pixels_of(thumbnail(sample, ImageSettings()))
+    assert found.shape[:2] == (20, 24)
+    assert found.min() < 25 and found.max() > 230
+
+
+@each_case(
+    "sample",
+    [
+        np.zeros(40),
+        np.zeros((4, 20, 20)),
+        np.zeros((2, 3, 20, 20)),
+        np.zeros((3, 2, 200)),
+        np.zeros((3, 0, 9)),
+    ],
+    ids=["one axis", "four channels", "four axes", "a strip", "empty"],
+)
+def test_what_is_no_picture_is_none(sample: Array) -> None:
+    assert thumbnail(sample, ImageSettings()) is None
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_no_picture(value: float) -> None:
+    sample = np.zeros((3, 8, 8), np.float32)
+    sample[0, 0, 0] = value
+    assert thumbnail(sample, ImageSettings()) is None

@@ -1,5 +1,3 @@
-import tracemalloc
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +5,7 @@ from PIL import Image
 from ptq_cli.calibdata.image_decoding import ImageDataset
 from ptq_cli.core.errors import DamagedSampleError, DataShapeError, RecipeValueError
 from ptq_cli.recipe.sections import ImageSettings
+from tests.unit.calibdata.conftest import peak_of_iterating
 
 RAW = ImageSettings(scale=1.0)
 
@@ -20,20 +19,6 @@ def test_batches_carry_pixels_labels_and_names(save_images):
     assert first.names == ("a/1.png", "b/1.png")
     assert second.inputs[""][:, 0, 0, 0].tolist() == [2.0]
     assert second.labels.tolist() == [0]
-
-
-def test_flat_folder_has_no_labels(save_images):
-    dataset = ImageDataset(save_images({"1.png": 1}), RAW)
-    (batch,) = dataset.batches(8)
-    assert not dataset.has_labels
-    assert batch.labels is None
-
-
-def test_samples_are_spread_over_the_classes(save_images):
-    dataset = ImageDataset(save_images({f"{c}/{i}.png": 1 for c in "abc" for i in range(4)}), RAW, samples=3)
-    (batch,) = dataset.batches(8)
-    assert dataset.count == 3
-    assert batch.labels.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -85,35 +70,12 @@ def test_settings_are_checked_before_listing(tmp_path):
         ImageDataset(str(tmp_path / "missing"), ImageSettings(std=[0.0]))
 
 
-def test_only_the_first_image_is_opened_for_its_size(save_images, tmp_path):
-    folder = save_images({"1.png": 1})
-    (tmp_path / "images/2.png").write_bytes(b"damaged")
-    assert ImageDataset(folder, RAW).specs[""].shape == (None, 3, 4, 4)
-    (tmp_path / "images/1.png").write_bytes(b"damaged")
-    assert ImageDataset(folder, ImageSettings(resize=[4, 4])).count == 2
-
-
-def test_digest_is_of_the_folder_not_of_its_use(save_images):
-    folder = save_images({"1.png": 1, "2.png": 2})
-    digest = ImageDataset(folder, RAW).digest()
-    assert ImageDataset(folder, ImageSettings(resize=[2, 2]), samples=1).digest() == digest
-    save_images({"3.png": 3})
-    assert ImageDataset(folder, RAW).digest() != digest
-
-
 def test_peak_memory_does_not_grow_with_the_samples(tmp_path):
     content = tmp_path / "one.bmp"
     Image.new("RGB", (64, 64)).save(content)
     (tmp_path / "images").mkdir()
     for index in range(320):
         (tmp_path / f"images/{index:03}.bmp").write_bytes(content.read_bytes())
-    peaks = []
-    for samples in (64, 320):
-        dataset = ImageDataset(str(tmp_path / "images"), ImageSettings(), samples)
-        next(dataset.batches(1))
-        tracemalloc.start()
-        for batch in dataset.batches(32):
-            del batch
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 1.05 * peaks[0]
+    folder = str(tmp_path / "images")
+    few, all_ = (peak_of_iterating(ImageDataset(folder, ImageSettings(), count)) for count in (64, 320))
+    assert all_ < 1.05 * few

@@ -102,25 +102,6 @@ def test_images_are_as_those_of_a_folder(save_parquet, save_images, kind, tmp_pa
         assert found.inputs["image"].tobytes() == wanted.inputs[""].tobytes()
 
 
-def test_size_of_images_is_any_where_the_images_decide(save_parquet):
-    dataset = open_parquet(save_parquet({"image": pictures([1, 2])}))
-    assert str(dataset.specs["image"]) == "image: float32[?, 3, ?, ?]"
-    (batch,) = dataset.batches(2)
-    assert batch.inputs["image"][:, 0, 0, 0].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("name", ["label", "labels"])
-def test_labels(save_parquet, name):
-    dataset = open_parquet(save_parquet({"x": FLOATS[:, 0, 0], name: np.arange(7, dtype=np.uint8)}))
-    assert dataset.has_labels
-    assert list(dataset.specs) == ["x"]
-    assert [label for batch in dataset.batches(3) for label in batch.labels] == list(range(7))
-
-
-def test_a_label_of_text_is_none(save_parquet):
-    assert not open_parquet(save_parquet({"x": [1, 2], "label": ["cat", "dog"]})).has_labels
-
-
 IMAGE = TensorSpec("input", np.dtype("float32"), (None, 3, 4, 4))
 
 
@@ -194,23 +175,6 @@ def test_row_groups_that_are_not_selected_are_not_read(save_parquet, monkeypatch
     found = [batch.inputs["x"].tolist() for batch in dataset.batches(4, Selection(Shard(1, 3), done=1))]
     assert found == [[12, 13, 14, 15], [24, 25, 26, 27], [36, 37, 38, 39]]
     assert read == [2, 3, 4, 5, 7]
-
-
-def test_images_that_are_not_selected_are_not_decoded(save_parquet):
-    contents = [{"bytes": png(row) if row in (0, 1, 4, 5) else b"no image"} for row in range(8)]
-    dataset = open_parquet(save_parquet({"image": pa.array(contents, STRUCT)}, rows=8))
-    found = [
-        batch.inputs["image"][:, 0, 0, 0].tolist() for batch in dataset.batches(2, Selection(Shard(1, 2)))
-    ]
-    assert found == [[0, 1], [4, 5]]
-
-
-@pytest.mark.parametrize("samples", [1, 4, 5, 6, 7, 99])
-def test_samples(save_parquet, samples):
-    dataset = open_parquet(save_parquet({"x": np.arange(7)}), samples=samples)
-    found = [value for batch in dataset.batches(2) for value in batch.inputs["x"]]
-    assert found == list(range(min(samples, 7)))
-    assert dataset.count == min(samples, 7)
 
 
 def test_lists_of_any_length_one_by_one(save_parquet):

@@ -10,7 +10,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.tar.archive_stream import MAX_NAME_BYTES, tar_members
+from ptq_cli.calibdata.dataset.data_files import SUFFIXES
+from ptq_cli.calibdata.tar.archive_stream import MAX_NAME_BYTES, is_tar_header, parse_header, tar_members
+from ptq_cli.calibdata.tar.sample import Kind, Role, role_of, split_name
 from ptq_cli.core.errors import DataFormatError
 from tests.each_case import each_case
 
@@ -48,20 +50,6 @@ def refused(content, message):
 def test_members_are_those_that_were_written(form):
     members = [*MEMBERS, ("long/" * 30 + "1.jpg", b"y"), ("große.npy", b"z")]
     assert read(tar(members, form)) == members
-
-
-@pytest.mark.parametrize("form", ["gnu", "pax"])
-def test_very_long_names(form):
-    members = [("x" * 300 + ".cls", b"1"), ("short.cls", b"2")]
-    assert read(tar(members, form)) == members
-
-
-def test_what_is_not_read_is_passed_over():
-    names = []
-    for member in tar_members(io.BytesIO(tar()), "it"):
-        names.append(member.name)
-        member.read(3)
-    assert names == [name for name, _ in MEMBERS]
 
 
 def test_folders_are_passed_over():
@@ -129,12 +117,6 @@ def test_an_archive_that_was_cut_is_never_taken_for_a_shorter_one():
             read(content[:end])
 
 
-def test_a_damaged_header_is_not_the_end():
-    content = bytearray(tar())
-    content[1024] ^= 1
-    refused(bytes(content), "a header has a wrong checksum")
-
-
 def test_joined_archives_are_refused():
     refused(tar() + tar(), "has data after its end")
 
@@ -198,3 +180,90 @@ def test_a_size_that_is_read_laxly_ends_in_an_error(size):
     content[148:156] = b" " * 8
     content[148:156] = b"%06o\0 " % sum(content[:512])
     refused(bytes(content), "damaged: a header has")
+
+
+def header(**fields):
+    info = tarfile.TarInfo("a.jpg")
+    for name, value in fields.items():
+        setattr(info, name, value)
+    return bytearray(info.tobuf(tarfile.USTAR_FORMAT))
+
+
+def with_checksum(block):
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def test_the_prefix_belongs_to_the_name_of_posix_alone():
+    block = header()
+    block[345:350] = b"cat\0\0"
+    assert parse_header(with_checksum(block), "it").name == b"cat/a.jpg"
+    block[257:265] = b"ustar  \0"
+    assert parse_header(with_checksum(block), "it").name == b"a.jpg"
+
+
+@each_case("size", [b"9" * 11 + b"\0", b"-1234567890\0", b"\xff" * 12, b"0x10\0" + bytes(7)])
+def test_sizes_that_are_none(size):
+    block = header()
+    block[124:136] = size
+    with pytest.raises(DataFormatError, match=r"damaged: a header has (the size -1\b|.* invalid number)"):
+        parse_header(with_checksum(block), "it")
+
+
+@each_case("checksum", [b"        ", b"\0" * 8, b"zzzzzz\0 ", b"-00001\0 ", b"7777777 "])
+def test_checksums_that_are_none(checksum):
+    block = header()
+    block[148:156] = checksum
+    assert not is_tar_header(bytes(block))
+    with pytest.raises(DataFormatError, match="a header has a wrong checksum"):
+        parse_header(bytes(block), "it")
+
+
+@each_case("size", range(0, 512, 73))
+def test_half_a_header(size):
+    assert not is_tar_header(bytes(header())[:size])
+    with pytest.raises(DataFormatError, match="truncated inside a header"):
+        parse_header(bytes(header())[:size], "it")
+
+
+@each_case(
+    "path, parts",
+    [
+        ("0001.jpg", ("0001", "jpg")),
+        ("./cat/0001.jpg", ("./cat/0001", "jpg")),
+        ("v1.2/0001.mask.npy", ("v1.2/0001", "mask.npy")),
+        ("frame.0001.jpg", ("frame", "0001.jpg")),
+        ("README", None),
+        ("cat/.hidden.jpg", None),
+        ("__MACOSX/._0001.jpg", None),
+        ("0001.", None),
+        ("", None),
+    ],
+)
+def test_a_key_ends_at_the_first_dot_of_the_base_name(path, parts):
+    assert split_name(path) == parts
+
+
+@each_case("suffix", SUFFIXES)
+def test_images(suffix):
+    assert role_of(suffix[1:].upper()) == Role(Kind.IMAGE)
+    assert role_of(f"pixels{suffix}") == Role(Kind.IMAGE, "pixels")
+
+
+@each_case(
+    "extension, role",
+    [
+        ("npy", Role(Kind.ARRAY)),
+        ("input_ids.npy", Role(Kind.ARRAY, "input_ids")),
+        ("a.b.npy", Role(Kind.ARRAY, "a.b")),
+        ("Input.NPY", Role(Kind.ARRAY, "Input")),
+        ("label.npy", Role(Kind.LABEL)),
+        ("labels.npy", Role(Kind.LABEL)),
+        ("cls", Role(Kind.CLASS)),
+        ("json", Role(Kind.JSON)),
+        *[(name, None) for name in ("x.cls", "meta.json", "txt", "pyd", "pickle", "pth", "npz", "jpgx")],
+    ],
+)
+def test_what_an_extension_says(extension, role):
+    assert role_of(extension) == role

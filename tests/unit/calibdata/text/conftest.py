@@ -6,20 +6,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = [
-    "a",
-    "small",
-    "model",
-    "reads",
-    "every",
-    "line",
-    "of",
-    "text",
-    "that",
-    "someone",
-    "has",
-    "written",
-    "for",
-    "it",
+    *("a", "small", "model", "reads", "every", "line", "of", "text", "that", "someone", "has", "written"),
+    *("for", "it"),
 ]
 
 

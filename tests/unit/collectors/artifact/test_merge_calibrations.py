@@ -13,7 +13,7 @@ from ptq_cli.collectors.calibration_file import (
     merge_calibrations,
 )
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.share import Share
+from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
 from tests.each_case import each_case
 
@@ -69,14 +69,6 @@ def test_parts_of_parts_are_the_whole():
     assert calibration_bytes(merge_calibrations([right, left])) == calibration_bytes(WHOLE)
 
 
-def test_partial_is_no_matter_where_nothing_is_missing():
-    assert merge_calibrations(shards(2), partial=True) == WHOLE
-
-
-def test_a_whole_alone_stays_as_it_is():
-    assert merge_calibrations([Part("'run'", WHOLE)]) == WHOLE
-
-
 def test_missing_shards_are_named():
     with pytest.raises(IncompleteCalibrationError) as caught:
         merge_calibrations(shards(5)[1:3])
@@ -94,11 +86,6 @@ def test_overlapping_parts_are_refused():
     part = Part("'part'", merge_calibrations([one, two], partial=True))
     with pytest.raises(OverlappingShardsError, match="'part' and 'run-2' both hold shard 2 of 3"):
         merge_calibrations([part, two, three])
-
-
-def test_a_whole_twice_is_refused():
-    with pytest.raises(OverlappingShardsError, match="'one' and 'two' both hold shard 1 of 1"):
-        merge_calibrations([Part("'one'", WHOLE), Part("'two'", WHOLE)])
 
 
 def test_a_checkpoint_is_refused():
@@ -140,13 +127,6 @@ def test_what_differs_is_named(changes, says):
     assert "same" in caught.value.hint
 
 
-def test_long_values_are_cut():
-    settings = {**SETTINGS, "image.crop": "9" * 5000}
-    with pytest.raises(MergeError) as caught:
-        merge_calibrations([shard(1, 2), shard(2, 2, settings=settings)])
-    assert len(caught.value.message) < 250
-
-
 def test_another_number_of_batches_each_time_is_noticed():
     share = Share(3, {2: 3}, 4)
     with pytest.raises(MergeError, match="shard 2 of 3 has seen 4 of 9 batches, 3 are its own") as caught:
@@ -167,3 +147,51 @@ def test_statistics_that_were_kept_differently_are_refused():
     other = {**two.calibration.statistics, "range": two.calibration.statistics["histogram"]}
     with pytest.raises(MergeError, match=r"tensor 'range' of 'run-2' does not fit the others: .*differently"):
         merge_calibrations([one, Part(two.name, replace(two.calibration, statistics=other))])
+
+
+# Which shards a calibration holds: in words, written, and read back from files that may hold anything.
+
+
+@each_case(
+    "share, holds, misses",
+    [
+        (Share(2, {1: 1}, 1), "shard 1 of 2", "shard 2 of 2"),
+        (Share(4, {3: 1, 1: 1}, 1), "shards 1 and 3 of 4", "shards 2 and 4 of 4"),
+        (Share(2, {1: 1, 2: 1}, 1), "shards 1 and 2 of 2", "no shard of 2"),
+        (Share(10**9, {2: 1}, 1), f"shard 2 of {10**9}", f"{10**9 - 9} more of {10**9}"),
+    ],
+    ids=["one", "two", "all", "a billion"],
+)
+def test_words(share, holds, misses):
+    assert share.describe() == holds
+    assert share.describe_missing().endswith(misses)
+
+
+GOOD = share_to_table(Share(3, {1: 2, 3: 1}, 8))
+DAMAGED = {
+    "a list": [],
+    "a key too few": {key: GOOD[key] for key in GOOD if key != "count"},
+    "a key too many": {**GOOD, "more": 1},
+    "no shards": {**GOOD, "count": 0},
+    "too many shards": {**GOOD, "count": 10**9 + 1},
+    "half a shard": {**GOOD, "count": 2.5},
+    "shards that are true": {**GOOD, "count": True},
+    "batches of nothing": {**GOOD, "batch_size": 0},
+    "a word for finished": {**GOOD, "finished": "yes"},
+    "no shard": {**GOOD, "batches": []},
+    "a table of shards": {**GOOD, "batches": {"1": 2}},
+    "no pair": {**GOOD, "batches": [1, 3]},
+    "three in a pair": {**GOOD, "batches": [[1, 2, 3]]},
+    "shard 0": {**GOOD, "batches": [[0, 2]]},
+    "a shard beyond the last": {**GOOD, "batches": [[4, 2]]},
+    "negative batches": {**GOOD, "batches": [[1, -1]]},
+    "batches that are text": {**GOOD, "batches": [[1, "2"]]},
+    "a shard twice": {**GOOD, "batches": [[1, 2], [1, 2]]},
+    "shards out of order": {**GOOD, "batches": [[3, 1], [1, 2]]},
+}
+
+
+@each_case("table", DAMAGED.values(), ids=DAMAGED)
+def test_what_cannot_have_been_written_is_refused(table):
+    with pytest.raises(ValueError, match=r"shards|holds"):
+        table_to_share(table)

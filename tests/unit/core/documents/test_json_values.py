@@ -65,10 +65,6 @@ def test_nan_survives() -> None:
     assert math.isnan(through_json(float, math.nan))
 
 
-def test_a_whole_number_is_a_number() -> None:
-    assert decode(float, 3, "x") == 3.0
-
-
 def broken(**changes: Any) -> dict[str, Any]:
     return {**encode(TREE), **changes}
 

@@ -4,9 +4,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import parser
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.inlining import LARGE
+from ptq_cli.models.inlining import LARGE, inline_functions
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.runtime.session import Session
@@ -19,45 +20,10 @@ GIVEN = {
     "upsample_dynamic": {"s": np.array([1, 1, 2, 2], np.float32)},
     "softmax_of_unknown_rank": {"s": np.array([2, 3, 4])},
 }
-OPERATORS = {
-    "softmax_over_an_inner_axis": "(float[2,3,4] x) => (float[2,3,4] y) { y = Softmax<axis=1>(x) }",
-    "softmax_by_default": "(float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }",
-    "log_softmax": "(float[2,3,4] x) => (float[2,3,4] y) { y = LogSoftmax<axis=1>(x) }",
-    "squeeze": "(float[N,1,4] x) => (float[N,4] y) { y = Squeeze<axes=[1]>(x) }",
-    "unsqueeze": "(float[N,4] x) => (float[N,1,4] y) { y = Unsqueeze<axes=[1]>(x) }",
-    "split": "(float[N,4] x) => (float[N,1] y, float[N,3] z) { y, z = Split<axis=1, split=[1,3]>(x) }",
-    "reduce_sum": "(float[N,4] x) => (float[N] y) { y = ReduceSum<axes=[1], keepdims=0>(x) }",
-    "dropout": "(float[N,4] x) => (float[N,4] y) { y = Dropout(x) }",
-    "clip": "(float[N,4] x) => (float[N,4] y) { a = Constant<value = float {-0.5}>()\n y = Clip(x, a) }",
-    "pad": "(float[N,4] x) => (float[N,8] y) { p = Constant<value = int64[4] {0,2,0,2}>()\n y = Pad(x, p) }",
-    "lstm": "(float[5,2,3] x, float[1,16,3] w, float[1,16,4] r) => (float[5,1,2,4] y) "
-    "{ y = LSTM<hidden_size=4>(x, w, r) }",
-    "resize": """(float[N,1,4,4] x) => (float[N,1,8,8] y) {
-        r = Constant<value = float[0] {}>()
-        s = Constant<value = float[4] {1,1,2,2}>()
-        y = Resize<mode = "linear", coordinate_transformation_mode = "half_pixel">(x, r, s) }""",
-    "nested": """(float[N,4] x, bool c) => (float[N,4] y) {
-        y = If(c) <
-            then_branch = t () => (float[N,4] p) { p = Softmax(x) },
-            else_branch = e () => (float[N,4] q) { u = Unsqueeze<axes=[0]>(x)
-                q = Squeeze<axes=[0]>(u) }> }""",
-}
 
 
 def parsed(text: str, opset: int) -> ir.Model:
     return ir.from_proto(onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["" : {opset}]> g {text}'))
-
-
-@each_case("opset", [11, 12])
-@each_case("name", OPERATORS)
-def test_the_converted_model_computes_the_same(name: str, opset: int):
-    model = parsed(OPERATORS[name], opset)
-    inputs = {key: np.asarray(array) for key, array in sample(model, seed=4, batch=3).items()}
-    expected = run(model, inputs)
-    prepared = prepare_model(model, "m.onnx")
-    assert (prepared.opset_before, prepared.opset, prepared.is_changed) == (opset, 13, True)
-    for found, wanted in zip(run(prepared.model, inputs), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def older(text: str, opset: int, *, as_inputs: bool) -> onnx.ModelProto:
@@ -141,3 +107,33 @@ def test_an_operator_that_cannot_be_converted_is_an_error():
         raise_opset(model, 13, "m.onnx")
     assert caught.value.message.startswith("'m.onnx' cannot be converted from opset 11 to 13: ")
     assert caught.value.hint == "export it again with opset 13 or later"
+
+
+TEXT = """<ir_version: 10, opset_import: ["" : 21, "own" : 1]>
+g (float[N] x) => (float[N] y) { y = own.Call(x) }
+<domain: "own", opset_import: ["" : 21, "own" : 1]>
+Call (a) => (b) { b = Neg(a) }"""
+
+
+def model(text: str = TEXT) -> ir.Model:
+    return ir.from_proto(parser.parse_model(text))
+
+
+def test_a_function_is_put_in_the_place_of_its_call():
+    inlined = inline_functions(model())
+    assert [node.op_type for node in inlined.graph] == ["Neg"]
+    assert not inlined.functions
+    onnx.checker.check_model(ir.to_proto(inlined))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (TEXT.replace('"" : 21, "own" : 1]>\nCall', '"" : 20, "own" : 1]>\nCall'), "version 21 in the model"),
+        (TEXT.replace("Neg(a)", "own.Call(a)"), "Cyclic"),
+    ],
+    ids=["another opset", "calls itself"],
+)
+def test_what_cannot_be_inlined_is_refused(text: str, says: str):
+    with pytest.raises(InvalidOnnxError, match=says):
+        inline_functions(model(text))

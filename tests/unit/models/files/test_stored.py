@@ -138,14 +138,6 @@ def test_a_table_that_is_a_turned_weight_too_is_stored_once(
         assert store_model(graph, tmp_path, "again.onnx").size == pytest.approx(written, rel=0.01)
 
 
-def test_a_weight_that_differs_from_the_table_in_one_number_is_stored(tmp_path: Path) -> None:
-    head = noise(128, 64).T.copy()
-    head[-1, -1] += 1
-    found = store_model(tied(head), tmp_path, "m.onnx")
-    assert found.size > 2 * 128 * 64 * 4
-    np.testing.assert_array_equal(found.load().graph.initializers["head"].const_value.numpy(), head)
-
-
 def opened(path: Path) -> ir.Model:
     return load_onnx(path)
 
@@ -261,21 +253,6 @@ def test_a_second_name_of_the_data_is_refused(tmp_path: Path) -> None:
     for read in (load_onnx, read_model):
         with pytest.raises(ModelFormatError, match=r"'m\.onnx\.data' has several names"):
             read(tmp_path / "m.onnx")
-
-
-@pytest.mark.parametrize("location", ["../m.onnx.data", "/etc/passwd"])
-def test_data_outside_the_folder_are_refused_of_a_run_too(tmp_path: Path, location: str) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    write_large(folder / "m.onnx", width=8, layers=2)
-    (folder / "m.onnx.data").rename(tmp_path / "m.onnx.data")
-    proto = onnx.load(folder / "m.onnx", load_external_data=False)
-    for tensor in proto.graph.initializer:
-        for entry in tensor.external_data:
-            entry.value = location if entry.key == "location" else entry.value
-    (folder / "m.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(ModelFormatError, match="lie outside its folder"):
-        read_model(folder / "m.onnx")
 
 
 def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(

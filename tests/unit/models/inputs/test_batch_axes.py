@@ -1,8 +1,14 @@
 """The axes of the samples that a model's file tells by itself, and those that it leaves open."""
 
+import numpy as np
+import onnx
 import onnx_ir as ir
+import pytest
 
-from ptq_cli.models.batch_axes import axis_notes, note_axes, told_axes
+from ptq_cli.core.errors import FixedInputError
+from ptq_cli.core.tensors import TensorSpec, longest_of, rows_of
+from ptq_cli.models.batch_axes import axis_notes, fix_inputs, fixed_earlier, fixed_value, note_axes, told_axes
+from ptq_cli.models.loading.onnx_source import input_specs
 from tests.each_case import each_case
 
 
@@ -66,3 +72,122 @@ def test_metadata_tell_before_sizes_do() -> None:
     note_axes(first, {"h": 0}, "m.onnx")
     assert told_axes(first, {}) == {}
     assert axis_notes({"table": "none"})[0].startswith("'table' has no axis for samples, as the model's file")
+
+
+TEXT = """<ir_version: 10, opset_import: ["": 20]>
+    g (float[n, 2] x, int64 sr, float[n, 2] y) => (float[n, 2] z) {
+        a = Cast<to = 1>(sr)
+        b = Mul(x, a)
+        z = Add(b, y)
+    }
+"""
+
+
+def spec(dtype, *shape):
+    return TensorSpec("v", np.dtype(dtype), shape)
+
+
+FITS = {
+    "scalar": (16000, spec("int64"), 16000),
+    "integer for a float": (2, spec("float32"), 2.0),
+    "a whole float for an integer": (2.0, spec("int64"), 2),
+    "boolean": (True, spec("bool"), True),
+    "repeated": (0, spec("float32", 2, 3), [[0.0] * 3] * 2),
+    "repeated row": ([1, 2], spec("float16", 2, 2), [[1.0, 2.0]] * 2),
+    "an open size is the value's": ([[1, 2], [3, 4]], spec("int8", None, 2), [[1, 2], [3, 4]]),
+    "one of a vector": (5, spec("int32", 1), [5]),
+}
+
+
+@each_case("value, wanted, found", FITS.values(), ids=FITS)
+def test_values_take_the_type_and_shape_of_the_input(value, wanted, found):
+    array = fixed_value(value, wanted, "m.onnx")
+    assert array.dtype == wanted.dtype and array.tolist() == found
+
+
+REFUSED = {
+    "half": (0.5, spec("int64"), "is int64, which cannot hold 0.5"),
+    "too large": (300, spec("int8"), "is int8, which cannot hold 300"),
+    "negative": (-1, spec("uint8"), "is uint8, which cannot hold -1"),
+    "beyond float16": (1e6, spec("float16"), "is float16, which cannot hold 1000000.0"),
+    "number for a boolean": (1, spec("bool"), "is bool, which cannot hold 1"),
+    "boolean for a number": (True, spec("float32"), "is float32, which cannot hold true"),
+    "list for a scalar": ([1], spec("float32"), r"has shape \[\], the value \[1\]"),
+    "another length": ([1, 2, 3], spec("float32", 2), r"has shape \[2\], the value \[3\]"),
+    "an open size": (0, spec("float32", 2, None), "has shape .* does not say how often it would be repeated"),
+}
+
+
+@each_case("value, wanted, message", REFUSED.values(), ids=REFUSED)
+def test_values_that_do_not_fit(value, wanted, message):
+    with pytest.raises(FixedInputError, match=rf"--input v=.*: the input of 'm\.onnx' {message}") as error:
+        fixed_value(value, wanted, "m.onnx")
+    assert error.value.hint
+
+
+def test_the_input_is_gone_and_the_metadata_say_what_it_was():
+    model = ir.from_onnx_text(TEXT)
+    found = fix_inputs(model, {"sr": 2}, "m.onnx")
+    assert found["sr"].dtype == np.int64 and found["sr"].shape == ()
+    assert [value.name for value in model.graph.inputs] == ["x", "y"]
+    assert fixed_earlier(model) == {"sr": 2}
+    assert fix_inputs(model, {"sr": 2}, "m.onnx") == {}
+    with pytest.raises(FixedInputError, match=r"--input sr=3: in 'm.onnx' this input was fixed to 2"):
+        fix_inputs(model, {"sr": 3}, "m.onnx")
+
+
+def test_an_unknown_name_has_the_nearest():
+    with pytest.raises(
+        FixedInputError, match=r"'sx', which is not an input of 'm.onnx' \(did you mean"
+    ) as error:
+        fix_inputs(ir.from_onnx_text(TEXT), {"sx": 2}, "m.onnx")
+    assert error.value.hint == "its inputs: x, sr, y"
+
+
+# The rows of the tables that an input's values are indices of.
+
+
+GRAPHS = {
+    "embedding": ("y = Gather(table, ids)", 7),
+    "through-casts": ("a = Cast<to=7>(ids) b = Unsqueeze(a, zero) y = Gather(table, b)", 7),
+    "the-smaller": ("x = Gather(table, ids) z = Gather(small, ids) y = Concat<axis=0>(x, z)", 3),
+    "another-axis": ("y = Gather<axis=1>(table, ids)", None),
+    "an-input-as-table": ("y = Gather(given, ids)", None),
+    "no-gather": ("y = Cast<to=1>(ids)", None),
+}
+
+
+@each_case("name", GRAPHS)
+def test_the_rows_of_a_table_are_those_that_a_gather_reads(name: str) -> None:
+    body, rows = GRAPHS[name]
+    tables = "float[7,2] table = {" + ",".join(["1"] * 14) + "}, float[3,2] small = {1,1,1,1,1,1}"
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        f"g (int64[n] ids, float[k,2] given) => (float[a] y) <{tables}, int64[1] zero = {{0}}> {{ {body} }}"
+    )
+    specs = {spec.name: spec for spec in input_specs(ir.from_proto(onnx.parser.parse_model(text)))}
+    assert rows_of(specs["ids"]) == rows
+    assert rows_of(specs["given"]) is None
+
+
+POSITIONS = {
+    "range": ("a = Shape(ids) t = Gather(a, first) p = Range(first, t, one) q = Gather(table, p)", 7),
+    "a-buffer": ("a = Shape(ids) p = Slice(numbers, zero, a) q = Gather(table, p)", 4),
+    "a-mask": ("p = CumSum(ids, first) q = Gather(table, p)", 7),
+    "types": ("a = Shape(ids) p = Slice(zeros, zero, a) q = Gather(small, p)", None),
+    "computed": ("p = Add(ids, one) q = Gather(table, p)", None),
+}
+
+
+@each_case("name", POSITIONS)
+def test_a_table_of_positions_is_read_at_places_that_are_counted(name: str) -> None:
+    body, longest = POSITIONS[name]
+    tables = "float[7,2] table = {" + ",".join(["1"] * 14) + "}, float[3,2] small = {1,1,1,1,1,1}"
+    counts = "int64[4] numbers = {0,1,2,3}, int64[4] zeros = {0,0,0,0}, int64[1] zero = {0}"
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        "g (int64[n] ids) => (float[a,b] q, float[c,d] y) "
+        f"<{tables}, {counts}, int64 first = {{0}}, int64 one = {{1}}> {{ {body} y = Gather(small, ids) }}"
+    )
+    (spec,) = input_specs(ir.from_proto(onnx.parser.parse_model(text)))
+    assert longest_of(spec) == longest

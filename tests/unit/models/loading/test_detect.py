@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper
 from safetensors.torch import save_file
 
-from ptq_cli.core.errors import InputFileError, ModelFolderError, ModelFormatError
+from ptq_cli.core.errors import ModelFolderError, ModelFormatError
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.parity import quiet_exporter
 from tests.each_case import each_case
@@ -99,12 +99,6 @@ def test_a_file_of_no_model_is_refused_with_what_it_is(tmp_path, case):
     assert caught.value.message == f"model 'model.pt' {message}"
     assert caught.value.code == "PTQ-MODEL-001"
     assert caught.value.hint
-
-
-def test_missing_file_is_named(tmp_path):
-    with pytest.raises(InputFileError, match=r"model '.*nowhere\.pt' does not exist") as caught:
-        detect_kind(tmp_path / "nowhere.pt")
-    assert caught.value.code == "PTQ-FILE-001"
 
 
 def test_a_folder_is_refused(tmp_path):

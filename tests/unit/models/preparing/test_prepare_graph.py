@@ -3,88 +3,17 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
-import torch
+import pytest
 
-from ptq_cli.core.tensors import Array
-from ptq_cli.models.preparing.layer_names import name_graph
+from ptq_cli.models.files import stored
+from ptq_cli.models.preparing.fold_known import fold_known
+from ptq_cli.models.preparing.layer_names import drop_identities, name_graph
 from ptq_cli.models.preparing.prepare_graph import prepare
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import names, noise, operators, prepared, source_of
+from tests.unit.models.loading.sources import names, noise, operators
 from tests.unit.plan.graphs import build, run, sample
-
-nn = torch.nn
-
-
-def normalized(*layers: nn.Module) -> nn.Sequential:
-    module = nn.Sequential(*layers).eval()
-    with torch.no_grad():
-        for layer in module:
-            if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-                layer.running_mean.uniform_(-1, 1)
-                layer.running_var.uniform_(0.5, 2)
-                layer.weight.uniform_(0.5, 2)
-    return module
-
-
-FOLDED = {
-    "conv": (normalized(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), noise(2, 3, 8, 8), ["Conv"]),
-    "conv_without_bias": (
-        normalized(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)),
-        noise(2, 3, 8, 8),
-        ["Conv"],
-    ),
-    "depthwise": (normalized(nn.Conv2d(4, 4, 3, groups=4), nn.BatchNorm2d(4)), noise(2, 4, 8, 8), ["Conv"]),
-    "conv_transpose": (
-        normalized(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)),
-        noise(2, 3, 8, 8),
-        ["ConvTranspose"],
-    ),
-    "linear": (normalized(nn.Linear(8, 4), nn.BatchNorm1d(4)), noise(2, 8), ["Gemm"]),
-}
-
-
-@each_case("case", FOLDED)
-def test_batch_normalization_is_folded_into_the_layer_before_it(case):
-    module, example, expected = FOLDED[case]
-    model = prepared(module, input=example)
-    assert operators(model) == expected
-    assert names(model) == ["0"]
-    np.testing.assert_allclose(
-        run(model, {"input": example})[0], source_of(module).run({"input": example})[0], atol=1e-5
-    )
-
-
-NORM = "float[4] s, float[4] t, float[4] m, float[4] v"
-FOREIGN = {
-    "conv": ("float[N,3,8,8] x", f"float[4,3,3,3] w, float[4] b, {NORM}", "c = Conv(x, w, b)", ["Conv"]),
-    "conv_without_bias": ("float[N,3,8,8] x", f"float[4,3,3,3] w, {NORM}", "c = Conv(x, w)", ["Conv"]),
-    "conv_transpose": (
-        "float[N,3,8,8] x",
-        f"float[3,4,3,3] w, float[4] b, {NORM}",
-        "c = ConvTranspose(x, w, b)",
-        ["ConvTranspose"],
-    ),
-    "gemm": ("float[N,8] x", f"float[8,4] w, float[4] b, {NORM}", "c = Gemm(x, w, b)", ["Gemm"]),
-    "gemm_transposed": (
-        "float[N,8] x",
-        f"float[4,8] w, float[4] b, {NORM}",
-        "c = Gemm<transB=1>(x, w, b)",
-        ["Gemm"],
-    ),
-    "alone": ("float[N,4,8] x", NORM, "c = Relu(x)", ["Relu", "BatchNormalization"]),
-}
-
-
-@each_case("case", FOREIGN)
-def test_batch_normalization_of_a_foreign_model_is_folded(case):
-    inputs, constants, layer, expected = FOREIGN[case]
-    text = f"({inputs}) => (float[] y) <{constants}> {{ {layer}\n y = BatchNormalization(c, s, t, m, v) }}"
-    variance: dict[str, Array] = {"v": np.array([0.5, 1.0, 2.0, 3.0], np.float32)}
-    model = build(text, constants=variance)
-    before = run(model, sample(model))
-    after = prepare(model, "m.onnx")
-    assert operators(after) == expected
-    np.testing.assert_allclose(run(after, sample(after))[0], before[0], atol=1e-5)
 
 
 def test_constants_become_initializers_and_no_initializer_is_an_input():
@@ -111,26 +40,6 @@ def test_equal_constants_of_any_size_become_one() -> None:
     for name in ("table", "head"):
         parsed.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
     assert list(prepare(ir.from_proto(parsed), "m.onnx").graph.initializers) == ["table"]
-
-
-def test_what_nobody_reads_is_removed_and_identities_are_gone():
-    model = build(
-        """(float[N,4] x) => (float[] y) <float[4,4] w> {
-            a = Identity(x)
-            dead = MatMul(a, w)
-            y = Relu(a) }"""
-    )
-    after = prepare(model, "m.onnx")
-    assert operators(after) == ["Relu"]
-    assert not after.graph.initializers
-
-
-def test_shapes_are_inferred():
-    model = build("(float[N,3,8,8] x) => (float[] y) <float[4,3,3,3] w> { c = Conv(x, w)\n y = Relu(c) }")
-    after = prepare(model, "m.onnx")
-    shape = after.graph.node(0).outputs[0].shape
-    assert shape is not None
-    assert list(shape)[1:] == [4, 6, 6]
 
 
 def test_nodes_of_a_foreign_model_keep_their_names_and_get_their_own():
@@ -223,3 +132,138 @@ def test_outputs_of_a_branch_that_are_equal_are_two_values():
     )
     inputs = {"x": noise(3, 4), "c": np.array(True)}
     np.testing.assert_array_equal(run(prepare(model, "m.onnx"), inputs)[0], run(model, inputs)[0])
+
+
+# Identity operators are removed where their input can take their place, and computed the same where not.
+
+
+HANDED_ON = """(float[N,4] x, bool b) => (float[N,4] y, float[N,4] z) {
+    y, z = If(b) <
+        then_branch = t () => (float[N,4] p, float[N,4] q) { p = Relu(x) q = Identity(p) },
+        else_branch = e () => (float[N,4] c, float[N,4] d) {
+            c = Abs(x)
+            d = If(b) <then_branch = i () => (float[N,4] f) { f = Identity(c) },
+                       else_branch = j () => (float[N,4] g) { g = Neg(c) }> }> }"""
+CASES = {
+    "in the middle": ("(float[N,4] x) => (float[N,4] y) { a = Relu(x) i = Identity(a) y = Neg(i) }", 1),
+    "an output": ("(float[N,4] x) => (float[N,4] y) { a = Relu(x) y = Identity(a) }", 1),
+    "an input as it is": ("(float[N,4] x) => (float[N,4] y) { y = Identity(x) }", 0),
+    "two outputs": ("(float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Relu(x) z = Identity(y) }", 0),
+    "a branch that hands on an output": (HANDED_ON, 0),
+}
+
+
+@each_case("name", CASES)
+def test_outputs_keep_their_names_and_values(name: str):
+    text, removed = CASES[name]
+    model = build(text)
+    outputs = [value.name for value in model.graph.outputs]
+    inputs = [
+        {**sample(model, seed), **({"b": np.array(bool(seed))} if "bool b" in text else {})}
+        for seed in (0, 1)
+    ]
+    expected = [run(model, item, optimize=False) for item in inputs]
+    assert drop_identities(model) == removed
+    assert [value.name for value in model.graph.outputs] == outputs
+    prepared = prepare(build(text), "m.onnx")
+    for item, wanted in zip(inputs, expected, strict=True):
+        for other in (model, prepared):
+            for one, two in zip(run(other, item, optimize=False), wanted, strict=True):
+                np.testing.assert_array_equal(one, two)
+
+
+# Whoever calls a prepared model asks for its inputs and outputs by the names that the file has.
+
+
+SHARED = {
+    "an_output_and_an_identity_of_it": "(float[N,4] y, float[N,4] o) { y = Relu(x)\n o = Identity(y) }",
+    "two_identities": "(float[N,4] o, float[N,4] p) { y = Relu(x)\n o = Identity(y)\n p = Identity(y) }",
+    "operators_that_are_equal": "(float[N,4] o, float[N,4] p) { o = Relu(x)\n p = Relu(x) }",
+    "one_output_twice": "(float[N,4] o, float[N,4] o) { o = Relu(x) }",
+    "the_input_itself": "(float[N,4] o, float[N,4] x) { o = Relu(x) }",
+    "an_identity_of_the_input": "(float[N,4] o, float[N,4] p) { o = Relu(x)\n p = Identity(x) }",
+}
+
+
+@each_case("case", SHARED)
+def test_outputs_that_hold_one_value_keep_their_names(case):
+    model = build(f"(float[N,4] x) => {SHARED[case]}")
+    names = [value.name for value in model.graph.outputs]
+    expected = run(model, {"x": noise(3, 4)})
+    after = prepare(model, "m.onnx")
+    assert [value.name for value in after.graph.inputs] == ["x"]
+    assert [value.name for value in after.graph.outputs] == names
+    for found, wanted in zip(run(after, {"x": noise(3, 4)}), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_input_in_float16_that_is_an_output_too_stays_float16():
+    text = "(float16[N,4] x) => (float16[N,4] o, float16[N,4] x) { o = Relu(x) }"
+    after = prepare(build(text), "m.onnx")
+    assert [value.name for value in after.graph.outputs] == ["o", "x"]
+    half = noise(3, 4).astype(np.float16)
+    np.testing.assert_array_equal(run(after, {"x": half})[1], half)
+
+
+def test_an_output_keeps_the_shape_that_inference_does_not_find():
+    text = """(float[N,4] x) => (float[N,4] y, float[N,4] z) <float[4] s, float[4] b> {
+        g = GroupNormalization<num_groups=2>(x, s, b) h = Softmax(g) y = Relu(h) z = Softmax(g) }"""
+    outputs = prepare(build(text, 21), "m").graph.outputs
+    assert [str(value.shape) for value in outputs] == ["[N,4]", "[N,4]"]
+
+
+# Parts of a weight, and weights that are sliced at a size of an input, are constants before planning.
+
+
+PARTS = {
+    "sizes": "s = Constant<value = int64[2] {2, 6}>()\n a, b = Split<axis=-1>(w, s)",
+    "equal": "a, b = Split<axis=1, num_outputs=2>(w)",
+    "rest": "a, b, c = Split<axis=1, num_outputs=3>(w)",
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_parts_of_a_weight_are_weights(case):
+    text = f"""(float[N,4] x) => (float[N,K] y, float[N,L] z) <float[4,8] w> {{
+        {PARTS[case]}\n y = MatMul(x, a)\n z = MatMul(x, b) }}"""
+    model = build(text)
+    expected = run(model, {"x": noise(3, 4)})
+    after = prepare(model, "m.onnx")
+    assert operators(after) == ["MatMul", "MatMul"]
+    assert len(make_plan(after, load_target("ort-cpu")).weights) == 2
+    for found, wanted in zip(run(after, {"x": noise(3, 4)}), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+LEFT = {
+    "an_output": "(float[2,4] a, float[2,4] b) <float[4,4] w> { a, b = Split<num_outputs=2>(w) }",
+    "computed_sizes": "(float[K,4] a, float[L,4] b) <float[4,4] w> { t = Shape(x)\n a, b = Split(w, t) }",
+    "an_unknown_size": "(int64[1] a) { s = Shape(x)\n a = Slice(s, zero, one) }",
+    "another_step": "(int64[M] a) { s = Shape(x)\n a = Slice(s, zero, two, zero, two) }",
+}
+
+
+@each_case("case", LEFT)
+def test_what_is_not_known_stays(case):
+    constants = "zero = Constant<value = int64[1] {0}>()\n one = Constant<value = int64[1] {1}>()\n"
+    constants += " two = Constant<value = int64[1] {2}>()\n"
+    model = build(f"(float[N,2] x) => {LEFT[case].replace('{ ', '{ ' + constants)}")
+    assert fold_known(model) == 0
+
+
+def test_a_constant_on_disk_is_split_unread(tmp_path, monkeypatch):
+    model = build(
+        "(float[N,4] x) => (float[N,4] y) <float[4,8] w> { a, b = Split<axis=1, num_outputs=2>(w)\n"
+        " c = MatMul(x, a)\n d = MatMul(x, b)\n y = Add(c, d) }"
+    )
+    expected = run(model, {"x": noise(3, 4)})[0]
+    monkeypatch.setattr(stored, "LARGEST_BYTES", 1)
+    monkeypatch.setattr(stored, "SMALLEST_EXTERNAL", 1)
+    kept = stored.store_model(model, tmp_path, "model.onnx")  # with it the file would go
+    assert kept.data
+    assert isinstance(model.graph.initializers["w"].const_value, ir.ExternalTensor)
+    assert fold_known(model) == 1
+    assert all(isinstance(model.graph.initializers[name].const_value, ir.LazyTensor) for name in "ab")
+    np.testing.assert_allclose(
+        run(prepare(model, "m.onnx"), {"x": noise(3, 4)})[0], expected, rtol=1e-5, atol=1e-6
+    )

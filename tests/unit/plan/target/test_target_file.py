@@ -1,6 +1,5 @@
 """Targets are tables, read strictly."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,10 @@ from ptq_cli.core.errors import (
     RecipeValueError,
     UnknownNameError,
 )
-from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target import target_file as target_module
 from ptq_cli.plan.target.onnx_operators import operator_mistakes
-from ptq_cli.plan.target.rules import WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
 from tests.each_case import each_case
-from tests.unit.plan.cases.tables import CASES
-from tests.unit.plan.graphs import build
 
 TABLE = """
 name = "own"
@@ -48,10 +43,6 @@ def own(tmp_path, monkeypatch):
     return load
 
 
-def test_the_targets_that_there_are():
-    assert "ort-cpu" in target_names()
-
-
 def test_an_unknown_target_is_told_the_nearest():
     with pytest.raises(UnknownNameError, match=r"unknown target 'ort-gpu' \(did you mean 'ort-cpu'\?\)"):
         load_target("ort-gpu")
@@ -61,47 +52,6 @@ def test_formats_of_ort_cpu(target):
     assert target.activation.integers.name == "uint8"
     assert (target.weight.integers.qmin, target.weight.integers.qmax) == (-127, 127)
     assert not target.activation.symmetric
-
-
-def test_a_table_is_read(own):
-    assert own(TABLE).op["Conv"].weight == 1
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "error", "message"),
-    [
-        (
-            "weight = 1",
-            "wieght = 1",
-            RecipeKeyError,
-            r"own\.toml: unknown key 'op\.Conv\.wieght' \(did you mean 'weight'\?\)",
-        ),
-        (
-            'kind = "compute"',
-            'kind = "integer"',
-            RecipeValueError,
-            r"'op\.Conv\.kind' is 'integer', expected one of 'compute', 'join', 'same', 'clamp', 'stored'",
-        ),
-        (
-            "weight = 1",
-            'output = "never"',
-            RecipeValueError,
-            r"'op\.Conv\.output' is 'never', expected one of 'always'",
-        ),
-        ("weight = 1", 'weight = "1"', RecipeValueError, "weight"),
-        ("uint8", "uint9", RecipeValueError, r"'activation\.format' is 'uint9' \(did you mean 'uint8'\?\)"),
-        ("opset = 13\n", "", RecipeValueError, "'opset' is missing"),
-    ],
-    ids=["key", "kind", "output", "type", "format", "missing"],
-)
-def test_a_faulty_table_is_refused(own, old, new, error, message):
-    with pytest.raises(error, match=message):
-        own(TABLE.replace(old, new, 1))
-
-
-def test_a_target_without_scales_per_channel_gets_none(target):
-    plan = make_plan(build(CASES["conv"].graph), replace(target, weight=WeightRule(per_axis=False)))
-    assert [site.axis for site in plan.weights] == [None]
 
 
 KERNEL = """[op.LSTM]
@@ -116,6 +66,11 @@ FILE = TABLE.replace('name = "own"', 'name = "mine"')
 @each_case(
     "old, new, error, message",
     [
+        ("weight = 1", "wieght = 1", RecipeKeyError, "'op.Conv.wieght' .did you mean 'weight'"),
+        ('kind = "compute"', 'kind = "integer"', RecipeValueError, "kind' is 'integer', expected one"),
+        ("weight = 1", 'weight = "1"', RecipeValueError, "weight"),
+        ("uint8", "uint9", RecipeValueError, r"'activation\.format' is 'uint9' .did you mean 'uint8'"),
+        ("opset = 13\n", "", RecipeValueError, "'opset' is missing"),
         ('name = "mine"', 'name = " "', RecipeValueError, "'name' is empty"),
         ("opset = 13", "opset = 12", RecipeValueError, "'opset' is 12, expected 13 or later"),
         ('format = "uint8"', 'format = "int16"', RecipeValueError, "int16, which needs opset 21"),

@@ -6,7 +6,7 @@ import pytest
 from ptq_cli.plan import worth as costs
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.plan.worth import Sizes, savings, worthless_layers
+from ptq_cli.plan.worth import PER_ELEMENT, PER_NODE, Sizes, float_costs, savings, worthless_layers
 from tests.unit.plan.graphs import build, quantized, serialized
 
 BACKBONE = "[body] b = Conv<pads=[1,1,1,1]>(x, w) [act] r = Relu(b)"
@@ -44,14 +44,6 @@ def test_a_matmul_that_converts_more_than_it_computes_stays_float(target):
     assert reason.endswith(" to the file and save no time")
 
 
-def test_a_layer_that_is_asked_for_is_quantized():
-    assert left_out(build(DECODED), asked=("tiny",)) == {}
-
-
-def test_where_no_layer_pays_all_are_quantized():
-    assert left_out(build("(float[N,8] x) => (float[] y) <float[8,4] w> { [only] y = MatMul(x, w) }")) == {}
-
-
 def test_small_layers_in_a_chain_share_their_pairs(monkeypatch):
     monkeypatch.setattr(costs, "PER_ELEMENT", 100)  # so that each is doubtful alone
     model = chain(6)
@@ -77,3 +69,27 @@ def test_the_estimate_of_bytes_is_that_of_the_file(length):
     before = len(serialized(model))
     saved = before - len(serialized(quantized(chain(length))))
     assert expected == pytest.approx(saved, abs=0.15 * before)
+
+
+# What a single layer costs in float: its products, and the tensors that are converted then.
+
+
+MODEL = build(
+    "(float[1,8,4,4] x) => (float[] y) <float[8,8,3,3] a, float[8,8,3,3] b, float[8,8,3,3] c> { "
+    "[first] h = Conv<pads=[1,1,1,1]>(x, a) [second] i = Conv<pads=[1,1,1,1]>(h, b) [join] j = Add(h, i) "
+    "[last] y = Conv<pads=[1,1,1,1]>(j, c) }"
+)
+WORK = 8 * 8 * 9 * 16
+CONVERTED = PER_NODE + PER_ELEMENT * 8 * 16
+
+
+def test_a_layer_costs_its_products_and_what_is_converted_for_it():
+    plan = make_plan(MODEL, load_target("ort-cpu"))
+    found = float_costs(MODEL, plan, ["first", "second", "join", "last"])
+    # x need not be converted to integers for it, but h has to be.
+    assert found["first"] == WORK
+    # h is read in integers and in float, and i made in float.
+    assert found["second"] == WORK + 2 * CONVERTED
+    # It has no products, but two tensors more are converted to float, and one to integers.
+    assert found["join"] == 3 * CONVERTED
+    assert found["last"] == WORK

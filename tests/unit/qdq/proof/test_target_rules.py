@@ -9,9 +9,10 @@ import pytest
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import BiasRule, Target
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.proof.target_faults import RULES, target_faults
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized
+from tests.unit.qdq.paired import conv
 
 RESIDUAL = """(float[N,3,8,8] x) => (float[] y)
 <float[3,3,3,3] w, float[3] b, float[3,3,1,1] v, float[3,3,1,1] u> {
@@ -20,11 +21,6 @@ RESIDUAL = """(float[N,3,8,8] x) => (float[] y)
   s = Add(d, c)
   r = Relu(s)
   y = Conv(r, u)
-}"""
-CONCAT = """(float[N,3,8,8] x) => (float[] y) <float[3,3,1,1] w, float[2,6,1,1] v> {
-  c = Conv(x, w)
-  j = Concat<axis=1>(c, x)
-  y = Conv(j, v)
 }"""
 
 
@@ -51,42 +47,6 @@ def test_the_residual_is_quantized_and_the_convolution_before_the_sum_is_not():
     assert operators(model) == {"x", "c", "r"}
     assert [value.producer().name for value in node(model, "s").inputs] == ["d", "c/DequantizeLinear"]
     assert said(model, load_target("tensorrt")) == []
-
-
-def test_without_that_rule_both_sides_are_quantized_and_the_fault_is_seen():
-    target = load_target("tensorrt")
-    plain = replace(target, op={**target.op, "Add": replace(target.op["Add"], fused_behind=[])})
-    model = result(RESIDUAL, plain)
-    assert operators(model) == {"x", "c", "d", "r"}
-    assert said(model, plain) == []
-    assert said(model, target) == ["the result of 'd' is quantized before Add 's', into which it is fused"]
-
-
-def test_a_result_that_is_an_output_of_the_graph_goes_into_no_sum():
-    target = load_target("tensorrt")
-    model = result(RESIDUAL.replace("(float[] y)", "(float[] y, float[] d)"), target)
-    assert operators(model) == {"x", "c", "d.float", "r"}
-    assert said(model, target) == []
-
-
-@pytest.mark.parametrize("name", ["tensorrt", "generic"])
-def test_a_concat_has_one_scale_that_holds_all_its_sides(name):
-    model = result(CONCAT, load_target(name))
-    scales = {
-        pair.inputs[0].name: float(pair.inputs[1].const_value.numpy())
-        for pair in model.graph
-        if pair.op_type == "QuantizeLinear" and pair.inputs[0].const_value is None
-    }
-    assert scales["x"] == scales["c"] == scales["j"]
-    apart = result(CONCAT, load_target("ort-cpu"))
-    assert len({pair.inputs[1].name for pair in apart.graph if pair.op_type == "QuantizeLinear"}) == 4
-
-
-def test_scales_of_a_concat_that_differ_are_seen():
-    target = load_target("tensorrt")
-    loose = replace(target, op={**target.op, "Concat": replace(target.op["Concat"], ties=False)})
-    (fault,) = said(result(CONCAT, loose), target)
-    assert fault == "the edges of Concat 'j' have 2 scales, but must share one"
 
 
 def changed(name: str, array: np.ndarray):
@@ -144,3 +104,72 @@ def test_a_sum_that_a_user_keeps_in_float_does_not_go_into_the_convolution_befor
     # A quantized result would let TensorRT add integers all the same.
     assert "r" not in plan.activations
     assert said(quantized(model, plan), target) == []
+
+
+# A graph that a target does not allow is told from one that it does, by the rule's name.
+
+
+TARGET = load_target("ort-cpu")
+TARGET = replace(TARGET, activation=replace(TARGET.activation, formats=[]))
+"""Without the formats that an override may ask for."""
+
+
+def faults(model) -> list[tuple[str, str]]:
+    return [(fault.rule, fault.text) for fault in target_faults(model, TARGET)]
+
+
+@each_case(
+    "changes, rule, text",
+    [
+        (
+            [("dr = DequantizeLinear(qr, s, zero)", "dr = DequantizeLinear(qr, k, zero)")],
+            "pairs",
+            "'dr' does not have the parameters",
+        ),
+        ([(", zero)", ", i)")], "formats", "'qr' is int8, but the target expects uint8"),
+        (
+            [("(w, k, i)", "(w, k, j)"), ("int8 i = {0},", "int8 i = {0}, int8 j = {3},")],
+            "zero points",
+            "'dw': the weight's zero point is not 0",
+        ),
+        (
+            [("float k = {0.01}", "float k = {0.03}")],
+            "biases",
+            "'db': the bias of 'c' does not have the scale of its input times that of its weight",
+        ),
+        (
+            [("Conv(dx", "Conv(x")],
+            "biases",
+            "'db': the bias of 'c' is stored as integers, but its input is not",
+        ),
+    ],
+)
+def test_a_fault_has_the_name_of_its_rule(changes, rule, text):
+    found = faults(conv(*changes))
+    assert rule in {item.name for item in RULES}
+    assert any(name == rule and said.startswith(text) for name, said in found), found
+
+
+def test_integers_of_a_model_that_takes_and_gives_them_are_no_fault():
+    text = """(uint8[2,4] x) => (uint8[2,4] y) <float s = {0.02}, uint8 z = {128}> {
+        d = DequantizeLinear(x, s, z) r = Sin(d) y = QuantizeLinear(r, s, z) }"""
+    assert faults(build(text, constants={"w": np.zeros(1)})) == []
+
+
+LINEAR = """(float[N,4] x) => (float[N,4] y) <float s = {0.5}, uint8 z = {3}> {
+    q = QuantizeLinear(x, s, z)
+    t = Reshape(q, k)
+    a = com.microsoft.QLinearAdd(t, s, z, t, s, z, s, z)
+    y = DequantizeLinear(a, s, z) }"""
+
+
+def test_a_graph_of_integer_operators_is_right_where_a_runtime_has_them():
+    model = build(
+        LINEAR.replace("uint8 z = {3}", "uint8 z = {3}, int64[2] k"), constants={"k": np.array([-1, 4])}
+    )
+    assert list(target_faults(model, load_target("ort-cpu"))) == []
+    found = [(fault.rule, fault.text) for fault in target_faults(model, load_target("generic"))]
+    assert ("pairs", "'q' is read by Reshape 't', which is not a DequantizeLinear") in found
+    assert ("pairs", "'y' reads neither a QuantizeLinear nor a constant") in found
+    # Of a type that the target has not, its own zero point is what it wants.
+    assert ("zero points", "'q': the zero point is 3, but the target expects 0") in found

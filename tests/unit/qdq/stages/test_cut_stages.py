@@ -1,19 +1,21 @@
 """Stages: where both models are cut, and that they are the models."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import store_model
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
+from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from tests.unit.plan.graphs import build, run, sample
-from tests.unit.qdq.twins import CHAIN, RESIDUAL, make_twins
+from tests.unit.qdq.twins import CHAIN, RESIDUAL, Twins, make_twins
 
 
 def shown(stages: tuple[Stage, ...]) -> list[str]:
@@ -62,13 +64,6 @@ def test_stages_in_turn_are_the_models(text: str) -> None:
     assert np.array_equal(twins.staged.floats(output, integers), run(twins.graphs.quantized_model, inputs)[0])
 
 
-def test_an_integer_stage_passes_integers() -> None:
-    stage = make_twins(CHAIN).stages[1]
-    assert stage.quantized is not None
-    assert [port.integers for port in (*stage.quantized.inputs, *stage.quantized.outputs)] == [True, True]
-    assert not any(port.integers for port in (*stage.floating.inputs, *stage.floating.outputs))
-
-
 def test_what_nobody_reads_is_no_stage() -> None:
     text = """(float[n, 8] x) => (float[n, 4] y) <float[8, 4] w> {
         unread = Relu (x)
@@ -77,35 +72,10 @@ def test_what_nobody_reads_is_no_stage() -> None:
     assert shown(make_twins(text).stages) == ["x -> fc -> y [fc]"]
 
 
-def test_two_outputs_of_one_node_are_of_one_stage() -> None:
-    text = """(float[n, 8] x) => (float[n, 4] y, float[n, 4] z) <float[4, 4] w1, float[4, 4] w2> {
-        a, b = Split <axis=1, num_outputs=2> (x)
-        [left] y = MatMul (a, w1)
-        [right] z = MatMul (b, w2)
-    }"""
-    twins = make_twins(text)
-    assert shown(twins.stages)[0].endswith("-> a, b [a]")
-    found = twins.staged.run(sample(build(text)), quantized=True)
-    assert {"y", "z"} <= set(found)
-
-
 def test_a_model_of_other_operators_is_refused() -> None:
     twins, other = make_twins(CHAIN), make_twins(RESIDUAL)
     with pytest.raises(InvalidOnnxError, match="not have the operators of the float model"):
         cut_stages(TwinGraphs(other.graphs.float_model, twins.graphs.quantized_model), set())
-
-
-def test_a_stage_takes_any_number_of_samples() -> None:
-    twins = make_twins(CHAIN)
-    for batch in (1, 7):
-        found = twins.staged.run(sample(build(CHAIN), batch=batch), quantized=True)
-        assert twins.staged.floats("y", found["y"]).shape == (batch, 5)
-
-
-def test_a_weight_is_stored_in_the_forms_that_read_it_alone() -> None:
-    twins = make_twins(CHAIN)
-    stage = replace(twins.stages[0])
-    assert set(stage.floating.model.load().graph.initializers) == {"w1", "b1"}
 
 
 def test_constants_outside_the_graph_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,3 +91,70 @@ def test_constants_outside_the_graph_stay_there(tmp_path: Path, monkeypatch: pyt
     for form in (False, True):
         found, wanted = (item.run(inputs, quantized=form)["y"] for item in (staged, twins.staged))
         assert np.array_equal(staged.floats("y", found), staged.floats("y", wanted))
+
+
+# A model with one layer changed, beside one that is written by hand.
+
+
+DENSE = """(float[n, 6] x) => (float[n, 4] y) <float[6, 5] w1, float[5, 7] w2, float[7, 4] w3> {
+    [a] h1 = MatMul (x, w1)
+    [b] h2 = MatMul (h1, w2)
+    [c] y = MatMul (h2, w3)
+}"""
+WEIGHTS = {"a": ("x", "w1"), "b": ("h1", "w2"), "c": ("h2", "w3")}
+
+
+def by_hand(twins: Twins, x: Array, quantized: set[str]) -> Array:
+    """The output with some layers quantized: what each reads and gives, and its weight, as the file says."""
+    constants = {item.tensor: constant_values(twins.graphs, item) for item in twins.graphs.constants}
+    value = x
+    before = ""
+    for layer, (tensor, weight) in WEIGHTS.items():
+        found = constants[weight]
+        if {layer, before} & quantized:
+            value = fake_quantize(value, twins.graphs.pairs[tensor].parameters)
+        value = value @ (found.values if layer in quantized else found.floats)
+        before = layer
+    return value
+
+
+@pytest.mark.parametrize("layer", WEIGHTS)
+def test_only_one_layer_quantized(layer: str) -> None:
+    twins = make_twins(DENSE)
+    inputs = sample(build(DENSE), seed=5)
+    base = twins.staged.run(inputs, quantized=False)
+    found = twins.staged.changed(layer, base, quantized=True)
+    np.testing.assert_allclose(found, by_hand(twins, inputs["x"], {layer}), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", WEIGHTS)
+def test_only_one_layer_left_float(layer: str) -> None:
+    twins = make_twins(DENSE)
+    inputs = sample(build(DENSE), seed=5)
+    base = twins.staged.run(inputs, quantized=True)
+    found = twins.staged.changed(layer, base, quantized=False)
+    expected = by_hand(twins, inputs["x"], set(WEIGHTS) - {layer})
+    steps = np.abs(found - expected) / float(np.abs(expected).max())
+    assert np.median(steps) < 1e-5, "but for a value that rounds to the other side"
+    assert steps.max() < 0.02
+
+
+def test_only_what_is_behind_a_layer_runs_again() -> None:
+    staged = make_twins(CHAIN).staged
+    assert staged.behind("last") == (6,)
+    assert staged.behind("third") == (2, 3, 4, 5, 6)
+    assert staged.behind("first") == (0, 1, 2, 3, 4, 5, 6)
+
+
+def test_a_layer_beside_the_output_runs_alone() -> None:
+    text = """(float[n, 8] x) => (float[n, 4] y, float[n, 4] z) <float[8, 4] w1, float[8, 4] w2> {
+        [judged] y = MatMul (x, w1)
+        [other] z = MatMul (x, w2)
+    }"""
+    twins = make_twins(text)
+    inputs = sample(build(text))
+    base = twins.staged.run(inputs, quantized=False)
+    assert twins.staged.behind("other") == (twins.staged.layers["other"],)
+    assert np.array_equal(
+        twins.staged.changed("other", base, quantized=True), run(twins.graphs.float_model, inputs)[0]
+    )

@@ -1,16 +1,19 @@
 """Biases that overflow int32, channels of zeros, weights that are not finite."""
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from tests.each_case import each_case
-from tests.unit.plan.graphs import build, quantized, run, sample, weight_noise
+from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db, weight_noise
 
 GRAPHS = {
     "conv": ("(float[N,3,8,8] x) => (float[] y) <float[4,3,3,3] w, float[4] b> { y = Conv(x, w, b) }", 0),
@@ -56,39 +59,6 @@ def test_a_large_bias_beside_tiny_weights_does_not_overflow(name, bias):
     assert errors(name, constants)[1] <= step
 
 
-@pytest.mark.parametrize("name", GRAPHS)
-def test_only_the_channel_that_needs_it_is_widened(name):
-    wide = parameters_of(name, with_channel(name, 1e-6, 3.0))
-    plain = parameters_of(name, with_channel(name, 1e-6, 0.0))
-    ratio = next(iter(wide.weights.values())).scale / next(iter(plain.weights.values())).scale
-    assert ratio[1] > 1.0
-    assert ratio[[0, 2, 3]].tolist() == [1.0, 1.0, 1.0]
-
-
-@each_case("name", GRAPHS)
-@each_case("bias", [0.3, 1e-3, 1e-6, 1e-15, -250.0])
-def test_a_channel_of_zeros_keeps_its_bias(name, bias):
-    constants = with_channel(name, 0.0, bias)
-    assert parameters_of(name, constants).widened == {}
-    if name != "conv":
-        assert errors(name, constants)[1] <= 1e-6 * abs(bias)
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_a_channel_of_zeros_without_bias_has_scale_one(name):
-    found = parameters_of(name, with_channel(name, 0.0, 0.0))
-    assert next(iter(found.weights.values())).scale[1] == 1.0
-
-
-def test_a_bias_of_one_element_stands_for_all_channels():
-    text = "(float[N,8] x) => (float[] y) <float[8,4] w, float[1] b> { y = Gemm(x, w, b) }"
-    weight = weight_noise("w", [8, 4])
-    weight[:, 1] *= 1e-6
-    model = build(text, constants={"w": weight, "b": np.array([25.0], np.float32)})
-    inputs = sample(model, seed=9)
-    np.testing.assert_allclose(run(quantized(model), inputs)[0][:, 1], 25.0, rtol=1e-6)
-
-
 @each_case("value", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])
 @each_case("tensor", ["w", "b"])
 def test_a_constant_that_is_not_finite_is_named(tensor, value):
@@ -129,3 +99,49 @@ def test_tensors_that_share_parameters_are_decided_once():
     found = decide_all(model, plan, decide)
     assert asked == ["x", "g"]
     assert found.activations["r"] is found.activations["g"]
+
+
+# Weights with channels of zeros, or with no channels at all: quantized, checked, and run.
+
+
+CONV = """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4] b, float[2,4,1,1] v> {
+  c = Conv(x, w, b)
+  r = Relu(c)
+  y = Conv(r, v)
+}"""
+NARROW = {
+    "matmul without inputs": "(float[2,0] x) => (float[] y) <float[0,4] w, float[4,3] v> {\n"
+    "  h = MatMul(x, w)\n  y = MatMul(h, v)\n}",
+    "matmul without outputs": "(float[2,4] x, float[2,4] z) => (float[] y, float[] t)"
+    " <float[4,0] w, float[4,3] v> {\n  y = MatMul(x, w)\n  t = MatMul(z, v)\n}",
+    "gemm without inputs": "(float[2,0] x) => (float[] y) <float[0,4] w, float[4] b, float[4,3] v> {\n"
+    "  h = Gemm(x, w, b)\n  y = Gemm(h, v)\n}",
+}
+
+
+@each_case("target", target_names())
+@each_case("zeros", [[1], [0, 1, 2, 3]], ids=["one", "all"])
+def test_channels_of_zeros_keep_their_bias(target, zeros):
+    random = np.random.default_rng(0)
+    weight = random.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    weight[zeros] = 0.0
+    bias = np.float32([0.5, 2.0, 0.25, 1.0])
+    model = build(CONV, constants={"w": weight, "b": bias})
+    result = quantized(model, make_plan(model, load_target(target)))
+    inputs = sample(model, seed=9)
+    assert list(structure_faults(result)) == []
+    scale = result.graph.initializers["w.scale"].const_value.numpy()
+    assert np.all(np.isfinite(scale)) and np.all(scale > 0)
+    assert sqnr_db(run(model, inputs)[0], run(result, inputs)[0]) > 30.0
+
+
+@each_case("target", target_names())
+@each_case("name", NARROW)
+def test_weights_without_values_are_quantized_like_any_other(target, name):
+    model = build(NARROW[name])
+    result = quantized(model, make_plan(model, load_target(target)))
+    onnx.checker.check_model(ir.to_proto(result), full_check=True)
+    inputs = sample(model, seed=1)
+    for reference, other in zip(run(model, inputs), run(result, inputs, optimize=False), strict=True):
+        assert reference.shape == other.shape
+        assert np.allclose(reference, other, atol=0.1)

@@ -103,20 +103,6 @@ def test_options_of_a_found_scale():
     assert again.abs().max() == 7 * float(found.max()) / 8
 
 
-def test_found_scale_without_a_sign_keeps_the_integers_and_reports_twice_the_scale():
-    options = {"bits": 4, "alpha": "auto_po2"}
-    assert torch.equal(fixed_point(WEIGHT, **options), fixed_point(WEIGHT, **options, keep_negative=False))
-    assert torch.equal(
-        2 * fixed_point_scale(WEIGHT, **options), fixed_point_scale(WEIGHT, **options, keep_negative=False)
-    )
-
-
-def test_channel_of_zeros():
-    x = torch.zeros(3, 2)
-    for alpha in ("auto", "auto_po2"):
-        assert torch.equal(fixed_point(x, bits=4, alpha=alpha), x)
-
-
 def test_nearest_power_of_two_on_both_sides_of_the_root_of_two():
     root = torch.tensor(2.0).sqrt()
     below = torch.nextafter(root, torch.tensor(0.0)) if root**2 > 2 else root
@@ -169,11 +155,7 @@ def test_stochastic_rounding_has_the_input_as_expectation_and_rests_in_evaluatio
             QuantizerShapeError,
             "elements_per_scale 2 does not divide the 3 elements",
         ),
-        (
-            {"alpha": "auto", "auto": AutoScale(frozen=torch.ones(5))},
-            QuantizerShapeError,
-            "frozen of shape",
-        ),
+        ({"alpha": "auto", "auto": AutoScale(frozen=torch.ones(5))}, QuantizerShapeError, "frozen of shape"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -101,16 +101,6 @@ def test_each_operator_is_a_primitive_or_a_part_of_one(net):
 
 
 @needs_openvino
-def test_a_pair_before_an_activation_function_keeps_it_apart(net):
-    model = net[0]
-    careless = quantized(model, make_plan(model, load_target("ort-cpu")))
-    assert OPEN_VINO.find_kernels(net[1])["h"].placement == "gone"
-    assert any(
-        kernel.placement != "gone" for name, kernel in OPEN_VINO.find_kernels(careless).items() if "h" in name
-    )
-
-
-@needs_openvino
 def test_what_cannot_be_loaded_or_run_is_an_error_of_ours(net):
     with pytest.raises(RuntimeFailedError, match="OpenVINO cannot load the model: "):
         CompiledModel(b"none", threads=1)

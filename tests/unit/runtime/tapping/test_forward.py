@@ -53,12 +53,6 @@ def test_order_is_that_of_the_batches(at_once):
     assert results(one_pass(run, at_once)) == expected
 
 
-def test_pieces_know_their_place():
-    found = results(one_pass(lambda inputs: [inputs["x"]], 2, split=halves), BATCHES[:2])
-
-    assert found == [(0, False, [0]), (1, True, [0.5]), (0, False, [1]), (1, True, [1.5])]
-
-
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_an_error_comes_after_what_was_before_it(at_once):
     def run(inputs):
@@ -70,7 +64,6 @@ def test_an_error_comes_after_what_was_before_it(at_once):
     with pytest.raises(RuntimeFailedError, match="the fifth fails"):
         for piece, _ in work(forward):
             seen.append(piece.batch.names[0])
-
     assert seen == ["0", "1", "2", "3"]
 
 
@@ -88,18 +81,15 @@ def test_no_more_runs_are_under_way_than_were_asked_for():
         return [inputs["x"]]
 
     results(one_pass(run, 2))
-
     assert most == 2
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_reader_that_ends_early_leaves_no_thread_behind(error):
     forward = one_pass(lambda inputs: [inputs["x"]], 2)
-
     with pytest.raises(error), closing(work(forward)) as computed:
         next(computed)
         raise error
-
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("forward")]
 
 
@@ -109,12 +99,10 @@ def test_each_piece_takes_every_pass():
         for name, factor in (("a", 1), ("b", 2))
     )
     forward = Forward(passes, 2, halves)
-
     found = [
         (piece.turn.taps[0], piece.start, piece.first, piece.done, piece.last, arrays[0].tolist())
         for piece, arrays in work(forward, BATCHES[:1])
     ]
-
     assert found == [
         ("a", 0, True, False, False, [0]),
         ("b", 0, False, True, False, [0]),
@@ -135,5 +123,4 @@ def test_nothing_later_is_begun_before_what_is_stopped_after_was_yielded():
         seen.append(int(piece.batch.names[0]))
         if seen[-1] in (2, 5):
             assert sorted(begun) == seen
-
     assert seen == list(range(9))

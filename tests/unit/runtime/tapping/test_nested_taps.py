@@ -9,7 +9,6 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
 
@@ -82,20 +81,3 @@ def test_the_values_are_those_of_every_step(case: str) -> None:
         expected = np.concatenate([np.ravel(item) for item in values]) if isinstance(values, list) else values
         np.testing.assert_array_equal(array, expected if name in "y" else np.ravel(expected), err_msg=name)
     assert serialize(model).content == before
-
-
-@each_case("case", CASES)
-def test_the_results_are_those_of_the_model(case: str) -> None:
-    graph, inputs, wanted = CASES[case]
-    model = model_of(graph)
-    outputs = [value.name or "" for value in model.graph.outputs]
-    inner = [name for name in wanted if name not in outputs]
-    expected = Session(serialize(model), threads=1).run(inputs)
-    found = Session(tap(model, [*outputs, *inner]), threads=1).run(inputs)
-    for one, other in zip(expected, found, strict=False):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_sizes_are_learnt_without_the_values() -> None:
-    shapes = measured_shapes(model_of(LOOP), ["s", "y"], {"x": X, "n": N})
-    assert shapes == {"s": (18,), "y": (2, 3)}

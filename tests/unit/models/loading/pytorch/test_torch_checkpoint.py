@@ -92,15 +92,6 @@ def test_safetensors_and_architecture_make_the_module(tmp_path, arch):
     assert computes_as(module, tmp_path / "weights.safetensors", f"{arch}:build")
 
 
-def test_architecture_of_a_package(tmp_path, monkeypatch):
-    (tmp_path / "shop").mkdir()
-    (tmp_path / "shop" / "__init__.py").write_text("")
-    (tmp_path / "shop" / "nets.py").write_text(ARCH)
-    monkeypatch.chdir(tmp_path)
-    module = network()
-    assert computes_as(module, saved(tmp_path / "w.pt", module.state_dict()), "shop.nets:build")
-
-
 def test_state_dict_without_architecture_asks_for_it(tmp_path):
     path = saved(tmp_path / "w.pt", network().state_dict())
     with pytest.raises(ArchitectureError) as caught:
@@ -152,12 +143,6 @@ def test_keys_that_do_not_fit_are_named(tmp_path, arch):
     )
 
 
-def test_long_lists_of_keys_are_cut(tmp_path, arch):
-    state = network().state_dict() | {f"extra.{index}": torch.zeros(1) for index in range(9)}
-    with pytest.raises(ArchitectureError, match=r"extra\.0, extra\.1, extra\.2, extra\.3 and 5 more"):
-        open_model(saved(tmp_path / "w.pt", state), ModelSettings(arch=f"{arch}:build"))
-
-
 @each_case("content", [{"epoch": 3}, [torch.zeros(2)], 3, {}], ids=["no_tensor", "list", "int", "empty"])
 def test_a_checkpoint_without_parameters_is_refused(tmp_path, content):
     with pytest.raises(ModelFormatError, match="expected a state dict or a module") as caught:
@@ -195,17 +180,6 @@ def test_a_class_of_a_script_asks_for_a_state_dict_and_arch(tmp_path, monkeypatc
     assert "model.state_dict(), and pass --arch model.py:build" in caught.value.hint
 
 
-def test_a_module_that_is_not_installed_asks_for_them_too(tmp_path, monkeypatch):
-    gone = types.ModuleType("gone")
-    gone.Net = type("Net", (torch.nn.Module,), {"__module__": "gone"})
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "gone", gone)
-        path = saved(tmp_path / "m.pt", gone.Net())
-    with pytest.raises(ModelFormatError, match="it needs a module: No module named 'gone'") as caught:
-        open_model(path, ModelSettings(trust_pickle=True))
-    assert "--arch model.py:build" in caught.value.hint
-
-
 class Malicious:
     """Runs ``touch`` when it is unpickled."""
 
@@ -228,16 +202,6 @@ def test_a_malicious_pickle_does_not_run(tmp_path, inside, writer):
     with pytest.raises(PickleError):
         open_model(path, ModelSettings(arch="arch.py:build"))
     assert not touched.exists()
-
-
-def test_a_damaged_checkpoint_is_named(tmp_path):
-    path = saved(tmp_path / "w.pt", network().state_dict())
-    content = bytearray(path.read_bytes())
-    middle = content.index(b"data.pkl") + 20
-    content[middle : middle + 60] = bytes(60)
-    path.write_bytes(content)
-    with pytest.raises((ModelFormatError, PickleError), match=r"'w\.pt'"):
-        open_model(path, ModelSettings(arch="arch.py:build"))
 
 
 def test_a_damaged_safetensors_file_is_named(tmp_path):

@@ -88,23 +88,6 @@ def test_channels_that_something_counts_stay_as_they_are(name: str):
     assert PADDED_CHANNELS not in other.metadata_props
 
 
-def test_a_space_that_would_grow_too_much_stays_as_it_is():
-    few = BLOCK.replace("24", "3")
-    _, other = padded(few, of_inputs=1)
-    assert PADDED_CHANNELS not in other.metadata_props
-
-
-def test_multiples_of_one_change_nothing():
-    model, other = padded(BLOCK, 1, 1)
-    assert graph_text(model) == graph_text(other)
-
-
-def test_a_model_without_padding_is_left_alone():
-    model = quantized(build(BLOCK))
-    before = graph_text(model)
-    assert graph_text(without_padding(model)) == before
-
-
 @each_case(
     "said",
     ["{", "[]", '{"convs": {"gone": [1, 2]}}', '{"convs": {"c": "x"}}', '{"pads": ["c", 7]}', "[" * 9999],

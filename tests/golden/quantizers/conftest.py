@@ -1,8 +1,0 @@
-import pytest
-import torch
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_torch_thread():
-    # Two spinning OpenMP threads beside another busy process are slower than one by far.
-    torch.set_num_threads(1)
