@@ -49,6 +49,7 @@ from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.integer_forms import write_clamps_of_blocks, write_runtime_operators
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.table_rows import write_table_lookups
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
 from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
@@ -281,6 +282,10 @@ def _finish(made: DecidedModel, target: Target) -> None:
     in_blocks = {site.node for site in made.plan.weights if site.block_kernel}
     turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
+    if target.activation.dequantized_bytes:
+        dequantize_bytes(model)
+    if target.activation.converted:
+        convert_types(model)
     if made.placement.float_type == FLOAT16:
         narrow_floats(model)
 

@@ -17,6 +17,7 @@ from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
 from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import OPEN_VINO, Engine, Kernel, KernelCounts, Model, Placement
+from ptq_cli.runtime.qnn import QNN_HTP
 from ptq_cli.runtime.session import Session
 
 # Which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind.
@@ -209,7 +210,7 @@ class OnnxRuntime(Engine):
 ONNX_RUNTIME = OnnxRuntime()
 
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO, QNN_HTP)}
 
 
 def engine_of(target: Target) -> Engine | None:

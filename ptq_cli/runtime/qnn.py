@@ -1,0 +1,257 @@
+"""Qualcomm's HTP as the runtime of a target: the simulator of its package, on x86-64.
+
+ONNX Runtime's plug-in for QNN brings a library that computes on a processor what the HTP would compute. It was seen
+to be silently wrong on some operators, so what it says is compared kernel by kernel with reference arithmetic.
+"""
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+
+from ptq_cli.core.errors import MissingRuntimeError, first_line
+from ptq_cli.core.process import STDERR, STDOUT, is_own_process
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.plan.target.rules import QNN
+from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model
+from ptq_cli.runtime.session import DATA_FOLDER, SILENT
+from ptq_cli.runtime.session_failure import failed_load, failed_run
+
+MODULE = "onnxruntime_qnn"
+PROVIDER = "QNNExecutionProvider"
+HINT = "pip install 'ptq-cli[qnn]' on x86-64 Linux with Python 3.11 or newer"
+SOC_MODEL = "60"
+"""An HTP of version 73. Without one the simulator is a version 68, which has neither float16 nor 16-bit weights' sums."""
+MOST_SHAPES = 4
+"""So many shapes of inputs a model is compiled for, at most."""
+COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat", "Softmax", "LayerNormalization")
+"""Operators whose kernels ``count_kernels`` counts."""
+ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"
+"""The names of kernels: in integers, in floats, and of what the HTP does not take."""
+FOLDED = ("Relu", "Clip")
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Qnn(Engine):
+    """The HTP simulator.
+
+    Example:
+        >>> QNN_HTP.title
+        'HTP simulator'
+    """
+
+    name = QNN
+
+    def require(self) -> None:
+        """Refuse to begin without it.
+
+        Raises:
+            MissingRuntimeError: the package is not installed, or does not run on this machine.
+        """
+        if importlib.util.find_spec(MODULE) is None:
+            raise MissingRuntimeError("the HTP simulator is not installed", hint=HINT)
+
+    def version(self) -> str:
+        """Return its name and version."""
+        from importlib.metadata import version  # imported for this alone
+
+        return f"onnxruntime-qnn {version('onnxruntime-qnn')}"
+
+    def open(self, model: Model, *, threads: int) -> "SimulatedModel":
+        """Return the model; it is compiled for each shape of its inputs."""
+        return SimulatedModel(model, threads=threads)
+
+    def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
+        """Return where each node was placed, from what the session reports."""
+        placed = _placed(serialize(model))
+        return {node.name or "": _kernel(node, placed) for node in model.graph.all_nodes()}
+
+    def count_kernels(self, model: StoredModel) -> KernelCounts:
+        """Return how many nodes of each operator the HTP computes in integers."""
+        graph = model.load()
+        kernels, counts = self.find_kernels(graph), Counter[tuple[str, str]]()
+        for node in graph.graph.all_nodes():
+            counts[node.op_type, kernels[node.name or ""].placement] += 1
+        return KernelCounts(
+            self.title,
+            {name: counts[name, "integer"] for name in COUNTED},
+            {name: counts[name, "float"] for name in COUNTED},
+        )
+
+
+QNN_HTP = Qnn()
+
+
+class SimulatedModel:
+    """A model that the simulator runs."""
+
+    def __init__(self, model: Model, *, threads: int) -> None:
+        """Read a model.
+
+        Raises:
+            MissingRuntimeError: the package is not installed.
+        """
+        _register()
+        self._model, self._threads = model, threads
+        self._named = _named_dimensions(model)
+        self._sessions: dict[Shapes, onnxruntime.InferenceSession] = {}
+
+    def run(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return the outputs for one batch.
+
+        Raises:
+            RuntimeFailedError: the simulator cannot compile the model for these shapes, or failed.
+        """
+        key = tuple(sorted((name, array.shape) for name, array in inputs.items()))
+        if key not in self._sessions:
+            if len(self._sessions) == MOST_SHAPES:
+                self._sessions.pop(next(iter(self._sessions)))
+            sizes = {
+                dimension: inputs[name].shape[axis]
+                for dimension, places in self._named.items()
+                for name, axis in places
+            }
+            self._sessions[key] = _session(self._model, sizes, self._threads)
+        try:
+            return [np.asarray(array) for array in self._sessions[key].run(None, dict(inputs))]
+        except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+            raise failed_run(error) from error
+
+
+@cache
+def _register() -> Path:
+    """Make the plug-in known to ONNX Runtime, and return the folder of its libraries.
+
+    Raises:
+        MissingRuntimeError: it is not installed, or ONNX Runtime cannot load it.
+    """
+    QNN_HTP.require()
+    try:
+        import onnxruntime_qnn  # imported when the first model is opened: it loads the libraries
+
+        library = Path(onnxruntime_qnn.get_library_path()).resolve()
+        onnxruntime.register_execution_provider_library(PROVIDER, str(library))
+    except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+        raise MissingRuntimeError(
+            f"the HTP simulator cannot be loaded: {first_line(error)}", hint=HINT
+        ) from error
+    return library.parent
+
+
+def _session(
+    model: Model, sizes: Mapping[str, int], threads: int, *, placed: bool = False
+) -> "onnxruntime.InferenceSession":
+    """Return a session of the simulator.
+
+    Args:
+        model: to compile.
+        sizes: of its named dimensions. The HTP takes static shapes alone: with an open one all of the graph would be on
+            the CPU, without a word.
+        threads: of what stays on the CPU.
+        placed: note where each node is placed.
+
+    Raises:
+        RuntimeFailedError: it cannot be compiled.
+    """
+    folder = _register()
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = SILENT
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    for name, size in sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    if placed:
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if isinstance(model, StoredModel) and model.folder is not None:
+        options.add_session_config_entry(DATA_FOLDER, str(model.folder))
+    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
+    settings = {
+        "backend_path": str(folder / "libQnnHtp.so"),
+        "soc_model": SOC_MODEL,
+        "offload_graph_io_quantization": "0",
+    }
+    try:
+        options.add_provider_for_devices(devices, settings)
+        with _stdout_apart():
+            return onnxruntime.InferenceSession(_source(model), options)
+    except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
+        raise failed_load(error) from error
+
+
+@contextlib.contextmanager
+def _stdout_apart() -> Iterator[None]:
+    """Send what Qualcomm's library prints on stdout to stderr: stdout is the result's."""
+    if not is_own_process():  # The stdout of a program that imports ptq is its own.
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(STDOUT)
+    try:
+        os.dup2(STDERR, STDOUT)
+        yield
+    finally:
+        os.dup2(kept, STDOUT)
+        os.close(kept)
+
+
+def _source(model: Model) -> str | bytes:
+    if isinstance(model, Path):
+        return str(model)
+    return model.content if isinstance(model, StoredModel) else model
+
+
+def _named_dimensions(model: Model) -> dict[str, list[tuple[str, int]]]:
+    """Return where each named dimension of a model's inputs stands: inputs and axes."""
+    source = _source(model)
+    graph = (
+        onnx.load(source, load_external_data=False)
+        if isinstance(source, str)
+        else onnx.load_from_string(source)
+    )
+    constants = {item.name for item in graph.graph.initializer}
+    found: dict[str, list[tuple[str, int]]] = {}
+    for item in graph.graph.input:
+        for axis, dimension in enumerate(item.type.tensor_type.shape.dim):
+            if dimension.dim_param and item.name not in constants:
+                found.setdefault(dimension.dim_param, []).append((item.name, axis))
+    return found
+
+
+def _placed(model: bytes) -> dict[str, str]:
+    """Return the provider of each node that a session of batches of 1 reports."""
+    session = _session(model, dict.fromkeys(_named_dimensions(model), 1), 1, placed=True)
+    return {
+        node.name: part.ep_name
+        for part in session.get_provider_graph_assignment_info()
+        for node in part.get_nodes()
+    }
+
+
+def _kernel(node: ir.Node, placed: Mapping[str, str]) -> Kernel:
+    provider = placed.get(node.name or "")
+    if provider is None:
+        return Kernel("gone")
+    if provider != PROVIDER:
+        return Kernel("float", ON_CPU)
+    return Kernel("integer", ON_HTP) if _is_integer(node) else Kernel("float", ON_FLOATS)
+
+
+def _is_integer(node: ir.Node) -> bool:
+    """Return whether a node stands between pairs, or with a Relu or Clip that folds into the pair behind it."""
+    computed = [value for value in node.inputs if value is not None and value.const_value is None]
+    before = [value.producer() for value in computed]
+    behind = [reader for reader, _ in node.outputs[0].uses()]
+    reads = all(item is not None and (is_pair_node(item) or item.op_type in FOLDED) for item in before)
+    return reads and bool(before) and all(is_pair_node(item) or item.op_type in FOLDED for item in behind)
