@@ -29,7 +29,7 @@ from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_
 from ptq_cli.pipeline.setup.resolve import Reading, Request, resolve, target_of, with_run_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
@@ -41,7 +41,8 @@ from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Kernel
-from ptq_cli.runtime.engine_registry import at_level, engine_of, measuring_engine
+from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, at_level, engine_of, measuring_engine
+from ptq_cli.runtime.qnn import QNN_HTP
 from ptq_cli.runtime.tapping.tapped import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -172,14 +173,21 @@ def compare_each_kernel(
     progress: ProgressCallback,
 ) -> KernelComparison | None:
     """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
-    if not samples.batches or target.runtime != ONNXRUNTIME:
+    if not samples.batches or target.runtime not in (ONNXRUNTIME, QNN):
         return None
+    engine = QNN_HTP if target.runtime == QNN else EXACT_BLOCKS
     batches = (
         samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0], noted_axes(graph))
     )
     try:
         return compare_kernels(
-            graph, batches, _output_scales(graph, target), limit, threads=threads, progress=progress
+            graph,
+            batches,
+            _output_scales(graph, target),
+            limit,
+            threads=threads,
+            engine=engine,
+            progress=progress,
         )
     except PtqError as error:
         return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)

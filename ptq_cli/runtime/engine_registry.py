@@ -234,6 +234,8 @@ def require_runtime(target: Target) -> None:
         engine.require()
 
 
+EXACT_BLOCKS = OnnxRuntime(accuracy_level=EXACT)
+"""ONNX Runtime without rounding the activations beside weights in blocks."""
 AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 """ONNX Runtime for files of other runtimes, which do not saturate where this processor does."""
 

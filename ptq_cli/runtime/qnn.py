@@ -9,7 +9,7 @@ import importlib.util
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import QNN
 from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model
+from ptq_cli.runtime.marked_graph import MARK, marked_graph
 from ptq_cli.runtime.session import DATA_FOLDER, SILENT
 from ptq_cli.runtime.session_failure import failed_load, failed_run
 
@@ -75,8 +76,11 @@ class Qnn(Engine):
 
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return where each node was placed, from what the session reports."""
-        placed = _placed(serialize(model))
-        return {node.name or "": _kernel(node, placed) for node in model.graph.all_nodes()}
+        placed = _placed(serialize(marked_graph(model)))
+        nodes = enumerate(model.graph)
+        found = {node: _kernel(node, placed.get(index, "")) for index, node in nodes}
+        inside = Kernel("float", ON_CPU)  # The HTP has no loops and branches.
+        return {node.name or "": found.get(node, inside) for node in model.graph.all_nodes()}
 
     def count_kernels(self, model: StoredModel) -> KernelCounts:
         """Return how many nodes of each operator the HTP computes in integers."""
@@ -104,8 +108,8 @@ class SimulatedModel:
             MissingRuntimeError: the package is not installed.
         """
         _register()
-        self._model, self._threads = model, threads
-        self._named = _named_dimensions(model)
+        self._graph, self._folder = _graph_of(model)
+        self._threads = threads
         self._sessions: dict[Shapes, onnxruntime.InferenceSession] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -118,12 +122,8 @@ class SimulatedModel:
         if key not in self._sessions:
             if len(self._sessions) == MOST_SHAPES:
                 self._sessions.pop(next(iter(self._sessions)))
-            sizes = {
-                dimension: inputs[name].shape[axis]
-                for dimension, places in self._named.items()
-                for name, axis in places
-            }
-            self._sessions[key] = _session(self._model, sizes, self._threads)
+            shapes = {name: array.shape for name, array in inputs.items()}
+            self._sessions[key] = _session(with_shapes(self._graph, shapes), self._folder, self._threads)
         try:
             return [np.asarray(array) for array in self._sessions[key].run(None, dict(inputs))]
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
@@ -151,41 +151,38 @@ def _register() -> Path:
 
 
 def _session(
-    model: Model, sizes: Mapping[str, int], threads: int, *, placed: bool = False
+    graph: onnx.ModelProto, folder: Path | None, threads: int, *, placed: bool = False
 ) -> "onnxruntime.InferenceSession":
     """Return a session of the simulator.
 
     Args:
-        model: to compile.
-        sizes: of its named dimensions. The HTP takes static shapes alone: with an open one all of the graph would be on
-            the CPU, without a word.
+        graph: with static shapes of its inputs: with an open one all of it would be on the CPU, without a word.
+        folder: of its constants outside the graph.
         threads: of what stays on the CPU.
         placed: note where each node is placed.
 
     Raises:
         RuntimeFailedError: it cannot be compiled.
     """
-    folder = _register()
+    libraries = _register()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = SILENT
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    for name, size in sizes.items():
-        options.add_free_dimension_override_by_name(name, size)
     if placed:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    if isinstance(model, StoredModel) and model.folder is not None:
-        options.add_session_config_entry(DATA_FOLDER, str(model.folder))
+    if folder is not None:
+        options.add_session_config_entry(DATA_FOLDER, str(folder))
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
     settings = {
-        "backend_path": str(folder / "libQnnHtp.so"),
+        "backend_path": str(libraries / "libQnnHtp.so"),
         "soc_model": SOC_MODEL,
         "offload_graph_io_quantization": "0",
     }
     try:
         options.add_provider_for_devices(devices, settings)
         with _stdout_apart():
-            return onnxruntime.InferenceSession(_source(model), options)
+            return onnxruntime.InferenceSession(graph.SerializeToString(), options)
     except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
         raise failed_load(error) from error
 
@@ -206,45 +203,53 @@ def _stdout_apart() -> Iterator[None]:
         os.close(kept)
 
 
-def _source(model: Model) -> str | bytes:
+def _graph_of(model: Model) -> tuple[onnx.ModelProto, Path | None]:
+    """Return a model's graph, and the folder of its constants outside it."""
     if isinstance(model, Path):
-        return str(model)
-    return model.content if isinstance(model, StoredModel) else model
+        return onnx.load(model, load_external_data=False), model.parent
+    content = model.content if isinstance(model, StoredModel) else model
+    return onnx.load_from_string(content), model.folder if isinstance(model, StoredModel) else None
 
 
-def _named_dimensions(model: Model) -> dict[str, list[tuple[str, int]]]:
-    """Return where each named dimension of a model's inputs stands: inputs and axes."""
-    source = _source(model)
-    graph = (
-        onnx.load(source, load_external_data=False)
-        if isinstance(source, str)
-        else onnx.load_from_string(source)
-    )
-    constants = {item.name for item in graph.graph.initializer}
-    found: dict[str, list[tuple[str, int]]] = {}
-    for item in graph.graph.input:
-        for axis, dimension in enumerate(item.type.tensor_type.shape.dim):
-            if dimension.dim_param and item.name not in constants:
-                found.setdefault(dimension.dim_param, []).append((item.name, axis))
-    return found
+def with_shapes(graph: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    """Return a graph whose inputs have static shapes.
+
+    Example:
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 2] y) { y = Exp(x) }'
+        >>> fixed = with_shapes(onnx.parser.parse_model(text), {"x": (1, 2)})
+        >>> [dimension.dim_value for dimension in fixed.graph.input[0].type.tensor_type.shape.dim]
+        [1, 2]
+    """
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(graph)
+    for item in fixed.graph.input:
+        if item.name in shapes:
+            item.type.tensor_type.ClearField("shape")
+            for size in shapes[item.name]:
+                item.type.tensor_type.shape.dim.add().dim_value = size
+    return fixed
 
 
-def _placed(model: bytes) -> dict[str, str]:
-    """Return the provider of each node that a session of batches of 1 reports."""
-    session = _session(model, dict.fromkeys(_named_dimensions(model), 1), 1, placed=True)
-    return {
-        node.name: part.ep_name
-        for part in session.get_provider_graph_assignment_info()
-        for node in part.get_nodes()
+def _placed(marked: StoredModel) -> dict[int, str]:
+    """Return the provider of each node, by its mark, that a session of batches of 1 reports."""
+    graph, folder = _graph_of(marked)
+    shapes = {
+        item.name: [dimension.dim_value or 1 for dimension in item.type.tensor_type.shape.dim]
+        for item in graph.graph.input
     }
+    session = _session(with_shapes(graph, shapes), folder, 1, placed=True)
+    parts = session.get_provider_graph_assignment_info()
+    marks = [(MARK.search(node.name), part.ep_name) for part in parts for node in part.get_nodes()]
+    return {int(mark.group(1)): provider for mark, provider in marks if mark is not None}
 
 
-def _kernel(node: ir.Node, placed: Mapping[str, str]) -> Kernel:
-    provider = placed.get(node.name or "")
-    if provider is None:
+def _kernel(node: ir.Node, provider: str) -> Kernel:
+    if not provider:
         return Kernel("gone")
     if provider != PROVIDER:
         return Kernel("float", ON_CPU)
+    if node.op_type in FOLDED and not is_pair_node(node.inputs[0].producer() if node.inputs[0] else None):
+        return Kernel("gone")
     return Kernel("integer", ON_HTP) if _is_integer(node) else Kernel("float", ON_FLOATS)
 
 
