@@ -20,6 +20,7 @@ from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
+from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import (
@@ -46,10 +47,10 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
 from ptq_cli.qdq.write.integer_forms import write_clamps_of_blocks, write_runtime_operators
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.table_rows import write_table_lookups
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
 from ptq_cli.qdq.write.turned_gemms import turn_gemms_of_blocks
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
@@ -257,6 +258,9 @@ def make_export(
         decided.learn(made, float_model)
     made.write(made.model)
     _finish(made, target)
+    if target.static_shapes:
+        sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)
+        close_dimensions(made.model, sizes)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     write_metadata(made, asked, calibration, recovery, method, target)
     forget_pair_types(made.model)
@@ -265,8 +269,8 @@ def make_export(
         kernels = pool.submit(_kernels, stored, made, target)
         check_stored(stored, made.model, "the quantized model")
     brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
-    sizes = (brought or float_model.size, stored.size)
-    result = _result(made, asked, target, path, sizes, method, kernels.result(), recovery)
+    of_files = (brought or float_model.size, stored.size)
+    result = _result(made, asked, target, path, of_files, method, kernels.result(), recovery)
     result = replace(result, taken=len(given.sites))
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)

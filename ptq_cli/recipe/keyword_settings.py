@@ -89,6 +89,7 @@ class SharedSettings(TypedDict, total=False):
     device: str
     prefetch: int
     max_memory: str
+    engine: str
     include: list[str]
     include_op: list[str]
     exclude: list[str]

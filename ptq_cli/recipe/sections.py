@@ -541,6 +541,10 @@ class TuneSettings:
     )
 
 
+ENGINES = ("onnxruntime", "openvino", "qnn")
+"""The runtimes, by the names that a target's table has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
     """How ONNX Runtime runs ([weight_only.md](weight_only.md) tells more of `accuracy_level`)."""
@@ -569,4 +573,10 @@ class RuntimeSettings:
         low=0,
         # Of ONNX Runtime's MatMulNBits: activations rounded to 8 bits.
         high=4,
+    )
+    engine: str | None = setting(
+        None,
+        "Runtime that evaluates and verifies quantized models; the target's own if not set. `qnn` is the "
+        "simulator of Qualcomm's HTP.",
+        choices=ENGINES,
     )

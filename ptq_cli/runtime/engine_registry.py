@@ -17,7 +17,7 @@ from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
 from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import OPEN_VINO, Engine, Kernel, KernelCounts, Model, Placement
-from ptq_cli.runtime.qnn import QNN_HTP
+from ptq_cli.runtime.qnn import QNN_HTP, is_installed
 from ptq_cli.runtime.session import Session
 
 # Which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind.
@@ -216,12 +216,16 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, O
 def engine_of(target: Target) -> Engine | None:
     """Return the runtime that a target's table names; None if ptq cannot run its models.
 
+    Edge case:
+        The HTP simulator is for who tests on it: where it is not installed, the target has no runtime.
+
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
         >>> [found and found.title for found in map(engine_of, map(load_target, ("openvino", "tensorrt")))]
         ['OpenVINO', None]
     """
-    return ENGINES[target.runtime] if target.runtime else None
+    engine = ENGINES.get(target.runtime)
+    return None if engine is QNN_HTP and not is_installed() else engine
 
 
 def require_runtime(target: Target) -> None:
@@ -240,8 +244,12 @@ AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 """ONNX Runtime for files of other runtimes, which do not saturate where this processor does."""
 
 
-def measuring_engine(target: Target) -> Engine:
+def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
+
+    Args:
+        target: of the models.
+        asked: the name of another runtime that the recipe asks for.
 
     Edge case:
         ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
@@ -251,6 +259,9 @@ def measuring_engine(target: Target) -> Engine:
         >>> measuring_engine(load_target("tensorrt")).title
         'ONNX Runtime at accuracy level 0'
     """
+    if asked is not None:
+        ENGINES[asked].require()
+        return ENGINES[asked]
     return engine_of(target) or AS_WRITTEN
 
 

@@ -1,7 +1,8 @@
 """Qualcomm's HTP as the runtime of a target: the simulator of its package, on x86-64.
 
-ONNX Runtime's plug-in for QNN brings a library that computes on a processor what the HTP would compute. It was seen
-to be silently wrong on some operators, so what it says is compared kernel by kernel with reference arithmetic.
+ONNX Runtime's plug-in for QNN brings a library that computes on a processor what the HTP would compute. It
+was seen to be silently wrong on some operators, so ``ptq verify`` compares it with reference arithmetic, kernel
+by kernel.
 """
 
 import contextlib
@@ -33,7 +34,8 @@ MODULE = "onnxruntime_qnn"
 PROVIDER = "QNNExecutionProvider"
 HINT = "pip install 'ptq-cli[qnn]' on x86-64 Linux with Python 3.11 or newer"
 SOC_MODEL = "60"
-"""An HTP of version 73. Without one the simulator is a version 68, which has neither float16 nor 16-bit weights' sums."""
+"""An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
+products of 16-bit activations."""
 MOST_SHAPES = 4
 """So many shapes of inputs a model is compiled for, at most."""
 COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat", "Softmax", "LayerNormalization")
@@ -61,7 +63,7 @@ class Qnn(Engine):
         Raises:
             MissingRuntimeError: the package is not installed, or does not run on this machine.
         """
-        if importlib.util.find_spec(MODULE) is None:
+        if not is_installed():
             raise MissingRuntimeError("the HTP simulator is not installed", hint=HINT)
 
     def version(self) -> str:
@@ -98,6 +100,11 @@ class Qnn(Engine):
 QNN_HTP = Qnn()
 
 
+def is_installed() -> bool:
+    """Return whether the simulator's package is there."""
+    return importlib.util.find_spec(MODULE) is not None
+
+
 class SimulatedModel:
     """A model that the simulator runs."""
 
@@ -113,11 +120,38 @@ class SimulatedModel:
         self._sessions: dict[Shapes, onnxruntime.InferenceSession] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """Return the outputs for one batch.
+        """Return the outputs for one batch; a model of a static batch runs as often as the batch holds it.
+
+        Edge case:
+            The outputs of several runs are joined along their first axis.
 
         Raises:
             RuntimeFailedError: the simulator cannot compile the model for these shapes, or failed.
         """
+        runs = [self._run(part) for part in self._parts(inputs)]
+        return runs[0] if len(runs) == 1 else [np.concatenate(found) for found in zip(*runs, strict=True)]
+
+    def _parts(self, inputs: Mapping[str, Array]) -> Iterator[Mapping[str, Array]]:
+        sizes = _static_shapes(self._graph)
+        axes = {
+            name: next(
+                (axis for axis, size in enumerate(array.shape) if sizes[name][axis] not in (0, size)), None
+            )
+            for name, array in inputs.items()
+            if len(sizes.get(name, ())) == array.ndim
+        }
+        larger = {name: axis for name, axis in axes.items() if axis is not None}
+        counts = {inputs[name].shape[axis] // sizes[name][axis] for name, axis in larger.items()}
+        for index in range(counts.pop() if len(counts) == 1 else 1):
+            own = {name: sizes[name][axis] for name, axis in larger.items()}
+            yield {
+                name: array.take(range(index * own[name], (index + 1) * own[name]), larger[name])
+                if name in own
+                else array
+                for name, array in inputs.items()
+            }
+
+    def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
         key = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if key not in self._sessions:
             if len(self._sessions) == MOST_SHAPES:
@@ -156,7 +190,7 @@ def _session(
     """Return a session of the simulator.
 
     Args:
-        graph: with static shapes of its inputs: with an open one all of it would be on the CPU, without a word.
+        graph: with static shapes of its inputs: with an open one all is on the CPU, without a word.
         folder: of its constants outside the graph.
         threads: of what stays on the CPU.
         placed: note where each node is placed.
@@ -211,14 +245,22 @@ def _graph_of(model: Model) -> tuple[onnx.ModelProto, Path | None]:
     return onnx.load_from_string(content), model.folder if isinstance(model, StoredModel) else None
 
 
+def _static_shapes(graph: onnx.ModelProto) -> dict[str, list[int]]:
+    """Return the shape of each input; 0 for an open size."""
+    return {
+        item.name: [dimension.dim_value for dimension in item.type.tensor_type.shape.dim]
+        for item in graph.graph.input
+    }
+
+
 def with_shapes(graph: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
     """Return a graph whose inputs have static shapes.
 
     Example:
-        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n, 2] x) => (float[n, 2] y) { y = Exp(x) }'
-        >>> fixed = with_shapes(onnx.parser.parse_model(text), {"x": (1, 2)})
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Exp(x) }'
+        >>> fixed = with_shapes(onnx.parser.parse_model(text), {"x": (2,)})
         >>> [dimension.dim_value for dimension in fixed.graph.input[0].type.tensor_type.shape.dim]
-        [1, 2]
+        [2]
     """
     fixed = onnx.ModelProto()
     fixed.CopyFrom(graph)
@@ -233,10 +275,7 @@ def with_shapes(graph: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> 
 def _placed(marked: StoredModel) -> dict[int, str]:
     """Return the provider of each node, by its mark, that a session of batches of 1 reports."""
     graph, folder = _graph_of(marked)
-    shapes = {
-        item.name: [dimension.dim_value or 1 for dimension in item.type.tensor_type.shape.dim]
-        for item in graph.graph.input
-    }
+    shapes = {name: [size or 1 for size in shape] for name, shape in _static_shapes(graph).items()}
     session = _session(with_shapes(graph, shapes), folder, 1, placed=True)
     parts = session.get_provider_graph_assignment_info()
     marks = [(MARK.search(node.name), part.ep_name) for part in parts for node in part.get_nodes()]
@@ -254,7 +293,7 @@ def _kernel(node: ir.Node, provider: str) -> Kernel:
 
 
 def _is_integer(node: ir.Node) -> bool:
-    """Return whether a node stands between pairs, or with a Relu or Clip that folds into the pair behind it."""
+    """Return whether a node stands between pairs, or before a Relu or Clip that folds into the next pair."""
     computed = [value for value in node.inputs if value is not None and value.const_value is None]
     before = [value.producer() for value in computed]
     behind = [reader for reader, _ in node.outputs[0].uses()]

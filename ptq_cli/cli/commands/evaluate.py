@@ -10,6 +10,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.data_options import BATCH_SIZE, RENAME, RESTART, SHARD, TOKENIZER
 from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
 from ptq_cli.cli.options.shared_options import (
+    ENGINE,
     GLOBALS,
     PATH,
     RECIPES,
@@ -66,6 +67,7 @@ Exits with status 3 if a limit fails.
     TOKENIZER,
     SHARD,
     RESTART,
+    ENGINE,
     THREADS,
     RUN,
     RECIPES,

@@ -8,6 +8,7 @@ import click
 from ptq_cli.cli.help_sections import MODEL, OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
+from ptq_cli.cli.options.data_options import INPUT_SHAPE
 from ptq_cli.cli.options.quantization_options import (
     AMAX,
     EXCLUDE,
@@ -62,6 +63,7 @@ Examples:
     help="Target whose placement rules apply.  [default: the calibration's target]",
 )
 @take(
+    INPUT_SHAPE,
     AMAX,
     WEIGHT_BITS,
     RECOVER,

@@ -11,6 +11,7 @@ from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.data_options import INPUT, INPUT_SHAPE, MODEL_ARGUMENT, READING
 from ptq_cli.cli.options.gate_options import PORTABLE
 from ptq_cli.cli.options.shared_options import (
+    ENGINE,
     GLOBALS,
     RECIPES,
     RUN,
@@ -75,6 +76,7 @@ something else than its operators, or may do so on this processor.
     INPUT_SHAPE,
     READING,
     THREADS,
+    ENGINE,
     RUN,
     RECIPES,
     GLOBALS,

@@ -19,6 +19,7 @@ from ptq_cli.cli.options.option_values import (
 from ptq_cli.cli.terminal.output import keep_quiet
 from ptq_cli.core.errors import UsageError
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
+from ptq_cli.recipe.sections import ENGINES
 
 if TYPE_CHECKING:
     from ptq_cli.recipe.assignments import Once
@@ -38,6 +39,12 @@ TARGET = option(
 )
 THREADS = option(
     RUNNING, "--threads", type=int, metavar="N", help="Number of threads; 0 for one per core.  [default: 0]"
+)
+ENGINE = option(
+    RUNNING,
+    "--engine",
+    type=click.Choice(ENGINES),
+    help="Runtime to measure quantized models with.  [default: the target's]",
 )
 RUN = option(
     RUNNING,

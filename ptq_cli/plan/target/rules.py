@@ -242,13 +242,14 @@ class Target:
         bias: how a bias is stored.
         op: a rule for each operator type that can be integer; all others stay float.
         floats: the reason to show for an operator type without a rule.
-        runtime: ``"onnxruntime"`` or ``"openvino"``, if that executes its models on CPUs, or ``"qnn"`` for the
-            HTP simulator: ptq then evaluates them there, and checks their kernels.
+        runtime: ``"onnxruntime"`` or ``"openvino"``, if that executes its models on CPUs, or ``"qnn"``, the
+            simulator of HTP: ptq then evaluates them there, and checks their kernels.
         float_types: types of what is not quantized: ``"float32"``, and ``"float16"`` if the runtime computes
             in the types of the file.
         runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for
             ``x * sigmoid(x)``; no other runtime reads the model then.
-        static_shapes: no dimension of an input may be open: ``--input-shape batch=1`` closes a named one.
+        static_shapes: no dimension of an input may be open: ``--input-shape batch=1`` closes that of the
+            samples in the quantized model.
         extends: the name of a target of ptq, whose table this one changes key by key; a list replaces the
             list there.
 

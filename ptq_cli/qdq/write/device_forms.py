@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.models.graph_reading import FreshNames, input_at, sole_reader
+from ptq_cli.models.graph_reading import FreshNames, input_at, remove_unused, sole_reader
 from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.write.pair_nodes import (
@@ -66,10 +66,11 @@ def convert_types(model: ir.Model) -> None:
             node.replace_input_with(index, made[key])
             if index == 0:
                 _restore_bias(model.graph, node, names)
+    remove_unused(model)
 
 
 def _read(node: ir.Node, index: int) -> QuantParameters | None:
-    """Return the grid of an activation that a node reads; None of a constant, and of what is not quantized."""
+    """Return the grid of an activation that a node reads; None of a constant and of floats."""
     dequantize = dequantized_by(node.inputs[index])
     source = dequantize.inputs[0] if dequantize is not None else None
     if dequantize is None or source is None or source.producer() is None:
