@@ -1,8 +1,8 @@
 """Qualcomm's HTP as the runtime of a target: the simulator of its package, on x86-64.
 
 ONNX Runtime's plug-in for QNN brings a library that computes on a processor what the HTP would compute. It
-was seen to be silently wrong on some operators, so ``ptq verify`` compares it with reference arithmetic, kernel
-by kernel.
+was seen to be silently wrong on some operators, so ``ptq verify`` compares it with reference arithmetic,
+kernel by kernel.
 """
 
 import contextlib
