@@ -13,9 +13,10 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import HIDDEN
+from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.process import no_cycle_search
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
@@ -45,7 +46,7 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
 from ptq_cli.qdq.write.integer_forms import write_clamps_of_blocks, write_runtime_operators
@@ -59,6 +60,7 @@ from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.report.text.result_warnings import result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
+from ptq_cli.runtime.qnn import QNN_HTP, compile_context
 
 # What an export returns: the result, and the files of a model that is not written yet.
 
@@ -151,6 +153,7 @@ def run_export(
     output: Path | None = None,
     *,
     reset: bool = False,
+    context: Path | None = None,
     progress: ProgressCallback = silent,
 ) -> ExportResult:
     """Quantize the calibrated model, and write it.
@@ -162,6 +165,7 @@ def run_export(
         run: the run directory.
         output: where to, or None for the run directory.
         reset: leave out what earlier exports set in the run's recipe.
+        context: where the HTP's compiler writes what it makes of the model; None for nowhere.
         progress: is told about a measurement of operators, and about a recovery.
 
     Raises:
@@ -170,11 +174,16 @@ def run_export(
         MissingStatisticError: the amax method needs statistics that were not kept.
         NonFiniteActivationError: a tensor had no finite value.
         OutputFileError: the file cannot be written.
+        UsageError: a context is asked for, and the target has no compiler.
+        MissingRuntimeError: the compiler is not installed.
     """
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
             path = output or run.quantized_file(resolved.recipe.weights)
-            require_outputs(run, input_files(resolved.recipe), path)
+            for file in (path, *([context] if context is not None else [])):
+                require_outputs(run, input_files(resolved.recipe), file)
+            if context is not None:
+                _require_compiler(resolved.target)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, moments)
             exported = make_export(
@@ -190,6 +199,10 @@ def run_export(
             )
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
+            if context is not None:
+                progress(Progress("compiling for the HTP", 0, None))
+                compiled = compile_context(exported.model, resolved.recipe.export.soc_model)
+                exported = replace(exported, files={**exported.files, context: compiled})
         undo.pop_all()
     own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)
@@ -274,6 +287,15 @@ def make_export(
     result = replace(result, taken=len(given.sites))
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
+
+
+def _require_compiler(target: Target) -> None:
+    if target.runtime != QNN:
+        raise UsageError(
+            f"--context is for the target qnn, and the target is '{target.name}'",
+            hint="leave --context out, or pass --target qnn",
+        )
+    QNN_HTP.require()
 
 
 def _finish(made: DecidedModel, target: Target) -> None:

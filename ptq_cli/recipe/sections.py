@@ -225,6 +225,11 @@ class ExportSettings:
         "Profile that `ptq profile` wrote on another machine, used instead of measuring this one.",
         is_location=True,
     )
+    soc_model: int = setting(
+        60,
+        "Qualcomm's number of the chip that `ptq export --context` compiles for, such as 60.",
+        low=1,
+    )
 
 
 # ``[calibration]`` and ``[amax]``: what is measured, and how ranges are decided from it.

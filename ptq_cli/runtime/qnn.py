@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -33,7 +34,7 @@ from ptq_cli.runtime.session_failure import failed_load, failed_run
 MODULE = "onnxruntime_qnn"
 PROVIDER = "QNNExecutionProvider"
 HINT = "pip install 'ptq-cli[qnn]' on x86-64 Linux with Python 3.11 or newer"
-SOC_MODEL = "60"
+SOC_MODEL = 60
 """An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
 products of 16-bit activations."""
 MOST_SHAPES = 4
@@ -185,7 +186,13 @@ def _register() -> Path:
 
 
 def _session(
-    graph: onnx.ModelProto, folder: Path | None, threads: int, *, placed: bool = False
+    graph: onnx.ModelProto,
+    folder: Path | None,
+    threads: int,
+    *,
+    placed: bool = False,
+    soc_model: int = SOC_MODEL,
+    context: Path | None = None,
 ) -> "onnxruntime.InferenceSession":
     """Return a session of the simulator.
 
@@ -194,6 +201,8 @@ def _session(
         folder: of its constants outside the graph.
         threads: of what stays on the CPU.
         placed: note where each node is placed.
+        soc_model: Qualcomm's number of the chip that is compiled for.
+        context: where to write what was compiled.
 
     Raises:
         RuntimeFailedError: it cannot be compiled.
@@ -205,12 +214,16 @@ def _session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if placed:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if context is not None:
+        options.add_session_config_entry("ep.context_enable", "1")
+        options.add_session_config_entry("ep.context_file_path", str(context))
+        options.add_session_config_entry("ep.context_embed_mode", "1")
     if folder is not None:
         options.add_session_config_entry(DATA_FOLDER, str(folder))
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
     settings = {
         "backend_path": str(libraries / "libQnnHtp.so"),
-        "soc_model": SOC_MODEL,
+        "soc_model": str(soc_model),
         "offload_graph_io_quantization": "0",
     }
     try:
@@ -219,6 +232,20 @@ def _session(
             return onnxruntime.InferenceSession(graph.SerializeToString(), options)
     except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
         raise failed_load(error) from error
+
+
+def compile_context(model: StoredModel, soc_model: int = SOC_MODEL) -> bytes:
+    """Return what the HTP's compiler makes of a model: an ONNX file that only that chip's runtime reads.
+
+    Raises:
+        MissingRuntimeError: the package is not installed.
+        RuntimeFailedError: it cannot be compiled.
+    """
+    graph, folder = _graph_of(model)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "context.onnx"
+        _session(graph, folder, 1, soc_model=soc_model, context=path)
+        return path.read_bytes()
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from ptq_cli.cli.options.quantization_options import (
 from ptq_cli.cli.options.shared_options import (
     GLOBALS,
     OUTPUT,
+    PATH,
     RECIPES,
     RUN,
     THREADS,
@@ -56,6 +57,14 @@ Examples:
     help="Leave out the settings of earlier exports that recipe.toml in the run directory holds.",
 )
 @option(
+    OWN,
+    "--context",
+    type=PATH,
+    metavar="FILE",
+    shell_complete=completion.complete_files,
+    help="Also compile the model for Qualcomm's HTP, and write the result there (target qnn).",
+)
+@option(
     MODEL,
     "--target",
     shell_complete=complete_names(completion.targets, or_files=True),
@@ -78,6 +87,7 @@ Examples:
 def command(
     output: Path | None,
     reset: bool,
+    context: Path | None,
     run: Path,
     recipe: Path | None,
     preset: str | None,
@@ -107,7 +117,9 @@ def command(
 
     request = Request(settings=settings_from(options), model=None, recipe_file=recipe, preset=preset)
     with shown_progress() as progress:
-        result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
+        result = run_export(
+            request, RunDirectory(run), output, reset=reset, context=context, progress=progress
+        )
     warn_of_outliers(result.outliers)
     if as_json:
         print_json(result)

@@ -50,12 +50,11 @@ def convert_types(model: ir.Model) -> None:
     Ensures: to more bits nothing is lost, for the coarser grid is a part of the finer one with the same ends.
     """
     names = FreshNames.of(model.graph)
-    made: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
+    made: dict[tuple[ir.Value, str], ir.Value] = {}
     for node in [item for item in model.graph.all_nodes() if not is_pair_node(item)]:
         grids = {index: grid for index in range(len(node.inputs)) if (grid := _read(node, index)) is not None}
-        wanted = _made(node) or max(
-            (grid.format for grid in grids.values()), key=lambda item: item.bits, default=None
-        )
+        read = (grid.integers for grid in grids.values())
+        wanted = _made(node) or max(read, key=lambda item: item.bits, default=None)
         for index, grid in grids.items():
             value = node.inputs[index]
             if wanted is None or value is None or grid.format.name == wanted.name:
@@ -96,10 +95,9 @@ def _converted(
     names: FreshNames,
 ) -> ir.Value:
     """Insert a pair before a node that makes integers of another type of a value, and return its result."""
-    ends = [
-        (end - int(grid.zero_point)) * float(grid.scale) for end in (grid.integers.qmin, grid.integers.qmax)
-    ]
-    found = parameters_from_range(*ends, format)
+    zero_point, scale_of_one = int(grid.zero_point), float(grid.scale)
+    low, high = ((end - zero_point) * scale_of_one for end in (grid.integers.qmin, grid.integers.qmax))
+    found = parameters_from_range(low, high, format)
     prefix = f"{value.name}.{format.name}"
     scale = add_initializer(graph, names.claim(f"{prefix}.scale"), np.asarray(found.scale, np.float32))
     zeros = add_initializer(
@@ -123,6 +121,6 @@ def _restore_bias(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
     grid = grid_of(dequantize) if dequantize is not None else None
     if stored is None or grid is None or grid.scale is None:
         return
-    bias = stored.numpy().astype(np.float64) * grid.scale
+    bias = stored.numpy().astype(np.float64) * grid.scale.astype(np.float64)
     made = add_initializer(graph, names.claim(f"{node.name}.bias.float"), bias.astype(np.float32))
     node.replace_input_with(BIAS, made)
