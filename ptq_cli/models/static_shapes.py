@@ -12,16 +12,22 @@ SAMPLES = "batch"
 """What ``--input-shape`` calls the axis of the samples, whatever a model calls it."""
 
 
-def closed_sizes(model: ir.Model, shapes: Mapping[str, Sequence[int]], target: str) -> dict[str, int]:
-    """Return the size of each open dimension of a model's inputs, by its name.
+def closed_sizes(
+    model: ir.Model,
+    shapes: Mapping[str, Sequence[int]],
+    target: str,
+    example: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, int]:
+    """Return the size of each open dimension of a model's inputs, by its name, or its place without one.
 
     Args:
         model: whose inputs have names for what is open.
         shapes: of inputs, by name; ``"batch"`` is the size of all axes of samples.
         target: for messages.
+        example: shapes of one sample, for the hint.
 
     Raises:
-        ModelInputError: the shapes leave one open, or have other sizes than the model.
+        ModelInputError: the shapes leave one open.
 
     Example:
         >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Exp(x) }'
@@ -33,23 +39,23 @@ def closed_sizes(model: ir.Model, shapes: Mapping[str, Sequence[int]], target: s
     axes, names = noted_axes(model), [value.name or "" for value in model.graph.inputs]
     batch = shapes.get(SAMPLES) if SAMPLES not in names else None
     for value in model.graph.inputs:
-        given, samples = shapes.get(value.name or ""), axes.get(value.name or "", 0)
-        for axis, size in enumerate(value.shape or ()):
+        name, sizes = value.name or "", list(value.shape or ())
+        given, samples = shapes.get(name), axes.get(name, 0)
+        for axis, size in enumerate(sizes):
             if isinstance(size, int):
                 continue
-            name = size.value or ""
-            if given is not None and len(given) == len(value.shape or ()):
-                found.setdefault(name, given[axis])
+            key = size.value or f"{name}[{axis}]"
+            if given is not None and len(given) == len(sizes):
+                found.setdefault(key, given[axis])
             elif batch is not None and axis == samples:
-                found.setdefault(name, batch[0])
+                found.setdefault(key, batch[0])
             else:
-                shape = ",".join(
-                    "1" if not isinstance(item, int) else str(item) for item in value.shape or ()
-                )
-                asked = f"{SAMPLES}=1" if axis == samples else f"{value.name}={shape}"
+                seen = (example or {}).get(name, [item if isinstance(item, int) else 1 for item in sizes])
+                is_alone = sum(not isinstance(item, int) for item in sizes) == 1
+                whole = f"{name}={','.join(map(str, seen))}"
                 raise ModelInputError(
-                    f"target '{target}' takes static shapes, and axis {axis} of input '{value.name}' is open",
-                    hint=f"say its size in the quantized model: --input-shape {asked}",
+                    f"target '{target}' takes static shapes, and axis {axis} of input '{name}' is open",
+                    hint=f"pass --input-shape {f'{SAMPLES}=1' if is_alone and axis == samples else whole}",
                 )
     return found
 
@@ -59,12 +65,11 @@ def close_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
 
     Args:
         model: is changed in place.
-        sizes: by the name of the dimension.
+        sizes: as ``closed_sizes`` returns them.
     """
     for value in every_value(model.graph):
-        if value.shape is None or value.shape.is_static():
-            continue
-        closed = [
-            size if isinstance(size, int) else sizes.get(size.value or "", size) for size in value.shape
-        ]
-        value.shape = ir.Shape(closed)
+        if value.shape is not None and not value.shape.is_static():
+            value.shape = ir.Shape(
+                size if isinstance(size, int) else sizes.get(size.value or f"{value.name}[{axis}]", size)
+                for axis, size in enumerate(value.shape)
+            )

@@ -135,7 +135,9 @@ def open_subject(
         output=output,
     )
     if resolved.target.static_shapes:
-        closed_sizes(model.model, recipe.model.input_shape, resolved.target.name)
+        first = next(bind_inputs(dataset, model.inputs).batches(1)).inputs if dataset is not None else {}
+        example = {name: array.shape for name, array in first.items()}
+        closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
