@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters, to_half
+from ptq_cli.core.arithmetic import FixedGrid, FloatArray, QuantParameters, to_half
 from ptq_cli.core.formats import FLOAT4_E2M1, FloatFormat
 from ptq_cli.core.pair_sums import PairRule, widened_for_pairs
 
@@ -32,11 +32,13 @@ class ScaleRules:
         powers_of_two: a scale is the smallest power of two that is not below what is needed.
         half: a scale is a float16.
         largest_odd: the largest level of a quantizer whose levels are the odd integers; None of all others.
+        fixed: what a kernel has built in; None if it takes any.
     """
 
     powers_of_two: bool = False
     half: bool = False
     largest_odd: int | None = None
+    fixed: FixedGrid | None = None
 
 
 ANY_SCALE = ScaleRules()
@@ -85,6 +87,9 @@ def finish_scale(
         >>> float(finish_scale(tiny, ScaleRules(powers_of_two=True)).scale) == 2.0**-19
         True
     """
+    if rules.fixed is not None:
+        zeros = np.asarray(rules.fixed.zero_point, np.int64)
+        return replace(parameters, scale=np.asarray(rules.fixed.scale, np.float32), zero_point=zeros)
     scale = parameters.scale if wanted is None else wanted
     if rules.powers_of_two:
         scale = next_powers_of_two(scale)

@@ -116,6 +116,7 @@ def export(
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
     reset: bool = False,
+    context: PathLike | None = None,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -128,6 +129,7 @@ def export(
         output: the output file; None for the run directory. With another file,
             later calls do not take over these settings.
         reset: leave out the settings of earlier exports that the run's ``recipe.toml`` holds.
+        context: where to write what the compiler of Qualcomm's HTP makes of it, for target qnn.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called as the work of ``recover`` proceeds.
@@ -138,7 +140,8 @@ def export(
         PtqError: nothing was calibrated, or the calibration does not fit.
     """
     request = request_of(settings, None, recipe, preset)
-    return run_export(request, RunDirectory(Path(run)), as_path(output), reset=reset, progress=progress)
+    where, compiled = RunDirectory(Path(run)), as_path(context)
+    return run_export(request, where, as_path(output), reset=reset, context=compiled, progress=progress)
 
 
 @in_own_words

@@ -62,6 +62,14 @@ FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class FixedGrid:
+    """Scale and zero point that a kernel has built in, as that of a Sigmoid's result."""
+
+    scale: float
+    zero_point: int
+
+
+@dataclass(frozen=True)
 class QuantParameters:
     """Scale and zero point of a tensor, with the format and granularity they belong to.
 

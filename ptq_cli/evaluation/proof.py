@@ -19,9 +19,8 @@ from ptq_cli.qdq.proof.operators import OperatorProof, prove_operators
 from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.proof.target_faults import Fault
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import ONNX_RUNTIME
+from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, ONNX_RUNTIME
 from ptq_cli.runtime.probes import is_signed_exact
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
@@ -308,7 +307,8 @@ def compare_kernels(
     grids: Mapping[str, float],
     limit: float,
     *,
-    threads: int = 0,
+    threads: int = 1,
+    engine: Engine = EXACT_BLOCKS,
     progress: ProgressCallback = silent,
 ) -> KernelComparison:
     """Run the graph as it is written, and each kernel alone on the integers that it met there.
@@ -324,13 +324,13 @@ def compare_kernels(
     progress(Progress(STAGE, 0, None))
     cut = kernels_apart(model)
     whole = Session(cut.whole, threads=threads, optimize=False)
-    apart = Session(cut.apart, threads=threads, accuracy_level=EXACT)
+    apart = engine.open(cut.apart, threads=threads)
     found = {unit.tensor: _Sums(unit, grids.get(unit.tensor)) for unit in cut.units}
     samples = 0
     for batch in batches:
         written = dict(zip(whole.outputs, whole.run(batch), strict=True))
         feeds = {**batch, **{name: written[tensor] for tensor, name in cut.inputs.items()}}
-        computed = dict(zip(apart.outputs, apart.run(feeds), strict=True))
+        computed = dict(zip(whole.outputs, apart.run(feeds), strict=True))
         for tensor, sums in found.items():
             sums.add(written[tensor], computed[tensor])
         samples += batch_size(batch)

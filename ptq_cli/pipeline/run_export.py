@@ -13,13 +13,15 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import HIDDEN
+from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.process import no_cycle_search
-from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
+from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, decided_model
@@ -39,8 +41,9 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
 from ptq_cli.qdq.write.integer_forms import (
     turn_gemms_of_blocks,
     write_clamps_of_blocks,
@@ -55,6 +58,7 @@ from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.report.text.result_warnings import result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
+from ptq_cli.runtime.qnn import QNN_HTP, compile_context
 
 # What an export returns: the result, and the files of a model that is not written yet.
 
@@ -141,18 +145,23 @@ def run_export(
     output: Path | None = None,
     *,
     reset: bool = False,
+    context: Path | None = None,
     progress: ProgressCallback = silent,
 ) -> ExportResult:
     """Quantize the calibrated model, and write it.
 
     The run's recipe is that of the run's own quantized model, so a model that goes elsewhere leaves it alone.
 
-    With ``reset``, what earlier exports set in the run's recipe is left out.
+    With ``reset``, what earlier exports set in the run's recipe is left out. ``context`` is where the HTP's
+    compiler writes what it makes of the model.
     """
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
             path = output or run.quantized_file(resolved.recipe.weights)
-            require_outputs(run, input_files(resolved.recipe), path)
+            for file in (path, *([context] if context is not None else [])):
+                require_outputs(run, input_files(resolved.recipe), file)
+            if context is not None:
+                _require_compiler(resolved.target)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, moments)
             exported = make_export(
@@ -168,6 +177,10 @@ def run_export(
             )
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
+            if context is not None:
+                progress(Progress("compiling for the HTP", 0, None))
+                compiled = compile_context(exported.model, resolved.recipe.export.soc_model)
+                exported = replace(exported, files={**exported.files, context: compiled})
         undo.pop_all()
     own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)
@@ -231,6 +244,9 @@ def make_export(
         decided.learn(made, float_model)
     made.write(made.model)
     _finish(made, target)
+    if target.static_shapes:
+        sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)
+        close_dimensions(made.model, sizes)
     method = resolve_method(asked.amax, has_histogram=calibration.provenance.method == "histogram")
     write_metadata(made, asked, calibration, recovery, method, target)
     forget_pair_types(made.model)
@@ -239,11 +255,20 @@ def make_export(
         kernels = pool.submit(_kernels, stored, made, target)
         check_stored(stored, made.model, "the quantized model")
     brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
-    sizes = (brought or float_model.size, stored.size)
-    result = _result(made, asked, target, path, sizes, method, kernels.result(), recovery)
+    of_files = (brought or float_model.size, stored.size)
+    result = _result(made, asked, target, path, of_files, method, kernels.result(), recovery)
     result = replace(result, taken=len(given.sites))
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
+
+
+def _require_compiler(target: Target) -> None:
+    if target.runtime != QNN:
+        raise UsageError(
+            f"--context is for the target qnn, and the target is '{target.name}'",
+            hint="leave --context out, or pass --target qnn",
+        )
+    QNN_HTP.require()
 
 
 def _finish(made: DecidedModel, target: Target) -> None:
@@ -256,6 +281,10 @@ def _finish(made: DecidedModel, target: Target) -> None:
     in_blocks = {site.node for site in made.plan.weights if site.block_kernel}
     turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
+    if target.activation.dequantized_bytes:
+        dequantize_bytes(model)
+    if target.activation.converted:
+        convert_types(model)
     if made.placement.float_type == FLOAT16:
         narrow_floats(model)
 

@@ -29,7 +29,7 @@ from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_
 from ptq_cli.pipeline.setup.resolve import Reading, Request, resolve, target_of, with_run_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
@@ -41,7 +41,8 @@ from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Kernel
-from ptq_cli.runtime.engine_registry import at_level, engine_of, measuring_engine
+from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, at_level, engine_of, measuring_engine
+from ptq_cli.runtime.qnn import QNN_HTP, is_installed
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -148,7 +149,7 @@ def compare_outputs(
         samples.batches,
         scales,
         threads=threads,
-        engine=at_level(measuring_engine(target), settings.accuracy_level),
+        engine=at_level(measuring_engine(target, settings.engine), settings.accuracy_level),
         progress=progress,
     )
     return OutputComparison(samples.data, samples.count or count, differences)
@@ -161,16 +162,25 @@ def compare_each_kernel(
     limit: float,
     threads: int,
     progress: ProgressCallback,
+    asked: str | None = None,
 ) -> KernelComparison | None:
     """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
-    if not samples.batches or target.runtime != ONNXRUNTIME:
+    runtime = asked or target.runtime
+    if not samples.batches or runtime not in (ONNXRUNTIME, QNN) or (runtime == QNN and not is_installed()):
         return None
+    engine = QNN_HTP if runtime == QNN else EXACT_BLOCKS
     batches = (
         samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0], noted_axes(graph))
     )
     try:
         return compare_kernels(
-            graph, batches, _output_scales(graph, target), limit, threads=threads, progress=progress
+            graph,
+            batches,
+            _output_scales(graph, target),
+            limit,
+            threads=threads,
+            engine=engine,
+            progress=progress,
         )
     except PtqError as error:
         return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)
@@ -240,7 +250,8 @@ def run_verify(
         progress(Progress(f"reading {path.name}", 0, None, note))
     target = target_of(graph, resolved, named="target" in request.settings)
     _require_opset(graph, target, path)
-    engine = engine_of(target)
+    asked = resolved.recipe.runtime.engine
+    engine = measuring_engine(target, asked) if asked else engine_of(target)
     if engine is not None:
         progress(Progress(f"asking {engine.title}'s optimizer", 0, None))
     kernels = engine.find_kernels(graph) if engine is not None else None
@@ -268,7 +279,7 @@ def run_verify(
         min_integer_share=options.min_integer_share,
         data_faults=faults,
         kernel_comparison=compare_each_kernel(
-            graph, samples, target, options.max_kernel_steps, threads, progress
+            graph, samples, target, options.max_kernel_steps, threads, progress, asked
         ),
         saturation=saturation,
         saturates_here=saturates_here(saturation, target),

@@ -79,7 +79,7 @@ def _float_reason(
     simulated = [name for name in names if name in target.activation.simulated]
     if simulated:
         return f"its edges are {' and '.join(names)}: target {target.name} computes {simulated[0]} in float"
-    if len(names) > 1 and not target.activation.mixed:
+    if len(names) > 1 and not (target.activation.mixed or target.activation.converted):
         return f"its edges are {' and '.join(names)}: an integer kernel supports one type, so it is in float"
     if layer.reason.startswith(FOLLOWERS):
         before = [value.producer() for value in node.inputs if value is not None]

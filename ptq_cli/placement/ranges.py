@@ -48,7 +48,7 @@ def decide_activations(
             site.format,
             symmetric=site.symmetric,
             family=families[site.source] if families is not None else None,
-            rules=rules,
+            rules=replace(rules, fixed=site.fixed_grid),
         )
     return decisions
 

@@ -6,7 +6,7 @@ only move values (both sides share parameters), and into operators that are inte
 be faster. So every quantized tensor has a reader that needs it.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 
 import onnx_ir as ir
@@ -198,11 +198,12 @@ def _untrapped(
 def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
     values = {value.name or "": value for value in every_value(graph) if value.name in requests.asked}
     groups = requests.ties.groups(values)
-    formats = _formats(values, groups, requests.rules)
+    formats, fixed = _formats(values, groups, requests.rules), _fixed(values, groups, requests.rules)
     sites = {}
     for name in values:
         source = groups.sources[name]
-        sites[name] = ActivationSite(name, source, formats[source].integers, formats[source].symmetric)
+        rule = formats[source]
+        sites[name] = ActivationSite(name, source, rule.integers, rule.symmetric, fixed.get(source, {}))
     layers = tell_ties(graph, (layer_plan(node, requests) for node in graph.all_nodes()), computing.weights)
     target = requests.rules.target.name
     return Plan(
@@ -223,3 +224,15 @@ def _formats(values: Mapping[str, ir.Value], groups: Groups, rules: Rules) -> di
         if rule is not None and rule.result is not None:
             found.setdefault(groups.sources[name], rule.result)
     return {source: found.get(source, rules.target.activation) for source in groups.sources.values()}
+
+
+def _fixed(
+    values: Mapping[str, ir.Value], groups: Groups, rules: Rules
+) -> dict[str, Mapping[str, Sequence[float]]]:
+    """Return the grids that kernels have built in, by source: the first one's, in graph order."""
+    found: dict[str, Mapping[str, Sequence[float]]] = {}
+    for name, value in values.items():
+        rule = rules.of(value.producer())
+        if rule is not None and rule.fixed:
+            found.setdefault(groups.sources[name], rule.fixed)
+    return found

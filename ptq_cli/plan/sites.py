@@ -1,8 +1,9 @@
 """The content of a plan: sites, and layers with their reasons."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ptq_cli.core.arithmetic import FixedGrid
 from ptq_cli.core.formats import NumberFormat
 from ptq_cli.core.pair_sums import PairRule
 
@@ -15,12 +16,20 @@ class ActivationSite:
         source: the tensor whose statistics decide the parameters: itself, or the one it shares them with.
             For tensors that a target ties it is the first one; then the union of their statistics decides.
         symmetric: the zero point is in the middle of the format.
+        fixed: by format, the scale and zero point that the target's kernel has, whatever the statistics.
     """
 
     tensor: str
     source: str
     format: NumberFormat
     symmetric: bool
+    fixed: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+    @property
+    def fixed_grid(self) -> FixedGrid | None:
+        """Scale and zero point that are fixed for the site's format; None if statistics decide."""
+        found = self.fixed.get(self.format.name)
+        return FixedGrid(found[0], int(found[1])) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)

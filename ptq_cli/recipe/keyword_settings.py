@@ -70,6 +70,7 @@ class SharedSettings(TypedDict, total=False):
     recover: list[str]
     prefer: str
     serve_batch: int
+    soc_model: int
     eval_data: Any
     metric: list[str]
     eval_samples: int
@@ -89,6 +90,7 @@ class SharedSettings(TypedDict, total=False):
     device: str
     prefetch: int
     max_memory: str
+    engine: str
     include: list[str]
     include_op: list[str]
     exclude: list[str]

@@ -225,6 +225,11 @@ class ExportSettings:
         "Profile that `ptq profile` wrote on another machine, used instead of measuring this one.",
         is_location=True,
     )
+    soc_model: int = setting(
+        60,
+        "Qualcomm's number of the chip that `ptq export --context` compiles for, such as 60.",
+        low=1,
+    )
 
 
 # ``[calibration]`` and ``[amax]``: what is measured, and how ranges are decided from it.
@@ -541,6 +546,10 @@ class TuneSettings:
     )
 
 
+ENGINES = ("onnxruntime", "openvino", "qnn")
+"""The runtimes, by the names that a target's table has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
     """How ONNX Runtime runs ([weight_only.md](weight_only.md) tells more of `accuracy_level`)."""
@@ -569,4 +578,10 @@ class RuntimeSettings:
         low=0,
         # Of ONNX Runtime's MatMulNBits: activations rounded to 8 bits.
         high=4,
+    )
+    engine: str | None = setting(
+        None,
+        "Runtime that evaluates and verifies quantized models; the target's own if not set. `qnn` is the "
+        "simulator of Qualcomm's HTP.",
+        choices=ENGINES,
     )

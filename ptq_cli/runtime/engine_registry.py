@@ -17,6 +17,7 @@ from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
 from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import OPEN_VINO, Engine, Kernel, KernelCounts, Model, Placement
+from ptq_cli.runtime.qnn import QNN_HTP, is_installed
 from ptq_cli.runtime.session import Session
 
 # Which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind.
@@ -185,12 +186,16 @@ class OnnxRuntime(Engine):
 ONNX_RUNTIME = OnnxRuntime()
 
 
-ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO)}
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO, QNN_HTP)}
 
 
 def engine_of(target: Target) -> Engine | None:
-    """Return the runtime that a target's table names; None if ptq cannot run its models."""
-    return ENGINES[target.runtime] if target.runtime else None
+    """Return the runtime that a target's table names; None if ptq cannot run its models.
+
+    The HTP simulator is for who tests on it: where it is not installed, the target has no runtime.
+    """
+    engine = ENGINES.get(target.runtime)
+    return None if engine is QNN_HTP and not is_installed() else engine
 
 
 def require_runtime(target: Target) -> None:
@@ -199,15 +204,21 @@ def require_runtime(target: Target) -> None:
         engine.require()
 
 
+EXACT_BLOCKS = OnnxRuntime(accuracy_level=EXACT)
+"""ONNX Runtime without rounding the activations beside weights in blocks."""
 AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 """ONNX Runtime for files of other runtimes, which do not saturate where this processor does."""
 
 
-def measuring_engine(target: Target) -> Engine:
+def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
 
-    ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
+    ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not. The recipe
+    may ask for another by name.
     """
+    if asked is not None:
+        ENGINES[asked].require()
+        return ENGINES[asked]
     return engine_of(target) or AS_WRITTEN
 
 

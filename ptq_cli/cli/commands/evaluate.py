@@ -9,6 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, optio
 from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
 from ptq_cli.cli.options.model_options import (
     BATCH_SIZE,
+    ENGINE,
     RENAME,
     RESTART,
     SHARD,
@@ -57,6 +58,7 @@ Exits with status 3 if a limit fails.
     TOKENIZER,
     SHARD,
     RESTART,
+    ENGINE,
     THREADS,
     RUN,
     RECIPES,

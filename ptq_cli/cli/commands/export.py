@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.model_options import AMAX, QUANTIZATION, THREADS, target_option
-from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, RECIPES, RUN, request_from, take
+from ptq_cli.cli.options import completion
+from ptq_cli.cli.options.model_options import AMAX, INPUT_SHAPE, QUANTIZATION, THREADS, target_option
+from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, PATH, RECIPES, RUN, request_from, take
 
 
 @click.command(
@@ -37,11 +38,20 @@ Examples:
     is_flag=True,
     help="Leave out the settings of earlier exports that recipe.toml in the run directory holds.",
 )
+@option(
+    OWN,
+    "--context",
+    type=PATH,
+    metavar="FILE",
+    shell_complete=completion.complete_files,
+    help="Also compile the model for Qualcomm's HTP, and write the result there (target qnn).",
+)
 @target_option("the calibration's target")
-@take(AMAX, QUANTIZATION, THREADS, RUN, RECIPES, GLOBALS)
+@take(INPUT_SHAPE, AMAX, QUANTIZATION, THREADS, RUN, RECIPES, GLOBALS)
 def command(
     output: Path | None,
     reset: bool,
+    context: Path | None,
     run: Path,
     as_json: bool,
     **options: Any,
@@ -67,7 +77,9 @@ def command(
 
     request = request_from(options)
     with shown_progress() as progress:
-        result = run_export(request, RunDirectory(run), output, reset=reset, progress=progress)
+        result = run_export(
+            request, RunDirectory(run), output, reset=reset, context=context, progress=progress
+        )
     warn_of_outliers(result.outliers)
     if as_json:
         print_json(result)

@@ -8,6 +8,7 @@ import click
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.cli.options.gate_options import PORTABLE
 from ptq_cli.cli.options.model_options import (
+    ENGINE,
     INPUT,
     INPUT_SHAPE,
     MODEL_ARGUMENT,
@@ -55,7 +56,7 @@ something else than its operators, or may do so on this processor.
     DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
 )
 @target_option("the target that the file was made for")
-@take(PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, RUN, RECIPES, GLOBALS)
+@take(PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, ENGINE, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,

@@ -146,6 +146,7 @@ QUANTIZATION = (WEIGHT_BITS, RECOVER, EXCLUDE, OVERRIDE, PREFER)
 EVALUATION_DATA = data_option(
     "Evaluation data, with labels if a metric needs them.", "--eval-data", section=EVALUATION
 )
+ENGINE = setting(RUNNING, "runtime.engine")
 THREADS = setting(RUNNING, "runtime.threads", default="0")
 RESTART = option(
     RUNNING, "--restart", is_flag=True, help="Start over instead of continuing from a checkpoint."

@@ -20,6 +20,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.static_shapes import closed_sizes
 from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.pipeline.calibration.calibration_checkpoint import advance
 from ptq_cli.pipeline.calibration.collect import collect, counting_on
@@ -115,6 +116,10 @@ def open_subject(
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )
+    if resolved.target.static_shapes:
+        first = next(bind_inputs(dataset, model.inputs).batches(1)).inputs if dataset is not None else {}
+        example = {name: array.shape for name, array in first.items()}
+        closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)

@@ -10,6 +10,7 @@ from ptq_cli.core.read_files import sha256_file
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.static_shapes import SAMPLES
 from ptq_cli.pipeline.setup.output_checks import arch_file
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -78,6 +79,8 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
         value = table[section].get(name)
         if key == RECOVERY:
             value = list(rewriting_rungs(recipe.recovery))
+        if key == "model.input_shape":  # The batch is that of the quantized model alone.
+            value = {name: shape for name, shape in value.items() if name != SAMPLES}
         # Flags come back from the artifact in the order of their names.
         texts[key] = repr(dict(sorted(value.items())) if isinstance(value, dict) else value)
     return texts

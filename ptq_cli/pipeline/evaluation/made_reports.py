@@ -188,7 +188,10 @@ def evaluated_models(judged: Sequence[JudgedModel]) -> EvaluatedModels:
     """
     level = _level(judged)
     engines = {
-        item.pair.quantized_name: at_level(measuring_engine(item.exported.target), level) for item in judged
+        item.pair.quantized_name: at_level(
+            measuring_engine(item.exported.target, item.exported.recipe.runtime.engine), level
+        )
+        for item in judged
     }
     quantized = {item.pair.quantized_name: item.pair.quantized_model for item in judged}
     others = other_levels(quantized, engines, level)

@@ -32,7 +32,7 @@ from ptq_cli.pipeline.run_prepare import inputs_of_recipe, served_batch
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.report.text.result_warnings import BY_LATENCY
 from ptq_cli.report.text.tables import slower_warning
@@ -112,6 +112,8 @@ def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFil
         return ""
     if not resolved.recipe.evaluation.latency:
         return SWITCHED_OFF
+    if item.target.runtime == QNN:
+        return "the HTP is simulated: its times are not a device's"
     if not item.target.runtime:
         return f"no installed runtime runs models for target {item.target.name}"
     if holds_same_graph(float_model, item.model):

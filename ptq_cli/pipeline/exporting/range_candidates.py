@@ -26,6 +26,8 @@ def range_candidates(
     if not isinstance(placement.settings.activation_families[source], ScaledActivations):
         return []
     site = next(item for item in plan.activations.values() if item.source == source)
+    if site.fixed_grid is not None:
+        return []
     statistics = statistics_of(plan, source, calibration)
     has_histogram = statistics.histogram is not None
     own = replace(own, method=resolve_method(own, has_histogram=has_histogram))

@@ -22,6 +22,7 @@ from ptq_cli.core.tensors import Array, TensorSpec, format_shape
 from ptq_cli.models.batch_axes import starts_empty, with_axes
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import Axes, Example, ModelSource
+from ptq_cli.models.static_shapes import SAMPLES
 from ptq_cli.plan.multiply_accumulates import bind_shapes
 
 Shapes = Mapping[str, Sequence[int]]
@@ -32,6 +33,8 @@ EXAMPLE_SAMPLES = 2
 def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
     """Return a small batch for a model."""
     names = source.input_names
+    # The batch of a quantized model with static shapes is not that of the example.
+    shapes = {name: shape for name, shape in shapes.items() if name != SAMPLES or name in names}
     if shapes:
         _require_names(shapes, names)
     if dataset is not None:

@@ -20,7 +20,7 @@ from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.recipe.check import check_recipe
@@ -206,9 +206,9 @@ def resolve(
 
 
 def _load_target(name: str) -> Target:
-    """Return a target, whose runtime is installed; what models of others are measured with always is."""
+    """Return a target, whose runtime is installed; an export for the HTP needs no simulator."""
     target = load_target(name)
-    if target.runtime not in ("", ONNXRUNTIME):
+    if target.runtime not in ("", ONNXRUNTIME, QNN):
         from ptq_cli.runtime.engine_registry import require_runtime
 
         require_runtime(target)

@@ -20,7 +20,8 @@ JOINED_AXES = "joined axes"
 """How an operator with ``join_axes`` is written."""
 ONNXRUNTIME = "onnxruntime"
 OPENVINO = "openvino"
-RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO"}
+QNN = "qnn"
+RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO", QNN: "HTP simulator"}
 """What their makers call the runtimes, by the name that a table has; ``runtime.engines`` runs them."""
 RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
@@ -39,6 +40,9 @@ class ActivationRule:
             named float type: ``"float8e4m3fn"``.
         mixed: an operator may read one of these formats and make another; otherwise it is then computed in
             float.
+        converted: an operator reads and makes one of these formats: a pair converts what it reads in another.
+        dequantized_bytes: a Cast of bytes to floats is written as a DequantizeLinear with the scale 1, for a
+            runtime without that Cast.
         clipped: a recipe may ask for 2 to 7 bits: a Clip of the integers within a pair does not cost the
             integer kernels around it.
         channel_multiple: channels that a QuantizeLinear brings to a Conv, as those of an image, are padded to
@@ -50,6 +54,8 @@ class ActivationRule:
     simulated: list[str] = field(default_factory=list)
     formats: list[str] = field(default_factory=list)
     mixed: bool = False
+    converted: bool = False
+    dequantized_bytes: bool = False
     clipped: bool = False
     channel_multiple: int = 1
 
@@ -169,6 +175,7 @@ class OpRule:
         fewest_channels: by format, input and output channels that a kernel needs at least.
         largest_filter: by format, values that a Conv's filter may have at most.
         result: a format for the operator's result, in place of the target's.
+        fixed: by format, the scale and zero point that a kernel's result has, whatever a calibration says.
         weights: a format for the operator's weight, in place of the target's.
         blocks: the kernel for a weight with a scale for each block of its inputs, if activations stay float.
         kernel: ``"DynamicQuantizeLSTM"``, if the runtime has this integer LSTM, which finds ranges at each
@@ -208,6 +215,7 @@ class OpRule:
     fewest_channels: dict[str, int] = field(default_factory=dict)
     largest_filter: dict[str, int] = field(default_factory=dict)
     result: ActivationRule | None = None
+    fixed: dict[str, list[float]] = field(default_factory=dict)
     weights: WeightRule | None = None
     blocks: BlockRule | None = None
     kernel: str = ""
@@ -240,12 +248,14 @@ class Target:
         bias: how a bias is stored.
         op: a rule for each operator type that can be integer; all others stay float.
         floats: the reason to show for an operator type without a rule.
-        runtime: ``"onnxruntime"`` or ``"openvino"``, if that executes its models on CPUs: ptq then evaluates
-            and times them there, and checks their kernels.
+        runtime: ``"onnxruntime"`` or ``"openvino"``, if that executes its models on CPUs, or ``"qnn"``, the
+            simulator of HTP: ptq then evaluates them there, and checks their kernels.
         float_types: types of what is not quantized: ``"float32"``, and ``"float16"`` if the runtime computes
             in the types of the file.
         runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for
             ``x * sigmoid(x)``; no other runtime reads the model then.
+        static_shapes: no dimension of an input may be open: ``--input-shape batch=1`` closes that of the
+            samples in the quantized model.
         extends: the name of a target of ptq, whose table this one changes key by key; a list replaces the
             list there.
 
@@ -267,6 +277,7 @@ class Target:
     runtime: str = ""
     float_types: list[str] = field(default_factory=lambda: [FLOAT32])
     runtime_operators: bool = False
+    static_shapes: bool = False
     extends: str = ""
 
     def weight_rule(self, op_type: str) -> WeightRule:

@@ -25,7 +25,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import QUANTIZE, clips_integers
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of
@@ -71,6 +71,8 @@ def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProo
     Raises:
         RuntimeFailedError: ONNX Runtime cannot compute a constant.
     """
+    if target.runtime == QNN:
+        return  # The HTP adds in 32 bits.
     integer = {proof.name for proof in proofs if proof.placement == "integer"}
     parts = {part.product: part for part in dynamic_parts(model).values()}
     for node in model.graph.all_nodes():

@@ -1,0 +1,75 @@
+"""Close the open dimensions of a model's inputs, for a compiler that takes static shapes alone."""
+
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from ptq_cli.core.errors import ModelInputError
+from ptq_cli.models.batch_axes import noted_axes
+from ptq_cli.models.graph_reading import every_value
+
+SAMPLES = "batch"
+"""What ``--input-shape`` calls the axis of the samples, whatever a model calls it."""
+
+
+def closed_sizes(
+    model: ir.Model,
+    shapes: Mapping[str, Sequence[int]],
+    target: str,
+    example: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, int]:
+    """Return the size of each open dimension of a model's inputs, by its name, or its place without one.
+
+    Args:
+        model: whose inputs have names for what is open.
+        shapes: of inputs, by name; ``"batch"`` is the size of all axes of samples.
+        target: for messages.
+        example: shapes of one sample, for the hint.
+
+    Raises:
+        ModelInputError: the shapes leave one open.
+
+    Example:
+        >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Exp(x) }'
+        >>> model = ir.from_onnx_text(text)
+        >>> closed_sizes(model, {"batch": [1]}, "qnn"), closed_sizes(model, {"x": [4]}, "qnn")
+        ({'n': 1}, {'n': 4})
+    """
+    found: dict[str, int] = {}
+    axes, names = noted_axes(model), [value.name or "" for value in model.graph.inputs]
+    batch = shapes.get(SAMPLES) if SAMPLES not in names else None
+    for value in model.graph.inputs:
+        name, sizes = value.name or "", list(value.shape or ())
+        given, samples = shapes.get(name), axes.get(name, 0)
+        for axis, size in enumerate(sizes):
+            if isinstance(size, int):
+                continue
+            key = size.value or f"{name}[{axis}]"
+            if given is not None and len(given) == len(sizes):
+                found.setdefault(key, given[axis])
+            elif batch is not None and axis == samples:
+                found.setdefault(key, batch[0])
+            else:
+                seen = (example or {}).get(name, [item if isinstance(item, int) else 1 for item in sizes])
+                is_alone = sum(not isinstance(item, int) for item in sizes) == 1
+                whole = f"{name}={','.join(map(str, seen))}"
+                raise ModelInputError(
+                    f"target '{target}' takes static shapes, and axis {axis} of input '{name}' is open",
+                    hint=f"pass --input-shape {f'{SAMPLES}=1' if is_alone and axis == samples else whole}",
+                )
+    return found
+
+
+def close_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
+    """Give open dimensions their sizes, wherever their names stand.
+
+    Args:
+        model: is changed in place.
+        sizes: as ``closed_sizes`` returns them.
+    """
+    for value in every_value(model.graph):
+        if value.shape is not None and not value.shape.is_static():
+            value.shape = ir.Shape(
+                size if isinstance(size, int) else sizes.get(size.value or f"{value.name}[{axis}]", size)
+                for axis, size in enumerate(value.shape)
+            )

@@ -1,0 +1,126 @@
+"""Passes: a quantized graph as a device's compiler takes it, where others are less strict.
+
+Source:
+    ONNX Runtime's builders of operators for QNN, which refuse or misread the forms that are replaced here.
+"""
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.models.graph_reading import FreshNames, input_at, remove_unused, sole_reader
+from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.write.pair_nodes import (
+    add_initializer,
+    make_dequantize,
+    make_quantize,
+    put_in_front,
+    take_place,
+)
+
+FOLDED = ("Relu", "Clip")
+"""They become a part of the pair behind them."""
+BIAS = 2
+"""The input of a Conv or Gemm that holds it."""
+
+
+def dequantize_bytes(model: ir.Model) -> None:
+    """Write each Cast of bytes to floats as a DequantizeLinear with the scale 1, which computes the same."""
+    names = FreshNames.of(model.graph)
+    for node in list(model.graph):
+        source = input_at(node, 0)
+        if node.op_type != "Cast" or source is None or source.dtype != ir.DataType.UINT8:
+            continue
+        if node.outputs[0].dtype != ir.DataType.FLOAT:
+            continue
+        scale = add_initializer(model.graph, names.claim(f"{node.name}.scale"), np.asarray(1, np.float32))
+        zero_point = add_initializer(
+            model.graph, names.claim(f"{node.name}.zero_point"), np.asarray(0, np.uint8)
+        )
+        take_place(
+            node, make_dequantize(source, scale, zero_point, names.claim(f"{node.name}/DequantizeLinear"))
+        )
+
+
+def convert_types(model: ir.Model) -> None:
+    """Let each operator read integers of the type that it makes: a pair converts those of another.
+
+    Ensures: to more bits nothing is lost, for the coarser grid is a part of the finer one with the same ends.
+    """
+    names = FreshNames.of(model.graph)
+    made: dict[tuple[ir.Value, str], ir.Value] = {}
+    for node in [item for item in model.graph.all_nodes() if not is_pair_node(item)]:
+        grids = {index: grid for index in range(len(node.inputs)) if (grid := _read(node, index)) is not None}
+        read = (grid.integers for grid in grids.values())
+        wanted = _made(node) or max(read, key=lambda item: item.bits, default=None)
+        for index, grid in grids.items():
+            value = node.inputs[index]
+            if wanted is None or value is None or grid.format.name == wanted.name:
+                continue
+            key = (value, wanted.name)
+            if key not in made:
+                made[key] = _converted(model.graph, node, value, grid, wanted, names)
+            node.replace_input_with(index, made[key])
+            if index == 0:
+                _restore_bias(model.graph, node, names)
+    remove_unused(model)
+
+
+def _read(node: ir.Node, index: int) -> QuantParameters | None:
+    """Return the grid of an activation that a node reads; None of a constant and of floats."""
+    dequantize = dequantized_by(node.inputs[index])
+    source = dequantize.inputs[0] if dequantize is not None else None
+    if dequantize is None or source is None or source.producer() is None:
+        return None
+    return grid_of(dequantize).parameters
+
+
+def _made(node: ir.Node) -> IntegerFormat | None:
+    """Return the integers of the pair behind a node, or behind the Relu or Clip that folds into that."""
+    reader = sole_reader(node.outputs[0])
+    if reader is not None and reader.op_type in FOLDED:
+        reader = sole_reader(reader.outputs[0])
+    parameters = grid_of(reader).parameters if reader is not None and reader.op_type == QUANTIZE else None
+    return parameters.integers if parameters is not None else None
+
+
+def _converted(
+    graph: ir.Graph,
+    node: ir.Node,
+    value: ir.Value,
+    grid: QuantParameters,
+    format: IntegerFormat,
+    names: FreshNames,
+) -> ir.Value:
+    """Insert a pair before a node that makes integers of another type of a value, and return its result."""
+    zero_point, scale_of_one = int(grid.zero_point), float(grid.scale)
+    low, high = ((end - zero_point) * scale_of_one for end in (grid.integers.qmin, grid.integers.qmax))
+    found = parameters_from_range(low, high, format)
+    prefix = f"{value.name}.{format.name}"
+    scale = add_initializer(graph, names.claim(f"{prefix}.scale"), np.asarray(found.scale, np.float32))
+    zeros = add_initializer(
+        graph, names.claim(f"{prefix}.zero_point"), found.zero_point.astype(format.storage)
+    )
+    quantize = make_quantize(value, scale, zeros, names.claim(f"{prefix}/QuantizeLinear"))
+    dequantize = make_dequantize(quantize.outputs[0], scale, zeros, names.claim(f"{prefix}/DequantizeLinear"))
+    put_in_front(node, quantize, dequantize)
+    return dequantize.outputs[0]
+
+
+def _restore_bias(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
+    """Make a bias of integers floats: its scale belonged to the input's that is no longer read."""
+    value = input_at(node, BIAS) if node.op_type in ("Conv", "ConvTranspose", "Gemm") else None
+    dequantize = dequantized_by(value)
+    stored = (
+        dequantize.inputs[0].const_value
+        if dequantize is not None and dequantize.inputs[0] is not None
+        else None
+    )
+    grid = grid_of(dequantize) if dequantize is not None else None
+    if stored is None or grid is None or grid.scale is None:
+        return
+    bias = stored.numpy().astype(np.float64) * grid.scale.astype(np.float64)
+    made = add_initializer(graph, names.claim(f"{node.name}.bias.float"), bias.astype(np.float32))
+    node.replace_input_with(BIAS, made)
