@@ -213,8 +213,8 @@ AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
 
-    ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not. The recipe
-    may ask for another by name.
+    ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
+    The recipe may ask for another by name.
     """
     if asked is not None:
         ENGINES[asked].require()
