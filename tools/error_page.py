@@ -31,12 +31,8 @@ def error_page() -> str:
 
 
 def _section(kind: type[PtqError], text: dict[str, str]) -> str:
-    parts = [
-        f"## {kind.code}",
-        f"`{kind.__name__}`: {_summary(kind)}",
-        f"**Cause.** {text['cause'].strip()}",
-        f"**Remedy.** {text['remedy'].strip()}",
-    ]
+    said = f"{_summary(kind)} {text.get('cause', '').strip()}".strip()
+    parts = [f"## {kind.code}", f"`{kind.__name__}`: {said}", f"**Remedy.** {text['remedy'].strip()}"]
     return "\n\n".join(parts) + "\n"
 
 
