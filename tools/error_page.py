@@ -15,8 +15,8 @@ If the input cannot be used, a command ends with exit status 2 and prints an err
 line with a hint. In Python the same error is a class of `ptq_cli.core.errors`, a subclass of
 `ptq_cli.PtqError` with `code`, `message` and `hint`. `--debug` shows the traceback.
 
-Exit status 3 means that a gate failed. Exit status 1 with `bug in ptq` means that the error is in ptq itself:
-run the command again with `--debug`, and report what it prints.
+Exit status 1 with `bug in ptq` means that the error is in ptq itself: run the command again with `--debug`,
+and report what it prints.
 """
 
 

@@ -70,9 +70,9 @@ BELOW = {
 """What follows the table of a section."""
 WORDS = {
     str: ("string", "strings"),
-    int: ("whole number", "whole numbers"),
+    int: ("integer", "integers"),
     float: ("number", "numbers"),
-    bool: ("true or false", "booleans"),
+    bool: ("boolean", "booleans"),
     Any: ("value", "values"),
 }
 """Singular and plural of each type."""

@@ -47,9 +47,9 @@ exported for another target that quantizes no further tensors, as `tensorrt` aft
   float.
 
 The weights of LSTM, GRU and RNN are int8 and need no calibration; `tensorrt` keeps them in float.
-`ort-cpu` computes an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, others in
-float. `kernel = ""` under `[op.LSTM]` in [a table of your own](#write-a-target-from-scratch) keeps only
-the computation in float ([0010](decisions/0010-weights-in-the-file.md)).
+`ort-cpu` computes an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, which finds
+ranges at each run, and others in float; `kernel = ""` under `[op.LSTM]` in a table of your own computes
+all of them in float ([0010](decisions/0010-weights-in-the-file.md)).
 
 Tied tensors share one scale and zero point, from their merged statistics. To keep layers in float or give
 them other integers, use `--exclude`, `--override` and [`[[override]]`](recipe.md#override); what the
@@ -110,8 +110,8 @@ ptq verify --target ./my-npu.toml
 ptq inspect model.pt --target ./tensorrt-10.toml
 ```
 
-[`configs/targets`](../configs/README.md#targets) has files to copy. Unknown keys, wrong types, and
-operators, inputs or axes that ONNX does not have are errors that name file and key.
+[`configs/targets`](../configs/README.md#targets) has files to copy. A mistake is an error that names file
+and key.
 
 ## Every key
 """
