@@ -37,8 +37,8 @@ plug-ins.
 
 The examples are for a folder with a model, its data and a `ptq.toml` that names them.
 
-Tables fit the terminal, or the width in `COLUMNS`. On a narrow terminal, a table has fewer columns, or each
-name has a line of its own; numbers and words are never split. Lines in a pipe are not wrapped.
+Tables fit the terminal, or the width in `COLUMNS`: a narrow one has fewer columns, or a line for each name.
+Lines in a pipe are not wrapped.
 
 ## Exit status
 
