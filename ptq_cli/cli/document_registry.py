@@ -36,7 +36,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "pipeline.run_quantize_folder:FolderResult",
     ),
     "tune": ("pipeline.run_tune:TuneResult",),
-    "verify": ("evaluation.proof:Verification", "pipeline.run_verify_folder:VerifiedFolder"),
+    "verify": (
+        "evaluation.proof:Verification",
+        "pipeline.run_verify_folder:VerifiedFolder",
+        "pipeline.run_cases:PackedCases",
+        "evaluation.cases.device_answers:DeviceAnswers",
+    ),
     "bench": (FILES["bench.json"],),
     "profile": ("pipeline.run_profile:ProfileResult",),
     "inspect": ("pipeline.run_inspect:Inspection",),
