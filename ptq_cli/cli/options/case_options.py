@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ptq_cli.cli.help_sections import ELSEWHERE, option
+from ptq_cli.cli.help_sections import DATA, ELSEWHERE, EVALUATION, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.shared_options import PATH
 
@@ -16,7 +16,7 @@ CASES = (
         "run them without ptq.",
     ),
     option(
-        ELSEWHERE,
+        DATA,
         "--samples",
         type=int,
         metavar="N",
@@ -39,7 +39,7 @@ CASES = (
         help="Exit with status 3 if a smaller share of a device's kernels gives the exact integers: 1.",
     ),
     option(
-        ELSEWHERE,
+        EVALUATION,
         "--min",
         "minimum",
         multiple=True,
