@@ -63,12 +63,11 @@ def pack_cases(
     model: ModelLike | None = None,
     *,
     run: PathLike = DEFAULT_RUN,
-    samples: int = SAMPLES,
     random_inputs: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
-    **settings: Unpack[SharedSettings],
+    **settings: Unpack[Settings],
 ) -> PackedCases:
     """Write a folder that shows on a device without ptq what a quantized model computes there.
 
@@ -76,12 +75,11 @@ def pack_cases(
         cases: the folder; earlier cases in it are replaced.
         model: as for ``verify``.
         run: the run directory.
-        samples: how many runs of the whole model, of a sample each.
         random_inputs: generate inputs if there are no data.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called as the work proceeds.
-        settings: ``data``, ``target`` and others.
+        settings: ``samples`` (runs of the whole model; 8 if not given), ``data``, ``target`` and others.
 
     Raises:
         PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
@@ -90,13 +88,14 @@ def pack_cases(
         >>> len(pack_cases("cases", "model.int8.onnx").manifest.kernels)  # doctest: +SKIP
         33
     """
-    request = request_of(cast("Settings", settings), None, recipe, preset)
+    samples = settings.pop("samples", None)
+    request = request_of(settings, None, recipe, preset)
     return run_pack(
         request,
         RunDirectory(Path(run)),
         as_model_path(model),
         Path(cases),
-        samples=samples,
+        samples=SAMPLES if samples is None else samples,
         made_up=random_inputs,
         progress=progress,
     )

@@ -140,7 +140,7 @@ def _rounding(here: Array, written: Array) -> Array:
     """
     if here.dtype.kind != "f" or here.shape != written.shape or not here.size:
         return np.array(0.0)
-    apart = np.abs(here.astype(np.float64) - written)
+    apart = np.abs(here.astype(np.float64) - written.astype(np.float64))
     finite = here[np.isfinite(here)].astype(np.float64)
     step = (finite.max() - finite.min()) / STEPS if finite.size else 0.0
     return np.array(max(AS_FAR * float(np.max(apart[np.isfinite(apart)], initial=0.0)), step))

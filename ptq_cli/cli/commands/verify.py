@@ -177,7 +177,7 @@ def _compare_answers(
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
     from ptq_cli.pipeline.run_cases import run_answers
 
-    limits = parse_limits(minimum, MIN_FLAG)
+    limits = {metric: float(limit) for metric, limit in parse_limits(minimum, MIN_FLAG).items()}
     with shown_progress() as progress:
         result = run_answers(
             answers, cases, min_exact_kernels=min_exact_kernels, minimum=limits, progress=progress

@@ -271,7 +271,7 @@ def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault:
             if fault or found is None or found.shape != expected.shape or found.dtype != expected.dtype:
                 fault = fault or f"it gave no {expected.dtype}{format_shape(expected.shape)}"
                 continue
-            apart = np.abs(found.astype(np.float64) - expected)
+            apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
             differing += int(np.count_nonzero(~(apart <= tolerance)))
             step = tolerance * QUARTERS if expected.dtype.kind == "f" else 1.0
             # A NaN is infinitely many steps off, and no maximum of Python's.

@@ -155,7 +155,7 @@ class IntegerKernels:
 
     def _case(self, node: onnx.NodeProto, met: Sequence[Tensors], seed: int) -> KernelCase:
         names = self._read_by(node)
-        inputs = [{name: tensors[name] for name in names} for tensors in met]
+        inputs: list[Tensors] = [{name: tensors[name] for name in names} for tensors in met]
         inputs.append(extremes(inputs[0], seed))
         output, alone = node.output[0], self._alone(node, inputs[0])
         session = ReferenceSession(alone)
@@ -232,9 +232,9 @@ def extremes(inputs: Tensors, seed: int) -> Tensors:
 
     def extreme(array: Array) -> Array:
         # A single number is a zero point, and stays the one of the other input.
-        if array.dtype not in (np.uint8, np.int8) or array.ndim == 0:
+        if array.dtype.itemsize != 1 or array.dtype.kind not in "iu" or array.ndim == 0:
             return array
-        limits = np.iinfo(array.dtype)
-        return random.choice(np.array([limits.min, limits.max], array.dtype), array.shape)
+        ends = (0, 255) if array.dtype.kind == "u" else (-128, 127)
+        return random.choice(np.array(ends, array.dtype), array.shape)
 
     return {name: extreme(array) for name, array in inputs.items()}

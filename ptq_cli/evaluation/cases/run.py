@@ -58,7 +58,7 @@ def main(words: Sequence[str]) -> int:
         parser.error(f"this onnxruntime has no {arguments.provider}, but {', '.join(there)}")
     folder = Path(__file__).resolve().parent
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    outputs, seconds, faults = {}, {}, {}  # type: ignore[var-annotated]
+    outputs, seconds, faults = {}, {}, {}
     for case in manifest["cases"]:
         repeats = arguments.repeats if not case["op"] else 1
         title = " ".join(filter(None, (case["name"], case["op"], case["node"])))
@@ -94,7 +94,7 @@ def main(words: Sequence[str]) -> int:
 
 def checked(folder: Path, case: Mapping[str, Any], part: str) -> bytes:
     """Return the content of a file whose hash is the one in the manifest."""
-    content = (folder / case[part]).read_bytes()
+    content: bytes = (folder / case[part]).read_bytes()
     if hashlib.sha256(content).hexdigest() != case[part + "_sha256"]:
         raise ValueError(case[part] + " was changed or cut off: copy the folder again")
     return content
