@@ -107,7 +107,7 @@ def compare_answers(
     cases: PathLike,
     *,
     min_exact_kernels: float | None = None,
-    minimum: Mapping[str, float] | None = None,
+    min: Mapping[str, float] | None = None,
     progress: ProgressCallback = silent,
 ) -> DeviceAnswers:
     """Return what devices gave for cases, compared with what has to come out.
@@ -118,7 +118,7 @@ def compare_answers(
         answers: a file that a device wrote, or a folder of such files.
         cases: the folder that the devices ran.
         min_exact_kernels: the least share of exact kernels of each device, 0 to 1.
-        minimum: the least ``sqnr_db`` or ``top1_agreement`` of each device.
+        min: the least ``sqnr_db`` or ``top1_agreement`` of each device.
         progress: is called for each answer.
 
     Raises:
@@ -132,7 +132,7 @@ def compare_answers(
         Path(answers),
         Path(cases),
         min_exact_kernels=min_exact_kernels,
-        minimum=minimum or {},
+        minimum=min or {},
         progress=progress,
     )
 

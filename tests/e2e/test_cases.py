@@ -16,6 +16,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+import ptq_cli
+from ptq_cli.core.errors import PtqError
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.e2e.conftest import Ptq, Refuse
 from tools.processors.emulators import UnavailableError, web_modules
@@ -63,6 +65,15 @@ def test_a_gate_on_many_devices(packed: Path, ptq: Ptq) -> None:
     document = json.loads(ptq("verify --answers answers cases --json").out)
     assert [item["exact_share"] for item in document["devices"]] == [1.0, 1.0]
     assert json.loads(ptq("verify --pack cases --json").out)["manifest"]["samples"] == 8
+
+
+def test_from_python(packed: Path) -> None:
+    assert ptq_cli.pack_cases("cases", samples=2).manifest.samples == 2
+    run_cases()
+    found = ptq_cli.compare_answers("answer.safetensors", "cases", min={"sqnr_db": 99})
+    assert (found.devices[0].exact_share, found.verdict) == (1.0, "fail")
+    with pytest.raises(PtqError, match=r": samples is 0, expected at least 1\n"):
+        ptq_cli.pack_cases("cases", samples=0)
 
 
 def test_earlier_cases_are_replaced(packed: Path, ptq: Ptq) -> None:
