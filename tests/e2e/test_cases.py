@@ -52,7 +52,8 @@ def test_pack_run_answer(packed: Path, ptq: Ptq) -> None:
     assert lines[-1] == "PASS"
 
 
-def test_a_gate_on_many_devices(packed: Path, ptq: Ptq) -> None:
+def test_a_gate_on_many_devices(packed: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     Path("answers").mkdir()
     for name in ("pi", "phone"):
         run_cases("--name", name, "-o", f"answers/{name}.safetensors")
@@ -62,6 +63,8 @@ def test_a_gate_on_many_devices(packed: Path, ptq: Ptq) -> None:
     assert rows == ["phone", "pi"]
     failed = [line for line in outcome.out.splitlines() if line.startswith("FAIL p")]
     assert len(failed) == 2 and failed[0].startswith("FAIL phone: sqnr_db is ")
+    summary = Path("summary.md").read_text(encoding="utf-8")
+    assert "**fail**" in summary and "| pi | onnxruntime" in summary and "FAIL pi&#58; sqnr" in summary
     document = json.loads(ptq("verify --answers answers cases --json").out)
     assert [item["exact_share"] for item in document["devices"]] == [1.0, 1.0]
     assert json.loads(ptq("verify --pack cases --json").out)["manifest"]["samples"] == 8

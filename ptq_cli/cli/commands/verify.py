@@ -172,15 +172,17 @@ def _compare_answers(
 ) -> int:
     from ptq_cli.cli.shown.case_tables import print_answers
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
-    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
     from ptq_cli.pipeline.run_cases import run_answers
+    from ptq_cli.report.text.device_table import answers_to_markdown
 
     limits = {metric: float(limit) for metric, limit in parse_limits(minimum, MIN_FLAG).items()}
     with shown_progress() as progress:
         result = run_answers(
             answers, cases, min_exact_kernels=min_exact_kernels, minimum=limits, progress=progress
         )
+    add_to_step_summary(answers_to_markdown(result))
     (print_json if as_json else print_answers)(result)
     return GATE_MISSED if result.verdict == "fail" else 0

@@ -8,11 +8,11 @@ from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers, DeviceKernel
 from ptq_cli.evaluation.cases.manifest import Manifest
 from ptq_cli.pipeline.run_cases import PackedCases
+from ptq_cli.report.text.device_table import REFERENCES, device_table, missed_lines, reference_line
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_decibels, format_latency, format_share
 
 MOST_KERNELS = 20
-REFERENCES = {"float": "the float model", "written": "the file as it is written"}
 
 
 def print_packed(result: PackedCases) -> None:
@@ -36,10 +36,8 @@ def print_answers(result: DeviceAnswers) -> None:
         _print_device(result.devices[0], manifest)
     else:
         _print_devices(result)
-    for gate in result.gates:
-        if not gate.passed:
-            value = "nothing" if gate.value is None else f"{gate.value:.4g}"
-            say(f"FAIL {gate.device}: {gate.metric} is {value}, required: at least {gate.limit:g}")
+    for line in missed_lines(result):
+        say(line)
     if result.gates:
         say("PASS" if result.verdict == "pass" else "FAIL")
 
@@ -82,25 +80,6 @@ def _kernel_row(kernel: DeviceKernel) -> tuple[str, ...]:
 
 
 def _print_devices(result: DeviceAnswers) -> None:
-    expected = min((item.expected_sqnr_db for item in result.devices[0].outputs), default=None)
-    rows = tuple(_device_row(item) for item in result.devices)
-    header = ("device", "runtime", "exact kernels", "first that differs", "SQNR", "top-1", "time")
-    print_table(Table(header, rows), right=(2, 4, 5, 6), whole=(2, 4, 5, 6), optional=(5,))
-    if expected is not None:
-        say(
-            f"SQNR and top-1 agreement are against {REFERENCES[result.manifest.reference]}; "
-            f"{format_decibels(expected)} is expected"
-        )
-
-
-def _device_row(item: DeviceAnswer) -> tuple[str, ...]:
-    exact = sum(kernel.exact for kernel in item.kernels)
-    return (
-        item.device,
-        f"{item.runtime}, {item.provider}",
-        format_share(exact, len(item.kernels)),
-        item.first_difference or "",
-        "" if item.sqnr_db is None else format_decibels(item.sqnr_db),
-        "" if item.top1_agreement is None else f"{item.top1_agreement:.2%}",
-        "" if item.seconds is None else format_latency(item.seconds),
-    )
+    print_table(device_table(result), right=(2, 4, 5, 6), whole=(2, 4, 5, 6), optional=(5,))
+    if line := reference_line(result):
+        say(line)
