@@ -49,7 +49,10 @@ def _print_device(item: DeviceAnswer, manifest: Manifest) -> None:
     )
     wrong = [kernel for kernel in item.kernels if not kernel.exact]
     exact = len(item.kernels) - len(wrong)
-    say(f"kernels: {exact:,} of {len(item.kernels):,} exact")
+    if item.kernels:
+        say(f"kernels: {exact:,} of {len(item.kernels):,} exact")
+    else:
+        say("kernels: none that integers alone decide")
     if wrong:
         rows = tuple(_kernel_row(kernel) for kernel in wrong[:MOST_KERNELS])
         print_table(Table(("kernel", "type", "differ", "steps"), rows), right=(2, 3), whole=(1, 2, 3))

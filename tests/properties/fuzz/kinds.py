@@ -234,7 +234,7 @@ HOSTILE_WORDS = (
         "0x10",
     ),
 )
-OUTPUTS = {"output", "run", "plot", "page", "debug", "help", "device"}
+OUTPUTS = {"output", "run", "plot", "page", "pack", "debug", "help", "device"}
 STARTS = {
     "calibrate": "model.onnx --data data.npz --run out",
     "merge": "part-1 part-2 --run out",
