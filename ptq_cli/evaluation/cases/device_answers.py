@@ -289,7 +289,7 @@ def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault:
 
 def _outputs(path: Path, runs: Runs, given: Sequence[Mapping[str, Array]]) -> Iterator[DeviceOutput]:
     """Yield each float output of the whole file, over all runs."""
-    for name in runs[0].get(REFERENCE, {}):
+    for name in sorted(runs[0].get(REFERENCE, {})):
         here, there, reference = [], [], []
         for run, outputs in zip(runs, given, strict=True):
             found, expected = outputs.get(name), run[OUTPUT][name]

@@ -112,7 +112,7 @@ MOST = {
     "tune": 25,
     "export": 25,
     "calibrate": 22,
-    "evaluate": 22,
+    "evaluate": 23,
     "inspect": 15,
 }
 """Options in a command's help; others may have 20."""
