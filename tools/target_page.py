@@ -38,7 +38,9 @@ exported for another target that quantizes no further tensors, as `tensorrt` aft
   `ptq evaluate`, `verify`, `bench` and the gates run on OpenVINO
   ([0007](decisions/0007-runtimes-and-float-formats.md)), with float32 for what is not integer; `ptq
   analyze` runs on ONNX Runtime. `--prefer latency` is refused: its operators cannot be measured one by
-  one.
+  one. On ARM, OpenVINO 2026.4 computes Convs whose input has another zero point than 0 in float, and
+  a file of `ort-cpu` with padded channels of an image fails to compile there ("Convolution input precision
+  should be single"): use this target ([measured](../benchmarks/RESULTS.md#openvino-on-arm)).
 - **tensorrt** ([tensorrt.md](tensorrt.md)): of a residual Add, the side that comes from a Conv stays
   float, so that Conv, Add and Relu become one kernel. All inputs and the output of a Concat share one
   scale. Weights are floats on the grid behind a pair ([0006](decisions/0006-targets-as-tables.md)): the

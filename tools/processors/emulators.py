@@ -22,7 +22,12 @@ SUITE = "trixie"
 PYTHON = "3.13"
 """The Python of that suite."""
 WEB = "onnxruntime-web@1.30.0"
-PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
+PLATFORMS = (
+    "manylinux_2_35_aarch64",
+    "manylinux_2_28_aarch64",
+    "manylinux_2_27_aarch64",
+    "manylinux2014_aarch64",
+)
 WHEELS = ("onnxruntime", "numpy")
 """Those that aarch64 gets in the versions that are installed here."""
 MINUTES, SHOWN = 20, 2000
@@ -106,11 +111,16 @@ def _x86_64(cpu: str, cases: Path, cache: Path) -> list[str]:
     return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, *_native(cpu, cases, cache)]
 
 
-def _aarch64(cpu: str, cases: Path, cache: Path) -> list[str]:
+def aarch64_python(cpu: str, cache: Path, packages: str = "") -> list[str]:
+    """Return the words that run a Python of aarch64, which also imports what a folder has for it."""
     qemu, root = _qemu(cache), _whole(cache / f"aarch64-{_versions()}", _make_aarch64)
     words = [f"{qemu}/qemu-aarch64", "-cpu", cpu, "-L", str(root)]
-    words += ["-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels"]
-    return [*words, f"{root}/usr/bin/python{PYTHON}", f"{cases}/run.py"]
+    words += ["-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels:{packages}"]
+    return [*words, f"{root}/usr/bin/python{PYTHON}"]
+
+
+def _aarch64(cpu: str, cases: Path, cache: Path) -> list[str]:
+    return [*aarch64_python(cpu, cache), f"{cases}/run.py"]
 
 
 def _wasm(_cpu: str, cases: Path, cache: Path) -> list[str]:
@@ -187,10 +197,15 @@ def _make_aarch64(folder: Path) -> None:
             _step("dpkg-deb", "-x", str(package), str(folder))
     # Where the loader is looked for; a package of links, which is not needed otherwise, would make it.
     (folder / "lib").symlink_to("usr/lib")
-    wheels = [f"{name}=={importlib.metadata.version(name)}" for name in WHEELS]
+    install_aarch64(folder / "wheels", WHEELS)
+
+
+def install_aarch64(folder: Path, names: Sequence[str]) -> None:
+    """Install packages for aarch64 in the versions that are installed here."""
+    wheels = [f"{name}=={importlib.metadata.version(name)}" for name in names]
     places = [word for name in PLATFORMS for word in ("--platform", name)]
     pip = ["-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
-    _step(sys.executable, *pip, *places, "--python-version", PYTHON, "--target", f"{folder}/wheels", *wheels)
+    _step(sys.executable, *pip, *places, "--python-version", PYTHON, "--target", str(folder), *wheels)
 
 
 def _make_wasm(folder: Path) -> None:

@@ -174,6 +174,8 @@ class OpRule:
         formats: the formats that there is a kernel for, if not all of the target's.
         fewest_channels: by format, input and output channels that a kernel needs at least.
         largest_filter: by format, values that a Conv's filter may have at most.
+        zero_point_above: no zero point of the activations that a constant weight meets is the least integer,
+            for a runtime whose kernel is wrong then.
         result: a format for the operator's result, in place of the target's.
         fixed: by format, the scale and zero point that a kernel's result has, whatever a calibration says.
         weights: a format for the operator's weight, in place of the target's.
@@ -213,6 +215,7 @@ class OpRule:
     formats: list[str] = field(default_factory=list)
     fewest_channels: dict[str, int] = field(default_factory=dict)
     largest_filter: dict[str, int] = field(default_factory=dict)
+    zero_point_above: bool = False
     result: ActivationRule | None = None
     fixed: dict[str, list[float]] = field(default_factory=dict)
     weights: WeightRule | None = None
