@@ -185,15 +185,15 @@ def run_export(
     own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)
     # The run's recipe belongs to the model in the run; an export elsewhere leaves both as they are.
-    files = exported.files if is_own else _without(exported.files, run.recipe)
+    files = dict(exported.files)
+    if not is_own:
+        del files[run.recipe]
+        if not any(known is not None and known.is_file() for known in (own[1], run.model_elsewhere())):
+            files |= run.note_of(path)
     write_together(files)
     if is_own:
         run.discard_other_models(path)
     return exported.result
-
-
-def _without(files: Mapping[Path, Content], left_out: Path) -> dict[Path, Content]:
-    return {path: content for path, content in files.items() if path != left_out}
 
 
 @no_cycle_search()

@@ -238,7 +238,7 @@ def run_verify(
 ) -> Verification:
     """Verify a quantized model; nothing is written."""
     _require_limits(options)
-    path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
+    path = model if model is not None else run.require_model()
     beside = RunDirectory(path.parent).recipe
     kept = beside if beside.is_file() else None
     resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
