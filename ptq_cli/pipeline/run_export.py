@@ -173,6 +173,7 @@ def run_export(
                 path,
                 data=data,
                 moments=moments,
+                keeps_on_interrupt=True,
                 progress=progress,
             )
             # The constants of a large model are in a file already, which an error has to take away again.
@@ -209,6 +210,7 @@ def make_export(
     data: RecoveryData | None = None,
     moments: Moments | None = None,
     decided: DecidedWeights | None = None,
+    keeps_on_interrupt: bool = False,
     progress: ProgressCallback = silent,
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
@@ -237,6 +239,7 @@ def make_export(
             folder=path.parent,
             progress=progress,
             but=given.sites,
+            keeps_on_interrupt=keeps_on_interrupt,
         )
         recovery = work.climb(rungs)
         made = work.made

@@ -164,6 +164,7 @@ def make_quantization(
         plan,
         data=data,
         decided=decided,
+        keeps_on_interrupt=decided is None,  # Of a folder, Ctrl-C is meant for all files.
         progress=progress,
     )
     evaluated = (
