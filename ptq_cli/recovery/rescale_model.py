@@ -294,6 +294,9 @@ def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
 SAME = 1e-5
 """The largest difference of an output, as a share of its largest value, that counts as rounding."""
 
+LITTLE = 0.1
+"""In dB: a smaller gain has to be sure."""
+
 Kind = Callable[[ScaleSpace], bool]
 
 
@@ -339,7 +342,8 @@ def rescale_model(
     the samples to decide by its outputs are the same to 1e-5.
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
-    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with 0 the gain itself.
+    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with 0 a gain of 0.1 dB is
+    enough.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -359,8 +363,9 @@ def rescale_model(
     ]
     before, after = (output_sqnr(floats[0], item) for item in integers)
     low, high = gain_interval(floats[0], *integers)
-    # As of the other rungs, what was measured decides of one that was asked for.
-    kept = after > before and (not least_gain or low > least_gain) and difference <= SAME
+    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
+    is_worth = not least_gain and after - before >= LITTLE
+    kept = after > before and (low > least_gain or is_worth) and difference <= SAME
     return RescaledModel(
         model=rescaled if kept else model,
         spaces=len(spaces),

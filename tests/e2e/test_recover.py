@@ -196,16 +196,16 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     plain = quantize(text, shape, run="c", recover=["none"])
     assert plain.recovery is None
     assert plain.output.read_bytes() != first
-    steps: list[tuple[int, int | None]] = []
+    steps: list[RungProgress] = []
     again = ptq_cli.export(
         run="c",
         recover=["round"],
         weight_bits=4,
         threads=1,
-        progress=lambda step: steps.append((step.done, step.total)),
+        progress=steps.append,
     )
     assert again.output.read_bytes() == first
-    assert steps[-1] == (5, 5)
+    assert (steps[-1].number, steps[-1].done) == (5, steps[-1].total)
 
 
 def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):

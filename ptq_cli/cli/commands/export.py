@@ -65,8 +65,8 @@ def command(
 
     The model in the run directory and recipe.toml belong together: an export without --output writes both,
     and later commands use these settings. An export with --output writes only its file, and changes nothing
-    for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
-    calibration's target.
+    for later commands, which find it if the run has no other model. --reset goes back to the preset's ranges,
+    quantizers and overrides, and to the calibration's target.
     """
     from ptq_cli.cli.shown.export_lines import print_export, warn_of_outliers
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result

@@ -26,7 +26,7 @@ from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, granularity_of, rewriting_rungs
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.recovery.rescale_model import SAME, RescaledModel, rescale_model
+from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
@@ -90,7 +90,9 @@ class Rescaling:
             return f"{self.rung}: {groups}; {change}{unsure}"
         reason = self.reason
         if not reason and self.groups:
-            reason = f"it did not help, so it was not kept ({change})"
+            helped = f"gained less than {LITTLE} dB, which may be chance"
+            helped = helped if self.after > self.before else "did not help"
+            reason = f"it {helped}, so it was not kept ({change})"
         elif not reason and self.possible:
             reason = "no group of channels would lose half its error"
         return (

@@ -299,3 +299,16 @@ def test_a_model_written_elsewhere_is_found_and_judged_by_the_calibration_data(d
         run_analyze(Request(settings={}), run)
     run_export(Request(settings={}), run)
     assert not run.model_location.exists(), "the run has a model of its own now"
+
+
+def test_a_recovered_weight_is_judged_by_what_its_layer_makes(deep: RunDirectory) -> None:
+    random = np.random.default_rng(0)
+    weight = (random.standard_normal((32, 8)) / 3).astype(np.float32)
+    x = random.standard_normal((64, 4)) @ random.standard_normal((4, 32))
+    causes = []
+    for recover in ("none", "round"):
+        make_run([weight], x.astype(np.float32), weight_bits=5, recover=[recover])
+        (row,) = (item for item in analyze(deep).tensors if item.kind == "weight")
+        assert row.sqnr_isolated_db < 30.0
+        causes.append(row.cause)
+    assert causes == ["few steps", ""]
