@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -107,6 +107,30 @@ def _loads_a_library(frame: FrameType | None) -> bool:
     while frame is not None and not frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
         frame = frame.f_back
     return frame is not None
+
+
+@contextmanager
+def interrupts_as_requests() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C in the block be a request, which what is yielded tells; the second interrupts.
+
+    In a program that imports ``ptq_cli``, and in other threads than the main one, nothing is changed.
+    """
+    asked: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not (is_own_process() and is_main and callable(before)):
+        yield lambda: False
+        return
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def interrupt_status() -> int:

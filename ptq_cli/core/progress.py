@@ -28,15 +28,30 @@ class Progress:
     note: str = ""
 
 
-class LayerProgress(Progress):
-    """One step of work that goes from layer to layer.
+@dataclass(frozen=True)
+class RungProgress(Progress):
+    """One step of a rung of recovery, which goes from layer to layer and counts the work of each.
 
-    Example:
-        >>> LayerProgress("recover", 1, 26).unit
-        'layers'
+    Attributes:
+        layer: that is done, the ``number``-th of so many ``layers``.
+        gain_db: by how much the error of the layers so far fell, the median.
     """
 
-    unit = "layers"
+    unit: ClassVar[str] = "products"
+
+    layer: str = ""
+    number: int = 0
+    layers: int = 0
+    gain_db: float = 0.0
+
+    def describe(self) -> str:
+        """Return where it is.
+
+        Example:
+            >>> RungProgress("recover (round)", 5, 9, layer="fc", number=2, layers=3, gain_db=4.21).describe()
+            '2 of 3 layers (fc), error 4.2 dB less'
+        """
+        return f"{self.number} of {self.layers} layers ({self.layer}), error {self.gain_db:.1f} dB less"
 
 
 class RunProgress(Progress):

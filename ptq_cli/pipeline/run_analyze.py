@@ -41,16 +41,20 @@ from ptq_cli.pipeline.evaluation.analysis_subject import (
 )
 from ptq_cli.pipeline.evaluation.report_page import page_with
 from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, model_summary, plan_of
+from ptq_cli.pipeline.exporting.recovery_effects import recovered_db
 from ptq_cli.pipeline.run_bench import overlay_files
 from ptq_cli.pipeline.setup.output_checks import input_files, library_versions, require_free_outputs
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.qdq.metadata import AMAX_METHOD
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.quantizer_families import CenterWeights
 from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.runtime.engine_registry import engine_of
 
@@ -91,7 +95,7 @@ def run_analyze(
     kernels, bits and times.
     """
     question = question or Question()
-    opened = open_analysis(request, run, quantized_model)
+    opened = open_analysis(request, run, quantized_model, progress)
     if overlay is not None:
         require_free_outputs(
             [overlay_path(overlay, item) for item in QUANTITIES], input_files(opened.resolved.recipe)
@@ -182,18 +186,30 @@ def _assembled(
 def _tensors(opened: OpenedAnalysis, measured: Measured, plan: Plan) -> tuple[TensorAnalysis, ...]:
     settings, calibration = opened.resolved.recipe.amax, opened.calibration
     pairs = {site.tensor: site.pairs for site in plan.weights}
+    # A rung, a target or a bias may have moved one tensor's range away from what the method says.
+    now = opened.origin.get(AMAX_METHOD, "")
 
     def better(name: str, parameters: QuantParameters) -> str:
-        return better_activation_method(calibration.statistics.get(name), parameters, settings)
+        found = better_activation_method(calibration.statistics.get(name), parameters, settings)
+        return found if found != now else ""
 
     def better_weights(tensor: str, weight: ConstantValues) -> str:
-        return better_weight_method(weight, settings, pairs.get(tensor))
+        found = better_weight_method(weight, settings, pairs.get(tensor))
+        return found if found != settings.weight_method else ""
 
     histograms = calibration.provenance.method == "histogram"
     return (
         *activation_rows(opened.twins, measured, better, histograms=histograms),
-        *constant_rows(opened.twins, better_weights),
+        *constant_rows(opened.twins, better_weights, _weight_bits(opened, plan), recovered_db(opened.origin)),
     )
+
+
+def _weight_bits(opened: OpenedAnalysis, plan: Plan) -> dict[str, int]:
+    """Return the bits that weights, which are not looked up, were exported with."""
+    asked = tensor_recipe(opened.resolved.recipe)
+    settings = tensor_settings(opened.twins.float_model, plan, opened.resolved.target, asked)
+    families = settings.weight_families.items()
+    return {site.tensor: family.bits for site, family in families if not isinstance(family, CenterWeights)}
 
 
 def _as_run(

@@ -141,7 +141,7 @@ def run_bench(
     require_length(options.seconds, options.runs)
     paths = tuple(models) or (
         run.require_stage(run.float_model, "ptq calibrate"),
-        run.require_stage(run.quantized_model, "ptq export"),
+        run.require_model(),
     )
     beside = next((file for path in paths if (file := RunDirectory(path.parent).recipe).is_file()), None)
     resolved = resolve(request, otherwise=file_layer(beside) if beside is not None else None)

@@ -173,6 +173,7 @@ def run_export(
                 path,
                 data=data,
                 moments=moments,
+                keeps_on_interrupt=True,
                 progress=progress,
             )
             # The constants of a large model are in a file already, which an error has to take away again.
@@ -185,15 +186,15 @@ def run_export(
     own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)
     # The run's recipe belongs to the model in the run; an export elsewhere leaves both as they are.
-    files = exported.files if is_own else _without(exported.files, run.recipe)
+    files = dict(exported.files)
+    if not is_own:
+        del files[run.recipe]
+        if not any(known is not None and known.is_file() for known in (own[1], run.model_elsewhere())):
+            files |= run.note_of(path)
     write_together(files)
     if is_own:
         run.discard_other_models(path)
     return exported.result
-
-
-def _without(files: Mapping[Path, Content], left_out: Path) -> dict[Path, Content]:
-    return {path: content for path, content in files.items() if path != left_out}
 
 
 @no_cycle_search()
@@ -209,6 +210,7 @@ def make_export(
     data: RecoveryData | None = None,
     moments: Moments | None = None,
     decided: DecidedWeights | None = None,
+    keeps_on_interrupt: bool = False,
     progress: ProgressCallback = silent,
 ) -> Exported:
     """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
@@ -237,6 +239,7 @@ def make_export(
             folder=path.parent,
             progress=progress,
             but=given.sites,
+            keeps_on_interrupt=keeps_on_interrupt,
         )
         recovery = work.climb(rungs)
         made = work.made

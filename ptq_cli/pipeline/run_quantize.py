@@ -164,6 +164,7 @@ def make_quantization(
         plan,
         data=data,
         decided=decided,
+        keeps_on_interrupt=decided is None,  # Of a folder, Ctrl-C is meant for all files.
         progress=progress,
     )
     evaluated = (
@@ -174,6 +175,7 @@ def make_quantization(
     evaluation = evaluated.result if evaluated is not None else None
     times = evaluation.report.times if evaluation else _served(resolved, stored, exported, run, progress)
     files = {**calibrated.files, **exported.files, **(evaluated.files if evaluated is not None else {})}
+    files |= run.note_of(exported.result.output)
     has_data = recipe.evaluation.data is not None
     result = QuantizationResult(
         calibration=calibrated.result,

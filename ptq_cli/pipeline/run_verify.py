@@ -286,7 +286,7 @@ def open_to_verify(
     Raises:
         PtqError: as ``run_verify`` does.
     """
-    path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
+    path = model if model is not None else run.require_model()
     beside = RunDirectory(path.parent).recipe
     kept = beside if beside.is_file() else None
     resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)

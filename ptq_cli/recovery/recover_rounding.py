@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
+from ptq_cli.recipe.recovery_rungs import ROUND, WEIGHED
 from ptq_cli.recovery.input_moments import InputMoments
 from ptq_cli.recovery.layer_rows import NO_ROWS, LayerData, LayerRows, solve_layer
 from ptq_cli.recovery.quantized_layer import (
@@ -29,6 +32,7 @@ from ptq_cli.recovery.quantized_layer import (
     search_layer,
 )
 from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, Shelf, output_sqnr, samples_in
+from ptq_cli.recovery.rung_work import RungWork, search_work
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
 from ptq_cli.recovery.tensor_moments import TensorMoments, grid_of_input, reading_of
@@ -37,6 +41,8 @@ ROWS = 8192
 """Of a layer with few inputs."""
 ROWS_PER_INPUT = 8
 """Of one with many. Eight times as many rows gave no better result; see docs/recovery.md."""
+STREAMS = 3
+"""How often a sample goes through a stage: of the float model, and twice of the quantized one."""
 DECIDED = 4
 """One for so many rows is enough to decide by."""
 
@@ -76,7 +82,8 @@ def recover_rounding(
     folder: Path,
     memory: int = IN_MEMORY,
     threads: int = 1,
-    done: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: ProgressCallback = silent,
+    stop: Callable[[], bool] = lambda: False,
 ) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
@@ -84,15 +91,24 @@ def recover_rounding(
     layers that are done, and, of the samples to decide by, that of the quantized one as it was.
 
     Tensors that do not fit into ``memory`` wait in ``folder``. The result does not depend on the threads.
+    Once ``stop`` says so, the layers that are left stay as they are.
     """
     layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
     solved: dict[str, SolvedLayer] = {}
-    passed = 0
+    pieces = (*samples.fit, *samples.decide)
+    shapes = {name: array.shape for name, array in pieces[0].items()}
+    counted = multiply_accumulates(twins.float_model, shapes).counts
+    often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
+    work = {
+        name: search_work(item, parameters, rows_wanted(item), often * (counted.get(name) or 0))
+        for name, item in layers.items()
+    }
+    told = RungWork(ROUND, work, progress)
     with ThreadPoolExecutor(threads, "recover") as pool:
         walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
         for index, stage in enumerate(stages):
-            layer = next((layers[name] for name in stage.nodes if name in layers), None)
+            layer = next((layers[name] for name in stage.nodes if name in layers and not stop()), None)
             found = walk.through(index, stage, layer)
             if layer is None or found is None:
                 continue
@@ -100,12 +116,16 @@ def recover_rounding(
                 refused[layer.name] = found
             else:
                 solved[layer.name] = found
-            passed += 1
-            done(passed, len(layers))
+            told.tell(layer.name, solved.values())
     before, after = walk.sqnr()
     return RecoveredRounding(
         layers=solved, refused=refused, before=before, after=after, decided=_all_of(solved)
     )
+
+
+def rows_wanted(layer: QuantizedLayer) -> int:
+    """Return how many rows of data a layer is fitted to, at most."""
+    return max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
 
 
 def _all_of(solved: Mapping[str, SolvedLayer]) -> DecidedConstants:
@@ -174,7 +194,7 @@ class _Walk:
     def _data(self, stage: Stage, layer: QuantizedLayer) -> LayerData:
         """Run the float model's stage; collect what its layer should make, and reads in the quantized one."""
         # A layer of many inputs needs more rows than these, or its moments are singular.
-        wanted = max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
+        wanted = rows_wanted(layer)
         outside = int(layer.parameters.zero_point) if layer.parameters is not None else 0
         data = LayerData(
             learn=LayerRows(layer.geometry, wanted=wanted, samples=self._samples, outside=outside),
@@ -244,18 +264,22 @@ def weigh_rounding(
     largest: Mapping[str, float],
     samples: int,
     threads: int = 1,
-    done: Callable[[int, int], None] = lambda _done, _total: None,
+    progress: ProgressCallback = silent,
+    stop: Callable[[], bool] = lambda: False,
 ) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
     The error of each weight is weighed by what the layer reads in the float model, on the grid of its
     integers. Layers do not depend on each other.
 
-    ``largest`` and ``samples`` are as for ``moment_sites``.
+    ``largest`` and ``samples`` are as for ``moment_sites``, ``stop`` as for ``recover_rounding``.
     """
     layers, refused = quantized_layers(float_model, plan, parameters, free)
     solved: dict[str, SolvedLayer] = {}
-    for number, (name, layer) in enumerate(layers.items(), start=1):
+    told = RungWork(WEIGHED, {name: search_work(item, parameters) for name, item in layers.items()}, progress)
+    for name, layer in layers.items():
+        if stop():
+            break
         found, grid = moments.get(layer.reads), grid_of_input(layer, largest)
         if found is None or grid is None:
             refused[name] = NOT_MEASURED
@@ -263,7 +287,7 @@ def weigh_rounding(
             refused[name] = NO_ROWS
         else:
             solved[name] = _solve(float_model, parameters, layer, own, float(grid.scale), threads=threads)
-        done(number, len(layers))
+        told.tell(name, solved.values())
     return RecoveredRounding(layers=solved, refused=refused, decided=_all_of(solved))
 
 

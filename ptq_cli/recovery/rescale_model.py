@@ -1,6 +1,5 @@
 """A float model's channels get the factors that its quantized form gains from; it computes what it did."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +16,7 @@ from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, Scal
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
-from ptq_cli.recovery.recovery_samples import RecoverySamples, output_sqnr
+from ptq_cli.recovery.recovery_samples import RecoverySamples, gain_interval, output_sqnr
 from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -295,8 +294,8 @@ def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
 SAME = 1e-5
 """The largest difference of an output, as a share of its largest value, that counts as rounding."""
 
-SEVERAL = 2
-"""Of fewer gains there is no deviation."""
+LITTLE = 0.1
+"""In dB: a smaller gain has to be sure."""
 
 Kind = Callable[[ScaleSpace], bool]
 
@@ -311,6 +310,7 @@ class RescaledModel:
         chosen: those that did, or would have.
         kept: whether the model has them.
         before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
+        gain: the ends of the 95 % interval of their difference.
         difference: of the float model's outputs on these, as a share of their largest value.
     """
 
@@ -320,6 +320,7 @@ class RescaledModel:
     kept: bool = False
     before: float = float("nan")
     after: float = float("nan")
+    gain: tuple[float, float] = (float("nan"), float("nan"))
     difference: float = 0.0
 
 
@@ -341,7 +342,8 @@ def rescale_model(
     the samples to decide by its outputs are the same to 1e-5.
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
-    another, and its SQNR must rise by ``least_gain`` dB.
+    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with 0 a gain of 0.1 dB is
+    enough.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -360,8 +362,10 @@ def rescale_model(
         _outputs_in_integers(item, judged or plan, samples, bits, threads) for item in (model, rescaled)
     ]
     before, after = (output_sqnr(floats[0], item) for item in integers)
-    gains = _gains(floats[0], *integers)
-    kept = after > before + least_gain and is_clear(gains, least_gain) and difference <= SAME
+    low, high = gain_interval(floats[0], *integers)
+    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
+    is_worth = not least_gain and after - before >= LITTLE
+    kept = after > before and (low > least_gain or is_worth) and difference <= SAME
     return RescaledModel(
         model=rescaled if kept else model,
         spaces=len(spaces),
@@ -369,26 +373,9 @@ def rescale_model(
         kept=kept,
         before=before,
         after=after,
+        gain=(low, high),
         difference=difference,
     )
-
-
-def is_clear(gains: Sequence[float], least: float) -> bool:
-    """Tell whether the mean of some gains is above the least one by two standard errors.
-
-    A model's SQNR may hang on one sample out of many, whose gain says nothing of the next.
-
-    Edge case:
-        Gains that are not finite, of outputs without noise, do not count; one alone is taken as it is.
-
-    Example:
-        >>> is_clear([9.0, 11.0, 10.0], 3.0), is_clear([-2.0, 18.0, -1.0], 3.0)
-        (True, False)
-    """
-    finite = [gain for gain in gains if math.isfinite(gain)]
-    if len(finite) < SEVERAL:
-        return all(gain > least for gain in finite)
-    return float(np.mean(finite) - 2.0 * np.std(finite, ddof=1) / math.sqrt(len(finite))) > least
 
 
 def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
@@ -401,14 +388,6 @@ def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
 
 
 Outputs = list[list[Array]]
-
-
-def _gains(wanted: Outputs, before: Outputs, after: Outputs) -> list[float]:
-    """Return by how many dB the SQNR of each piece of the samples rose."""
-    return [
-        output_sqnr([one], [new]) - output_sqnr([one], [old])
-        for one, old, new in zip(wanted, before, after, strict=True)
-    ]
 
 
 def _outputs(model: ir.Model, samples: RecoverySamples, threads: int) -> Outputs:

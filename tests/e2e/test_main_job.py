@@ -69,6 +69,7 @@ def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(digits: Pa
     assert sorted(path.name for path in (digits / "arrays").iterdir()) == [
         "calibration.safetensors",
         "model.float.onnx",
+        "model.location",
         "recipe.toml",
     ]
 

@@ -1,6 +1,8 @@
 """``--recover``: weights chosen again from the calibration data, from the command line to the file."""
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
+from ptq_cli.core import process
+from ptq_cli.core.progress import Progress, RungProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.pipeline.exporting import decided_model as recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
@@ -192,16 +196,16 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     plain = quantize(text, shape, run="c", recover=["none"])
     assert plain.recovery is None
     assert plain.output.read_bytes() != first
-    steps: list[tuple[int, int | None]] = []
+    steps: list[RungProgress] = []
     again = ptq_cli.export(
         run="c",
         recover=["round"],
         weight_bits=4,
         threads=1,
-        progress=lambda step: steps.append((step.done, step.total)),
+        progress=steps.append,
     )
     assert again.output.read_bytes() == first
-    assert steps[-1] == (5, 5)
+    assert (steps[-1].number, steps[-1].done) == (5, steps[-1].total)
 
 
 def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):
@@ -287,3 +291,29 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
     (folder / "calib.npz").unlink()
     refuse("export --recover round", "PTQ-FILE-001", "calib.npz")
     assert ptq("export").status == 0
+
+
+def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_OWN", [True])
+    monkeypatch.setattr(recovered_model, "seconds_of", lambda *_: 1500.0)
+    told: list[Progress] = []
+
+    def interrupt(progress: Progress) -> None:
+        told.append(progress)
+        if isinstance(progress, RungProgress) and progress.number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"weight_bits": 4, "recover": ["round"], "progress": interrupt}
+    exported = quantize(*ARRAYS["convolutions"], **settings)
+    (effect,) = exported.recovery.effects
+    assert (list(effect.layers), effect.kept, exported.output.is_file()) == (
+        ["dense", "depthwise"],
+        True,
+        True,
+    )
+    assert effect.after > effect.before
+    notes = [item.note for item in told if item.note]
+    assert notes == [
+        "choosing the weights takes about 25 min; --recover none leaves it out",
+        "Ctrl-C ended the recovery; what was found until then is kept if it helps",
+    ]

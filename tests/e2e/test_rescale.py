@@ -173,3 +173,18 @@ def test_the_command_says_what_it_did_and_what_not(folder: Path, ptq: Any) -> No
     words = "--set weights.quantizer=centers --set weights.centers=4 --recover equalize --run c"
     centers = ptq(f"quantize model.onnx --data calib.npz {words}")
     assert "note: equalize changed nothing: the quantizer of the weights has no evenly spaced" in centers.out
+
+
+def test_a_gain_that_may_be_chance_is_kept_where_it_was_asked_for_and_told(
+    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ptq_cli.recovery import rescale_model
+
+    monkeypatch.setattr(rescale_model, "gain_interval", lambda *_outputs: (-0.4, 1.6))
+    (told,) = quantize(uneven(BLOCKS, 5.0), recover=["equalize"]).calibration.rescaled
+    assert told.kept, told
+    assert told.describe().endswith("a gain of -0.4 to 1.6 dB with 95 % confidence"), told.describe()
+    assert not quantize(uneven(BLOCKS, 5.0), "default").calibration.rescaled, "nobody asked for it"
+    monkeypatch.setattr(rescale_model, "SAME", -1.0)
+    (told,) = quantize(uneven(BLOCKS, 5.0), "changed", recover=["equalize"]).calibration.rescaled
+    assert not told.kept

@@ -104,7 +104,8 @@ def command(
     quantized. For each layer, it shows what the output loses when only that layer is quantized, and when
     only that layer stays in float. Suggestions of what to try follow below.
 
-    Without --eval-data, the data of the run's last ptq evaluate are used, or else those of the recipe.
+    Without --eval-data, the data of the run's last ptq evaluate are used, or else those of the recipe, or
+    those of the calibration.
     """
     from ptq_cli.cli.shown.analysis_tables import print_analysis
     from ptq_cli.cli.terminal.output import print_json, say, warn_of_result

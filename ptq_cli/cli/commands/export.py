@@ -63,8 +63,9 @@ def command(
     tensor that was not measured.
 
     Without --output, the model and recipe.toml are written to the run directory, and later commands use these
-    settings. With --output, only that file is written, and nothing changes for later commands. --reset goes
-    back to the preset's ranges, quantizers and overrides, and to the calibration's target.
+    settings. With --output, only that file is written, and nothing changes for later commands, which find it
+    if the run has no other model. --reset goes back to the preset's ranges, quantizers and overrides, and to
+    the calibration's target.
     """
     from ptq_cli.cli.shown.export_lines import print_export, warn_of_outliers
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from ptq_cli.cli.terminal.output import is_quiet, tell
 from ptq_cli.cli.terminal.phrases import printable
 from ptq_cli.core.process import resident_bytes
-from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.progress import Progress, ProgressCallback, RungProgress
 from ptq_cli.core.words import format_bytes
 
 SECONDS_BETWEEN_LINES = 5.0
+LEAST_SECONDS, LEAST_LAYERS = 10.0, 3
+"""Of the work of a rung, before its speed says anything about what is left."""
+WORK_BAR = "{desc}: {percentage:3.0f}%|{bar}| {postfix}"
 
 
 @contextmanager
@@ -35,6 +38,24 @@ def shown_progress() -> Iterator[ProgressCallback]:
         display.close()
 
 
+class _Pace:
+    """How far a rung is, and how long it still takes once enough was seen of how fast it is."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[RungProgress, float] | None = None
+
+    def describe(self, progress: RungProgress, now: float) -> str:
+        # Measured from the first layer: before it, sessions are made and code is compiled.
+        if self._begun is None or self._begun[0].stage != progress.stage or not self._begun[0].done:
+            self._begun = progress, now
+        first, begun = self._begun
+        seconds = now - begun
+        if seconds < LEAST_SECONDS or progress.number - first.number < LEAST_LAYERS:
+            return progress.describe()
+        left = ((progress.total or 0) - progress.done) * seconds / (progress.done - first.done)
+        return f"{progress.describe()}, {format_seconds(left)} left"
+
+
 class _Bar:
     """One line that is redrawn: a stage's name, and a bar once its samples are counted."""
 
@@ -44,6 +65,7 @@ class _Bar:
         self._make = tqdm
         self._bar: tqdm[object] | None = None
         self._stage = ""
+        self._pace = _Pace()
 
     def update(self, progress: Progress) -> None:
         if progress.stage != self._stage:
@@ -60,10 +82,14 @@ class _Bar:
             )
         if self._bar is not None:
             self._bar.total = progress.total  # What is found may change what is planned.
-            begins = progress.done > 0 and self._bar.bar_format is not None
+            begins = progress.done > 0 and self._bar.bar_format == "{desc} …"
             if progress.done:
-                self._bar.bar_format = None  # From now on there is progress to draw.
-                self._bar.set_postfix_str(f"memory {format_bytes(resident_bytes())}", refresh=False)
+                # From now on there is progress to draw.
+                self._bar.bar_format, words = None, f"memory {format_bytes(resident_bytes())}"
+                if isinstance(progress, RungProgress):
+                    self._bar.bar_format = WORK_BAR
+                    words = f"{printable(self._pace.describe(progress, time.monotonic()))}, {words}"
+                self._bar.set_postfix_str(words, refresh=False)
             self._bar.update(progress.done - self._bar.n)
             if begins:
                 self._bar.refresh()
@@ -80,10 +106,12 @@ class _Lines:
     def __init__(self) -> None:
         self._last = time.monotonic()
         self._first: Progress | None = None
+        self._pace = _Pace()
         self._begun = self._last
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
+        rung = self._pace.describe(progress, now) if isinstance(progress, RungProgress) else ""
         if self._first is None or progress.stage != self._first.stage:
             self._first, self._begun = progress, now
         if progress.done == 0:
@@ -92,7 +120,8 @@ class _Lines:
             return
         else:
             total = f" of {progress.total}" if progress.total is not None else ""
-            parts = [f"{progress.done}{total} {progress.unit}", *self._speed(progress, now)]
+            counted = rung or f"{progress.done}{total} {progress.unit}"
+            parts = [counted, *(() if rung else self._speed(progress, now))]
             tell(f"{progress.stage}: {', '.join(parts)}, memory {format_bytes(resident_bytes())}")
         self._last = now
 

@@ -253,11 +253,16 @@ BIAS = "int32"
 
 
 def constant_rows(
-    twins: TwinGraphs, better: Callable[[str, ConstantValues], str]
+    twins: TwinGraphs,
+    better: Callable[[str, ConstantValues], str],
+    bits: Mapping[str, int],
+    recovered: Mapping[str, float],
 ) -> Iterator[TensorAnalysis]:
     """Yield a row for each quantized constant; one that several layers share has one row.
 
     ``better`` returns which amax method would be better for a weight; it is called only for bad ones.
+    ``bits`` are those that evenly spaced weights were to have, by their names, and ``recovered`` is the SQNR
+    of the outputs of the layers whose weights recovery chose, in dB.
     """
     biases = (item for item in twins.constants if item.stored.dtype == ir.DataType.INT32)
     biased = {constant.node.name or "": constant for constant in biases}
@@ -281,6 +286,8 @@ def constant_rows(
                     imbalance=use.imbalance if values.axis is None else None,
                     readers=readers,
                     better=better(first.tensor, values) if use.sqnr_db < GOOD_DB else "",
+                    bits=bits.get(first.tensor),
+                    output_db=min((recovered[name] for name in readers if name in recovered), default=None),
                 ),
                 widened=use.widened if use.widened and any(map(overflowing, large)) else 0.0,
                 quantizer=f"looked up: {values.dtype}",

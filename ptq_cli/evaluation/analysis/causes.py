@@ -16,6 +16,8 @@ IMBALANCED = 4.0
 """Ratio of a channel's range to the median's at which a shared scale costs two bits."""
 FEW = 128
 """Number of integer values below which the format itself is the cause: 7 bits have 128."""
+MOST_BITS = 8
+"""Of a weight's integers."""
 GAIN_DB = 1.0
 """Least gain of the output's SQNR for which leaving a layer in float is proposed."""
 
@@ -43,6 +45,8 @@ class Use:
         levels: how many values an integer can have; 0 for a codebook.
         readers: the layers that read it.
         better: the amax method whose range is expected to be better; empty if none is.
+        bits: of a weight's evenly spaced integers, as they were asked for; None of others.
+        output_db: SQNR of what its layers make, where recovery chose a weight for that; None of others.
     """
 
     sqnr_db: float
@@ -53,6 +57,8 @@ class Use:
     levels: int = 0
     readers: Sequence[str] = ()
     better: str = ""
+    bits: int | None = None
+    output_db: float | None = None
 
 
 def activation_finding(use: Use, *, histograms: bool) -> Finding:
@@ -71,15 +77,19 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     ``widened`` is the share of the channels whose scale was widened for a large bias, ``quantizer`` that of a
     weight whose values are looked up.
     """
-    if use.sqnr_db >= GOOD_DB:
+    # What recovery moved is further from the float weight on purpose.
+    if (use.sqnr_db if use.output_db is None else use.output_db) >= GOOD_DB:
         return Finding()
     if widened:  # Checked before the number of steps, which it makes small.
         text = f"the scale of {percent(widened)} of the channels was widened so that the bias fits into int32"
         return Finding("bias overflow", text, exclude(use.readers))
     if use.levels == 0:
-        return Finding("few steps", f"its values are {quantizer}", "--set weights.quantizer=scaled")
-    if use.levels < FEW:
+        remedy = "--set weights.quantizer=scaled" if use.bits is None else exclude(use.readers)
+        return Finding("few steps", f"its values are {quantizer}", remedy)
+    if use.levels < FEW and use.bits != MOST_BITS:
         return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
+    if use.output_db is not None:
+        return Finding()
     better = f"--set amax.weight_method={use.better}" if use.better else ""
     return _range_finding(use, better or exclude(use.readers))
 

@@ -96,7 +96,8 @@ def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> I
             if own is not None and reset:
                 own = _before_exports(own, stored.settings, run)
             flags = table_layer(stored.flags, run.path, "the calibration's flags")
-            resolved = resolve(request, earlier=flags, otherwise=own)
+            target = _calibrated_target(stored.settings, run)
+            resolved = resolve(request, earlier=flags, otherwise=own, target=target)
             _require_same_settings(settings_of(resolved.recipe, run), stored.settings, run)
             _require_rungs(resolved.recipe.recovery.rungs, stored.settings)
             graph = float_model.load(message)
@@ -111,11 +112,13 @@ def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> I
 def _before_exports(own: RecipeLayer, stored: dict[str, str], run: RunDirectory) -> RecipeLayer:
     """Return a run's own recipe with the calibration's target, and without what exports set."""
     table = {name: section for name, section in own.table.items() if name not in EXPORTED}
-    target = ast.literal_eval(stored[TARGET])
-    calibrated = map_locations(
-        {"quantization": {"target": target}}, lambda text: resolve_location(text, run.path.absolute())
-    )
-    return replace(own, table={**table, **calibrated})
+    return replace(own, table={**table, **_calibrated_target(stored, run).table})
+
+
+def _calibrated_target(stored: dict[str, str], run: RunDirectory) -> RecipeLayer:
+    named = {"quantization": {"target": ast.literal_eval(stored[TARGET])}}
+    table = map_locations(named, lambda text: resolve_location(text, run.path.absolute()))
+    return table_layer(table, run.path, "the calibration")
 
 
 def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:

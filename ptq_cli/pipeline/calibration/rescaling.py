@@ -26,7 +26,7 @@ from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import ALL, BY_DEFAULT, DYNAMIC, EQUALIZE, granularity_of, rewriting_rungs
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.recovery.rescale_model import RescaledModel, rescale_model
+from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
@@ -42,6 +42,9 @@ class Rescaling:
     possible: Annotated[int, "How many could have."] = 0
     before: Annotated[float, "SQNR of the output without it on the held-out samples, in dB."] = float("nan")
     after: Annotated[float, "SQNR of the output with it on the held-out samples, in dB."] = float("nan")
+    gain: Annotated[
+        tuple[float, float], "The ends of the 95 % interval of the gain, in dB, of pieces of these samples."
+    ] = (float("nan"), float("nan"))
     samples: Annotated[int, "How many samples ranges were taken from."] = 0
     decided_by: Annotated[int, "How many samples were held out."] = 0
     difference: Annotated[float, "Of the float model's outputs, as a share of their largest value."] = 0.0
@@ -80,10 +83,16 @@ class Rescaling:
         samples = f"{self.decided_by} held-out sample{'' if self.decided_by == 1 else 's'}"
         change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
         if self.kept:
-            return f"{self.rung}: {self.groups} group{'' if self.groups == 1 else 's'} of channels; {change}"
+            low, high = self.gain
+            # A gain that may be chance is kept, as it is likelier than a loss, and told as what it is.
+            unsure = f", a gain of {low:.1f} to {high:.1f} dB with 95 % confidence" if low <= 0.0 else ""
+            groups = f"{self.groups} group{'' if self.groups == 1 else 's'} of channels"
+            return f"{self.rung}: {groups}; {change}{unsure}"
         reason = self.reason
         if not reason and self.groups:
-            reason = f"it did not help, so it was not kept ({change})"
+            helped = f"gained less than {LITTLE} dB, which may be chance"
+            helped = helped if self.after > self.before else "did not help"
+            reason = f"it {helped}, so it was not kept ({change})"
         elif not reason and self.possible:
             reason = "no group of channels would lose half its error"
         return (
@@ -214,6 +223,10 @@ def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescalin
         possible=found.spaces,
         before=found.before,
         after=found.after,
+        gain=found.gain,
+        reason=f"the float model's own outputs would change by {found.difference:.1g} of their largest value"
+        if not found.difference <= SAME
+        else "",
         samples=sum(map(_size, (*samples.fit, *samples.decide))),
         decided_by=sum(map(_size, samples.decide)),
         difference=found.difference,

@@ -15,6 +15,7 @@ from ptq_cli.calibdata.dataset.labels import require_labels
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.evaluation.analysis.analysis_document import Order
 from ptq_cli.evaluation.analysis.judge import SQNR, Yardstick
@@ -35,6 +36,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     quantized_metadata,
     quantized_path,
     require_origin,
+    with_ranges_of,
 )
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data
@@ -246,7 +248,9 @@ class OpenedAnalysis:
     yardstick: Yardstick
 
 
-def open_analysis(request: Request, run: RunDirectory, quantized_model: Path | None) -> OpenedAnalysis:
+def open_analysis(
+    request: Request, run: RunDirectory, quantized_model: Path | None, progress: ProgressCallback
+) -> OpenedAnalysis:
     """Open what an analysis looks at; ``run_analyze`` says what is refused."""
     resolved, calibration, float_model, graph = load_run(request, run)
     recipe = resolved.recipe
@@ -256,11 +260,19 @@ def open_analysis(request: Request, run: RunDirectory, quantized_model: Path | N
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     resolved = as_exported(resolved, origin, path)
+    resolved = resolved.with_recipe(with_ranges_of(resolved.recipe, origin, calibration, path.name))
     twins = TwinGraphs(graph, with_types(spelled_out(without_padding(load_onnx(path)), graph)))
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
+    is_elsewhere = quantized_model is None and path == run.model_elsewhere()
+    notes = [f"quantized model: {path}, where this run's was written"] if is_elsewhere else []
     if last is None:
-        resolved, _ = with_remembered_evaluation(resolved, request, run, quantized_model)
+        resolved, note = with_remembered_evaluation(
+            resolved, request, run, quantized_model, or_calibration=True
+        )
+        notes += [note] if note else []
+    for note in notes:
+        progress(Progress("analyze", 0, None, note))
     settings = _with_data_of(last, resolved.recipe.evaluation, request)
     dataset = bind_inputs(open_data(settings, resolved.strict_reading(), "evaluation", "--eval-data"), inputs)
     yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)

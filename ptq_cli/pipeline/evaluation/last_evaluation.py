@@ -26,12 +26,17 @@ def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> 
 
 
 def with_remembered_evaluation(
-    resolved: Resolved, request: Request, run: RunDirectory, model: Path | None
+    resolved: Resolved,
+    request: Request,
+    run: RunDirectory,
+    model: Path | None,
+    *,
+    or_calibration: bool = False,
 ) -> tuple[Resolved, str]:
     """Return the recipe with the evaluation data that a run remembers, and a note on them, if it names none.
 
-    Those are the data of the last evaluation, or else those that the model was quantized with. Without data
-    to remember, what was given, and an empty note.
+    Those are the data of the last evaluation, or else those that the model was quantized with, with
+    ``or_calibration`` also those it was calibrated on. Without any, what was given, and an empty note.
     """
     settings = resolved.recipe.evaluation
     if settings.data is not None:
@@ -39,11 +44,16 @@ def with_remembered_evaluation(
     found, when = _report_recipe(run, model), "as in the last ptq evaluate"
     if found is None and run.recipe.is_file():
         found, when = merge_layers([file_layer(run.recipe)]), "as ptq quantize was given them"
-    if found is None or found.evaluation.data is None:
+    if found is None:
         return resolved, ""
-    samples = settings.samples if "eval_samples" in request.settings else found.evaluation.samples
-    settings = replace(settings, data=found.evaluation.data, samples=samples)
-    named = relative_location(found.evaluation.data, Path.cwd())
+    data, samples = found.evaluation.data, found.evaluation.samples
+    if data is None and or_calibration:
+        data, when = found.calibration.data, "those of the calibration: no others are known"
+    if data is None:
+        return resolved, ""
+    samples = settings.samples if "eval_samples" in request.settings else samples
+    settings = replace(settings, data=data, samples=samples)
+    named = relative_location(data, Path.cwd())
     return with_data_of(resolved, request, found, settings), f"evaluation data: {named}, {when}"
 
 

@@ -1,7 +1,8 @@
 """What is decided of a calibrated model, and recovered, before anything is written."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder
-from ptq_cli.core.progress import LayerProgress, ProgressCallback
+from ptq_cli.core.process import interrupts_as_requests
+from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.opset import opset_of, raise_opset
@@ -60,9 +62,11 @@ from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.recover_rounding import (
     RecoveredRounding,
     recover_rounding,
+    rows_wanted,
     weigh_rounding,
 )
 from ptq_cli.recovery.recovery_samples import IN_MEMORY, output_sqnr
+from ptq_cli.recovery.rung_work import in_minutes, search_work, seconds_of
 from ptq_cli.recovery.tensor_moments import TensorMoments, moment_sites
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
@@ -188,6 +192,7 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
 
 
 STAGE = "recover"
+A_MINUTE = 60.0
 MOMENTS = "moments.safetensors"
 MEMORY_SHARE = 2
 """One part of so many of the memory that is allowed is for tensors that wait."""
@@ -202,6 +207,7 @@ class Recovering:
         data, moments: at least one of both is there.
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
+        keeps_on_interrupt: Ctrl-C ends a rung with what it has found, and nothing else.
     """
 
     made: DecidedModel
@@ -213,6 +219,7 @@ class Recovering:
     folder: Path
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
+    keeps_on_interrupt: bool = False
 
     def __post_init__(self) -> None:
         self._samples = recovery_samples(self.data) if self.data is not None else None
@@ -222,28 +229,31 @@ class Recovering:
         self._free = free_scales(self.made.placement)
         self._largest = largest_values(self.calibration, self._float_graph)
         self._waiting: PartialFolder | None = None
+        self._stopped = False
 
     def climb(self, rungs: Sequence[str]) -> Recovery:
         """Run the rungs in their order, and return what each did."""
+        self._tell_time(rungs)
         effects = {WEIGHED: self.weigh, ROUND: self.round}
-        return Recovery(tuple(effects[rung]() for rung in rungs))
+        return Recovery(tuple(effects[rung]() for rung in rungs if not self._stopped))
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
         count = self.calibration.provenance.samples
         moments = self._moments()
-        self.progress(LayerProgress(STAGE, 0, None))
-        found = weigh_rounding(
-            self._float_graph,
-            self._plan,
-            self.made.parameters,
-            self._free,
-            moments,
-            largest=self._largest,
-            samples=count,
-            threads=self.machine.threads,
-            done=self._done,
-        )
+        with self._stoppable() as stop:
+            found = weigh_rounding(
+                self._float_graph,
+                self._plan,
+                self.made.parameters,
+                self._free,
+                moments,
+                largest=self._largest,
+                samples=count,
+                threads=self.machine.threads,
+                progress=self.progress,
+                stop=stop,
+            )
         before = after = math.nan
         kept = found.changed
         if self._samples is not None and kept:
@@ -261,21 +271,22 @@ class Recovering:
         """Choose the weights again behind the quantized layers before."""
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
-        self.progress(LayerProgress(STAGE, 0, None))
         model, places = self._written()
-        found = recover_rounding(
-            # Stages of the model run as the whole does, so they are cut out of it as it is written.
-            TwinGraphs(self._float_graph, model),
-            places,
-            self._plan,
-            self.made.parameters,
-            self._free,
-            samples,
-            folder=self.folder,
-            memory=self.machine.memory // MEMORY_SHARE if self.machine.memory is not None else IN_MEMORY,
-            threads=self.machine.threads,
-            done=self._done,
-        )
+        with self._stoppable() as stop:
+            found = recover_rounding(
+                # Stages of the model run as the whole does, so they are cut out of it as it is written.
+                TwinGraphs(self._float_graph, model),
+                places,
+                self._plan,
+                self.made.parameters,
+                self._free,
+                samples,
+                folder=self.folder,
+                memory=self.machine.memory // MEMORY_SHARE if self.machine.memory is not None else IN_MEMORY,
+                threads=self.machine.threads,
+                progress=self.progress,
+                stop=stop,
+            )
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
@@ -289,8 +300,33 @@ class Recovering:
     def _keep(self, found: DecidedConstants) -> None:
         self.made = replace(self.made, parameters=self.made.parameters.changed(found))
 
-    def _done(self, done: int, total: int) -> None:
-        self.progress(LayerProgress(STAGE, done, total))
+    @contextmanager
+    def _stoppable(self) -> Iterator[Callable[[], bool]]:
+        """Let Ctrl-C end the rung with what it has found so far, where that was asked for."""
+        if not self.keeps_on_interrupt:
+            yield lambda: False
+            return
+        with interrupts_as_requests() as stop:
+            yield stop
+            self._stopped = stop()
+        if self._stopped:
+            note = "Ctrl-C ended the recovery; what was found until then is kept if it helps"
+            self.progress(Progress(STAGE, 0, None, note))
+
+    def _tell_time(self, rungs: Sequence[str]) -> None:
+        """Say how long the rungs will take, if that is more than a minute."""
+        layers, _ = quantized_layers(self._float_graph, self._plan, self.made.parameters, self._free)
+        work = {
+            rung: sum(
+                search_work(layer, self.made.parameters, rows_wanted(layer) if rung == ROUND else 0)
+                for layer in layers.values()
+            )
+            for rung in rungs
+        }
+        seconds = seconds_of(sum(work.values()), self.machine.threads, A_MINUTE)
+        if seconds:
+            note = f"choosing the weights takes about {in_minutes(seconds)}; --recover none leaves it out"
+            self.progress(Progress(STAGE, 0, None, note))
 
     def _moments(self) -> Mapping[str, TensorMoments]:
         """Return the moments of the run, if they fit; otherwise collect them."""

@@ -42,11 +42,11 @@ class Pair:
 
 
 def quantized_path(run: RunDirectory, named: Path | None) -> Path:
-    """Return the quantized model's file: the one that was named, or the run's own."""
+    """Return the quantized model's file: the one that was named, or the run's."""
     if named is not None:
         require_name(named)
         return require_file(named, "quantized model")
-    return run.require_stage(run.quantized_model, "ptq export")
+    return run.require_model()
 
 
 def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:

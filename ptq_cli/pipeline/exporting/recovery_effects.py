@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from ptq_cli.qdq.metadata import RECOVERY
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRecovery:
@@ -68,6 +70,18 @@ class Recovery:
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
         return json.dumps([effect.table() for effect in self.effects])
+
+
+def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:
+    """Return the SQNR of the output of each layer that recovery kept a weight for, from a file's metadata."""
+    found: dict[str, float] = {}
+    try:
+        for rung in json.loads(origin.get(RECOVERY, "[]")):
+            for name, (_, noise) in rung["layers"].items() if rung["kept"] else ():
+                found[name] = -10.0 * math.log10(noise) if noise > 0.0 else math.inf
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}  # An edited file only loses this knowledge.
+    return found
 
 
 def _finite(value: float) -> float | None:

@@ -186,12 +186,17 @@ def named_target(settings: QuantizationSettings) -> Target:
 
 
 def resolve(
-    request: Request, *, earlier: RecipeLayer | None = None, otherwise: RecipeLayer | None = None
+    request: Request,
+    *,
+    earlier: RecipeLayer | None = None,
+    otherwise: RecipeLayer | None = None,
+    target: RecipeLayer | None = None,
 ) -> Resolved:
     """Return what a request means.
 
     The flags override ``earlier``, what the command line of an earlier stage of the same run set;
-    ``otherwise`` takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither.
+    ``otherwise`` takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither. ``target`` is the
+    calibration's, where no file and no preset that was asked for names another.
     """
     if request.given is not None:
         return _look_up(check_recipe(merge_layers([request.given])))
@@ -200,7 +205,8 @@ def resolve(
     if otherwise is not None and not files:
         # What was resolved before holds all settings; a preset that is asked for now is meant to change some.
         files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
-    layers = [preset, *files, earlier, request.flags()]
+    below = [target, preset] if request.preset else [preset, target]
+    layers = [*below, *files, earlier, request.flags()]
     resolved = _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
     return replace(resolved, renames=request.settings.get("rename", {}))
 

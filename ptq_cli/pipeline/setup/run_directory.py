@@ -60,6 +60,8 @@ class RunDirectory:
     """The gates as test cases, for a CI server."""
     analysis = RunFile("analysis.json")
     """Where the quantized model loses, for programs."""
+    model_location = RunFile("model.location")
+    """Where the quantized model is, from here, if it was written elsewhere."""
     profile = RunFile("profile.json")
     """Times of operators on this machine, by which a tuning places layers."""
     tuning = RunFile("tune.json")
@@ -104,6 +106,7 @@ class RunDirectory:
             for file, name in files:
                 if name != kept.name:
                     file.unlink(missing_ok=True)
+            self.model_location.unlink(missing_ok=True)
 
     def _own_models(self) -> list[tuple[Path, str]]:
         """Return the files of quantized models that are here, each with the name of its model."""
@@ -132,6 +135,36 @@ class RunDirectory:
     def of_model(self, model: Path) -> "RunDirectory":
         """Return the folder of the reports of one of several quantized models: that of its file's name."""
         return RunDirectory(self.path / model.stem)
+
+    def note_of(self, output: Path) -> dict[Path, bytes]:
+        """Return the file that remembers where a model was written; none if that is in the run."""
+        from ptq_cli.recipe.recipe_layers import relative_location
+
+        if os.path.realpath(output.parent) == os.path.realpath(self.path):
+            return {}
+        return {self.model_location: relative_location(str(output.absolute()), self.path).encode() + b"\n"}
+
+    def model_elsewhere(self) -> Path | None:
+        """Return where the quantized model was written, if not here; it may be gone."""
+        if not self.model_location.is_file():
+            return None
+        from ptq_cli.recipe.recipe_layers import relative_location, resolve_location
+
+        text = self.model_location.read_text(encoding="utf-8").strip()
+        located = resolve_location(text, self.path.absolute())
+        return Path(relative_location(located, Path.cwd()))
+
+    def require_model(self) -> Path:
+        """Return the quantized model, which is here or was written elsewhere."""
+        own, elsewhere = self.quantized_model, self.model_elsewhere()
+        if elsewhere is not None and elsewhere.is_file():
+            return elsewhere
+        if elsewhere is not None and not own.is_file():
+            raise MissingStageError(
+                f"'{elsewhere}', where the model of '{self.path}' was written, does not exist",
+                hint="pass the model, or run ptq export first",
+            )
+        return self.require_stage(own, "ptq export")
 
     def require_stage(self, file: Path, command: str) -> Path:
         """Return ``file`` if an earlier stage wrote it."""

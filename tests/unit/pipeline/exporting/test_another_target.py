@@ -84,3 +84,12 @@ def test_a_model_of_another_target_of_ones_own_is_not_taken_for_this_one(calibra
         StaleCalibrationError, match="was exported for target 'own', and the recipe names 'ort-cpu'"
     ):
         run_evaluate(request, run)
+
+
+def test_the_target_of_a_recipe_holds_beside_a_folder_s_recipe_without_one(calibrated, run):
+    calibrated("ort-cpu")
+    Path("rec.toml").write_text('[quantization]\ntarget = "tensorrt"\n')
+    Path("ptq.toml").write_text("[gate.min]\nsqnr_db = 5\n")
+    model, settings = Path("residual.onnx"), {"data": "x.npy"}
+    run_calibrate(Request(recipe_file=Path("rec.toml"), settings=settings, model=model), run)
+    assert run_export(Request(settings={}), run).target == "tensorrt"

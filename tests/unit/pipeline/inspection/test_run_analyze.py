@@ -13,6 +13,7 @@ from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import (
     LabelError,
     MetricError,
+    MissingStageError,
     NonFiniteActivationError,
     NonFiniteDataError,
     StaleCalibrationError,
@@ -26,6 +27,7 @@ from ptq_cli.pipeline.run_analyze import run_analyze
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate, run_evaluations
 from ptq_cli.pipeline.run_export import run_export
+from ptq_cli.pipeline.run_quantize import run_quantize
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
@@ -271,3 +273,42 @@ def test_the_last_evaluation_of_one_of_several_models_is_its_own(deep: RunDirect
         for model in (one, None)
     ]
     assert sources == ["other.npz", "calib.npz"]
+
+
+def test_a_model_written_elsewhere_is_found_and_judged_by_the_calibration_data(deep: RunDirectory) -> None:
+    run, file = RunDirectory(Path("runs/one")), Path("out/model.onnx")
+    file.parent.mkdir()
+    run_quantize(Request(settings={"data": "calib.npz"}, model=Path("model.onnx")), run, file)
+    told: list[str] = []
+    found = [
+        run_analyze(
+            Request(settings={}), run, named, Question(sensitivity=False), lambda at: told.append(at.note)
+        )
+        for named in (file, None)
+    ]
+    assert [item.analysis.samples.source for item in found] == ["calib.npz"] * 2
+    assert [note for note in told if note] == [
+        data := "evaluation data: calib.npz, those of the calibration: no others are known",
+        "quantized model: out/model.onnx, where this run's was written",
+        data,
+    ]
+    file.unlink()
+    with pytest.raises(
+        MissingStageError, match=r"'out/model\.onnx', where the model of 'runs/one' was written"
+    ):
+        run_analyze(Request(settings={}), run)
+    run_export(Request(settings={}), run)
+    assert not run.model_location.exists(), "the run has a model of its own now"
+
+
+def test_a_recovered_weight_is_judged_by_what_its_layer_makes(deep: RunDirectory) -> None:
+    random = np.random.default_rng(0)
+    weight = (random.standard_normal((32, 8)) / 3).astype(np.float32)
+    x = random.standard_normal((64, 4)) @ random.standard_normal((4, 32))
+    causes = []
+    for recover in ("none", "round"):
+        make_run([weight], x.astype(np.float32), weight_bits=5, recover=[recover])
+        (row,) = (item for item in analyze(deep).tensors if item.kind == "weight")
+        assert row.sqnr_isolated_db < 30.0
+        causes.append(row.cause)
+    assert causes == ["few steps", ""]

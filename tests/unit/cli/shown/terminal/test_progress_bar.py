@@ -4,7 +4,7 @@ import pytest
 
 from ptq_cli.cli.terminal import progress_bar as progress
 from ptq_cli.cli.terminal.progress_bar import shown_progress
-from ptq_cli.core.progress import Progress
+from ptq_cli.core.progress import Progress, RungProgress
 
 
 @pytest.fixture
@@ -58,3 +58,19 @@ def test_a_note_is_a_line_of_its_own(monkeypatch, capsys, terminal):
     said = capsys.readouterr().err
     assert "note: no checkpoint? was written\n" in said
     assert ("16/64" in said) is terminal, "the bar is drawn again"
+
+
+def test_a_rung_tells_the_time_left_by_its_work_once_enough_was_seen(clock, capsys):
+    with shown_progress() as show:
+        show(RungProgress("recover (round)", 0, None))
+        for number, done in enumerate((10, 20, 30, 40), 1):  # Ten seconds each; the last layer is the most.
+            clock[0] += 10
+            at = {"layer": f"l{number}", "number": number, "layers": 5, "gain_db": number}
+            show(RungProgress("recover (round)", done, 100, **at))
+    assert capsys.readouterr().err.splitlines() == [
+        "recover (round) …",
+        "recover (round): 1 of 5 layers (l1), error 1.0 dB less, memory 123 MB",
+        "recover (round): 2 of 5 layers (l2), error 2.0 dB less, memory 123 MB",
+        "recover (round): 3 of 5 layers (l3), error 3.0 dB less, memory 123 MB",
+        "recover (round): 4 of 5 layers (l4), error 4.0 dB less, 1:00 min left, memory 123 MB",
+    ]

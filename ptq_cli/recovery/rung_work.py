@@ -1,0 +1,102 @@
+"""How much work a rung of recovery has with each layer, and how long that takes on this machine."""
+
+import math
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ptq_cli.core.progress import ProgressCallback, RungProgress
+from ptq_cli.qdq.write.site_parameters import Parameters
+from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer
+from ptq_cli.recovery.second_moments import CenteredMoments, fit_least_squares
+
+FACTOR = 20
+"""A product of a factorization takes one part of so many of the time that one of the search takes."""
+SUMMED = 20
+"""Likewise one of the sums over rows."""
+RUN = 100
+"""Likewise one of a run of the float or the quantized model."""
+BLOCKS = 2
+"""Times as long takes a search with scales of blocks."""
+ALWAYS, EACH_GROUP = 1e7, 1e6
+"""In products: what each layer takes, however small it is, and each group of a convolution."""
+MEASURED = (32, 288)
+"""Channels and inputs of the layer that is searched to measure how fast this machine is: 10 to 50 ms."""
+FASTEST = 2e-10
+"""Seconds that a product takes at least: for work that is short at this rate nothing is measured."""
+
+
+def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, run: float = 0.0) -> float:
+    """Return the products of a layer's search, of the sums over rows that it is fitted to, and of its runs.
+
+    Units:
+        products of numbers in the search: what is faster counts as less.
+    """
+    size, inputs = math.prod(parameters.decided[layer.site].stored.shape), len(layer.geometry.block)
+    groups, channels = layer.geometry.groups, size / inputs
+    search = size * inputs * (BLOCKS if layer.geometry.blocks > 1 else 1)
+    sums = rows * inputs * (groups * inputs + channels) / SUMMED
+    return ALWAYS + groups * EACH_GROUP + search + groups * inputs**3 / FACTOR + sums + run / RUN
+
+
+def seconds_of(work: float, threads: int, longer_than: float) -> float:
+    """Return about how long work takes here; 0 if it is not expected to take longer than some seconds."""
+    if work * FASTEST / threads < longer_than:
+        return 0.0
+    channels, inputs = MEASURED
+    random = np.random.default_rng(0)
+    weight, read = random.standard_normal((channels, inputs)), random.standard_normal((inputs, 2 * inputs))
+    moments = CenteredMoments(
+        rows=2 * inputs, gram=read @ read.T, cross=np.zeros(weight.shape), input_mean=None, target_mean=None
+    )
+    quadratic = fit_least_squares(moments, weight, share=0.0)
+    scales = np.abs(weight).max(axis=1, keepdims=True) / 127
+    block = np.zeros(inputs, np.int64)
+    grid = CodeGrid(lowest=-127, highest=127, block=block, least=np.zeros(channels))
+    nearest = Codes(integers=np.rint(weight / scales), scales=scales)
+    taken = []
+    for _ in range(2):  # The first one may have to load what is compiled.
+        start = time.perf_counter()
+        search_codes(quadratic, grid, nearest)
+        taken.append(time.perf_counter() - start)
+    found = work * min(taken) / (channels * inputs**2) / threads
+    return found if found > longer_than else 0.0
+
+
+def in_minutes(seconds: float) -> str:
+    """Write a long time as it is spoken of.
+
+    Example:
+        >>> in_minutes(95), in_minutes(1500), in_minutes(9000)
+        ('2 min', '25 min', '2.5 h')
+    """
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{seconds / 3600:.1f} h"
+
+
+class RungWork:
+    """Tells how far a rung is, in work and not in layers, and what the layers gained so far."""
+
+    def __init__(self, rung: str, work: Mapping[str, float], progress: ProgressCallback) -> None:
+        self._stage, self._work, self._progress = f"recover ({rung})", work, progress
+        self._done, self._number = 0.0, 0
+        progress(RungProgress(self._stage, 0, None))
+
+    def tell(self, layer: str, solved: Iterable[SolvedLayer]) -> None:
+        """Say that a layer is done, after which these are solved."""
+        self._done, self._number = self._done + self._work[layer], self._number + 1
+        gains = [10.0 * math.log10(item.before / item.after) for item in solved if item.before and item.after]
+        self._progress(
+            RungProgress(
+                self._stage,
+                round(self._done),
+                round(sum(self._work.values())),
+                layer=layer,
+                number=self._number,
+                layers=len(self._work),
+                gain_db=statistics.median(gains) if gains else 0.0,
+            )
+        )
