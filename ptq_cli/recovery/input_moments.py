@@ -51,7 +51,7 @@ class ByteRows:
         return multiplied(left, right, self._zero, self._right_zero)
 
     def times(self, left: Array) -> Int32s:
-        """Return the product of a matrix of bytes, (…, M, R), with the rows less zero, (…, M, K)."""
+        """Return unsigned bytes, (…, M, R), times the rows less zero: (…, M, K)."""
         return multiplied(left, self._right, np.asarray(0, np.uint8), self._right_zero)
 
     def sums(self) -> Int32s:
