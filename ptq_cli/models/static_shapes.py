@@ -38,13 +38,13 @@ def closed_sizes(
     found: dict[str, int] = {}
     axes, names = noted_axes(model), [value.name or "" for value in model.graph.inputs]
     batch = shapes.get(SAMPLES) if SAMPLES not in names else None
-    for value in model.graph.inputs:
+    for value in sorted(model.graph.inputs, key=lambda item: item.name not in shapes):
         name, sizes = value.name or "", list(value.shape or ())
         given, samples = shapes.get(name), axes.get(name, 0)
         for axis, size in enumerate(sizes):
-            if isinstance(size, int):
+            key = size.value or f"{name}[{axis}]" if not isinstance(size, int) else ""
+            if not key or (given is None and key in found):
                 continue
-            key = size.value or f"{name}[{axis}]"
             if given is not None and len(given) == len(sizes):
                 found.setdefault(key, given[axis])
             elif batch is not None and axis == samples:
