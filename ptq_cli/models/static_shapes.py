@@ -73,3 +73,16 @@ def close_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
                 size if isinstance(size, int) else sizes.get(size.value or f"{value.name}[{axis}]", size)
                 for axis, size in enumerate(value.shape)
             )
+
+
+def reopened(model: ir.Model, like: ir.Model) -> ir.Model:
+    """Return a model with the open dimensions that another's inputs of the same names have."""
+    shapes = {value.name: value.shape for value in like.graph.inputs}
+    if all(value.shape == shapes.get(value.name, value.shape) for value in model.graph.inputs):
+        return model
+    for value in every_value(model.graph):
+        if value.producer() is not None:
+            value.shape = None
+    for value in model.graph.inputs:
+        value.shape = shapes.get(value.name, value.shape)
+    return model

@@ -42,6 +42,8 @@ def test_without_the_simulator_a_model_is_written_and_verify_says_what_is_unprov
     assert "warning: unproven: where the HTP places each operator" in proof.out and INSTALL in proof.out
     assert "where the HTP" in json.loads(ptq("verify --json").out)["unproven"]
 
+    for words in ("evaluate --data eval.npz --min cosine=0.99", "analyze --data eval.npz"):
+        assert ptq(words).status == 0, "it takes one sample at a time"
     for words in ("export --context ctx.onnx --target qnn", "evaluate --data eval.npz --engine qnn"):
         refuse(words, "PTQ-RUNTIME-005", "the HTP simulator is not installed", hint=INSTALL)
     refuse("export --context ctx.onnx --target ort-cpu", "PTQ-USAGE-001", "is for the target qnn", hint="qnn")

@@ -26,6 +26,7 @@ from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_outp
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
+from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.calibration.loaded_run import load_run
 from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes, noted_output_axes
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
@@ -256,7 +257,8 @@ def open_analysis(request: Request, run: RunDirectory, quantized_model: Path | N
     origin = quantized_metadata(pair.quantized_model, path)
     require_origin(origin, calibration, path)
     resolved = as_exported(resolved, origin, path)
-    twins = TwinGraphs(graph, with_types(spelled_out(without_padding(load_onnx(path)), graph)))
+    quantized = reopened(spelled_out(without_padding(load_onnx(path)), graph), graph)
+    twins = TwinGraphs(graph, with_types(quantized))
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
     if last is None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.core.errors import ModelInputError
-from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
+from ptq_cli.models.static_shapes import close_dimensions, closed_sizes, reopened
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 
@@ -24,6 +24,9 @@ def test_sizes_are_those_of_the_shapes(shapes, sizes):
     assert [list(value.shape) for value in (*model.graph.inputs, *model.graph.outputs)] == [
         [sizes["n"], 3, 8, 6], [sizes["n"], 4],
     ] * 2  # fmt: skip
+    again = reopened(model, build(IMAGES))
+    assert [str(size) for size in again.graph.inputs[0].shape] == ["n", "3", "h", "w"]
+    assert again.graph.outputs[0].shape is None and reopened(again, build(IMAGES)) is again
 
 
 @each_case(
