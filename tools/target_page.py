@@ -45,6 +45,10 @@ exported for another target that quantizes no further tensors, as `tensorrt` aft
   float, so that Conv, Add and Relu become one kernel. All inputs and the output of a Concat share one
   scale. Weights are floats on the grid behind a pair ([0006](decisions/0006-targets-as-tables.md)): the
   file is as large as the float model, the engine is not.
+- **qnn** ([guide](guides/qualcomm.md)) is for Qualcomm's HTP: pairs of one type around every operator,
+  uint16 by an override, Sigmoid, Tanh and Softmax with the scales that their kernels have built in, static
+  shapes (`--input-shape batch=1`). `ptq verify` and `evaluate` run on the HTP simulator where it is installed
+  ([0028](decisions/0028-the-htp-and-its-simulator.md)).
 - **generic** is for compilers that ptq does not know. ONNX Runtime computes its Conv before a Relu in
   float.
 

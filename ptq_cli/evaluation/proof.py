@@ -132,6 +132,9 @@ class Verification:
         False
     )
     require_portable: Annotated[bool, "Whether there may be none on any processor."] = False
+    unproven: Annotated[
+        str, "What only the target's runtime could prove, which is not installed; empty if it is."
+    ] = ""
 
     @property
     def integer_work(self) -> int:

@@ -38,13 +38,13 @@ def closed_sizes(
     found: dict[str, int] = {}
     axes, names = noted_axes(model), [value.name or "" for value in model.graph.inputs]
     batch = shapes.get(SAMPLES) if SAMPLES not in names else None
-    for value in model.graph.inputs:
+    for value in sorted(model.graph.inputs, key=lambda item: item.name not in shapes):
         name, sizes = value.name or "", list(value.shape or ())
         given, samples = shapes.get(name), axes.get(name, 0)
         for axis, size in enumerate(sizes):
-            if isinstance(size, int):
+            key = size.value or f"{name}[{axis}]" if not isinstance(size, int) else ""
+            if not key or (given is None and key in found):
                 continue
-            key = size.value or f"{name}[{axis}]"
             if given is not None and len(given) == len(sizes):
                 found.setdefault(key, given[axis])
             elif batch is not None and axis == samples:
@@ -73,3 +73,16 @@ def close_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
                 size if isinstance(size, int) else sizes.get(size.value or f"{value.name}[{axis}]", size)
                 for axis, size in enumerate(value.shape)
             )
+
+
+def reopened(model: ir.Model, like: ir.Model) -> ir.Model:
+    """Return a model with the open dimensions that another's inputs of the same names have."""
+    shapes = {value.name: value.shape for value in like.graph.inputs}
+    if all(value.shape == shapes.get(value.name, value.shape) for value in model.graph.inputs):
+        return model
+    for value in every_value(model.graph):
+        if value.producer() is not None:
+            value.shape = None
+    for value in model.graph.inputs:
+        value.shape = shapes.get(value.name, value.shape)
+    return model

@@ -117,6 +117,9 @@ class ExportResult:
         RangesByEffect | None, "What was chosen by its effect; None if it was not asked for."
     ] = None
     recovery: Annotated[Recovery | None, "What recovery did; None if it was not asked for."] = None
+    context: Annotated[Path | None, "What the HTP's compiler made of it; None if that was not asked for."] = (
+        None
+    )
     taken: Annotated[int, "Number of weights that were decided with another model of the same folder."] = 0
     warnings: Annotated[tuple[ReportWarning, ...], "About the file's size and where its work is done."] = ()
 
@@ -181,7 +184,8 @@ def run_export(
             if context is not None:
                 progress(Progress("compiling for the HTP", 0, None))
                 compiled = compile_context(exported.model, resolved.recipe.export.soc_model)
-                exported = replace(exported, files={**exported.files, context: compiled})
+                result = replace(exported.result, context=context)
+                exported = replace(exported, result=result, files={**exported.files, context: compiled})
         undo.pop_all()
     own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)

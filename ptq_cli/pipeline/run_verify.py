@@ -42,7 +42,7 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Kernel
 from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, at_level, engine_of, measuring_engine
-from ptq_cli.runtime.qnn import QNN_HTP, is_installed
+from ptq_cli.runtime.qnn import HINT, QNN_HTP, is_installed
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -212,6 +212,7 @@ def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:
     return scales
 
 
+UNPROVEN = f"where the HTP places each operator, and what it computes ({HINT})"
 KERNEL_STEPS = 2.0
 """Default limit. Rounding explains one step of a kernel; a second is for what a runtime fuses further."""
 
@@ -275,6 +276,7 @@ def run_verify(
         saturation=saturation,
         saturates_here=saturates_here(saturation, target),
         require_portable=resolved.recipe.gate.require_portable,
+        unproven=UNPROVEN if engine is None and target.runtime == QNN else "",
     )
 
 

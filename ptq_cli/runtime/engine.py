@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Placement = Literal["integer", "float", "gone"]
 Model = bytes | Path | StoredModel
+ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"
+"""The kernels of Qualcomm's HTP: in integers, in floats, and what it leaves to the processor beside it."""
 
 
 @dataclass(frozen=True)

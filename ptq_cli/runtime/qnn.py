@@ -26,7 +26,17 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import QNN
-from ptq_cli.runtime.engine import MARK, Engine, Kernel, KernelCounts, Model, marked_graph
+from ptq_cli.runtime.engine import (
+    MARK,
+    ON_CPU,
+    ON_FLOATS,
+    ON_HTP,
+    Engine,
+    Kernel,
+    KernelCounts,
+    Model,
+    marked_graph,
+)
 from ptq_cli.runtime.session import DATA_FOLDER, SILENT, failed_load, failed_run
 
 MODULE = "onnxruntime_qnn"
@@ -39,8 +49,6 @@ MOST_SHAPES = 4
 """So many shapes of inputs a model is compiled for, at most."""
 COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat", "Softmax", "LayerNormalization")
 """Operators whose kernels ``count_kernels`` counts."""
-ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"
-"""The names of kernels: in integers, in floats, and of what the HTP does not take."""
 FOLDED = ("Relu", "Clip")
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -318,9 +326,11 @@ def _kernel(node: ir.Node, provider: str) -> Kernel:
 
 
 def _is_integer(node: ir.Node) -> bool:
-    """Return whether a node stands between pairs, or before a Relu or Clip that folds into the next pair."""
+    """Return whether a node stands between pairs, or before what folds into the next pair."""
     computed = [value for value in node.inputs if value is not None and value.const_value is None]
-    before = [value.producer() for value in computed]
+    # A shape is no activation.
+    before = [value.producer() for value in computed if value.dtype != ir.DataType.INT64]
     behind = [reader for reader, _ in node.outputs[0].uses()]
+    folded = (*FOLDED, "Add") if node.op_type == "MatMul" else FOLDED
     reads = all(item is not None and (is_pair_node(item) or item.op_type in FOLDED) for item in before)
-    return reads and bool(before) and all(is_pair_node(item) or item.op_type in FOLDED for item in behind)
+    return reads and bool(before) and all(is_pair_node(item) or item.op_type in folded for item in behind)

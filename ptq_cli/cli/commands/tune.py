@@ -9,9 +9,8 @@ from ptq_cli.cli.help_sections import OWN, SectionCommand, option
 from ptq_cli.cli.options.model_options import (
     CALIBRATION,
     EVALUATION_DATA,
-    INPUT,
     MODEL_ARGUMENT,
-    MODEL_CODE,
+    MODEL_SOURCE,
     QUANTIZATION,
     TARGET,
     THREADS,
@@ -43,7 +42,7 @@ Exits with status 3 if the budget is not kept; the best candidate is written all
     "models: sqnr_db=30. Can be repeated.",
 )
 @setting(OWN, "tune.time_budget", metavar="TIME")
-@take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, MODEL_CODE, INPUT, TARGET)
+@take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, MODEL_SOURCE, TARGET)
 @take(QUANTIZATION, EVALUATION_DATA)
 @take(RUN, RECIPES, THREADS, GLOBALS)
 def command(

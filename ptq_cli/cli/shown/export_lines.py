@@ -9,6 +9,7 @@ from ptq_cli.cli.shown.recovery_lines import export_recovery_lines
 from ptq_cli.cli.terminal.output import detail, say, warn
 from ptq_cli.cli.terminal.phrases import counted, shown_path
 from ptq_cli.core.words import format_bytes
+from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
 from ptq_cli.report.text.summary import share_of_float
 from ptq_cli.report.text.tables import format_latency
 
@@ -27,6 +28,8 @@ def print_export(result: "ExportResult") -> None:
     print_quantized(result)
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
+    if result.context is not None:
+        say(f"wrote {shown_path(result.context)}, compiled for the HTP alone")
 
 
 def print_quantized(result: "ExportResult") -> None:
@@ -37,7 +40,9 @@ def print_quantized(result: "ExportResult") -> None:
     if result.latency is not None:
         _print_preference(result.latency, result.plan)
     if result.kernels is not None:
-        detail(f"integer kernels of {result.kernels.runtime} on this CPU: {kernel_line(result.kernels)}")
+        runtime = result.kernels.runtime
+        where = f"on the {runtime}" if runtime == RUNTIME_TITLES[QNN] else f"of {runtime} on this CPU"
+        detail(f"integer kernels {where}: {kernel_line(result.kernels)}")
     elif result.uncounted:
         detail(f"integer kernels: not counted here, because {result.uncounted}; ptq verify counts them")
     if not result.plain:

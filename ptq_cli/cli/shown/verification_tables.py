@@ -14,6 +14,7 @@ from ptq_cli.qdq.proof.target_faults import RULES
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_decibels, format_number, format_share
+from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS
 
 MOST_ROWS = 20
 MOST_UNKNOWN = 5
@@ -30,6 +31,8 @@ def print_verification(result: Verification, *, show_all: bool) -> None:
     maker = f", made by {result.made_by}" if result.made_by else ""
     say(f"{name}: opset {result.opset}{maker}")
     say(f"target {result.target}, {result.runtime or 'checked against its rules only'}")
+    if result.unproven:
+        say(f"warning: unproven: {result.unproven}")
     _print_kernels(result)
     listed = result.operators if show_all else [item for item in result.operators if _is_notable(item)]
     _print_operators(listed, show_all=show_all)
@@ -90,6 +93,8 @@ def _named(group: Sequence[OperatorProof]) -> str:
 
 
 def _placed(item: OperatorProof) -> str:
+    if item.placement == "float" and item.kernel in (ON_FLOATS, ON_CPU):
+        return item.kernel
     return item.kernel or "integer" if item.placement == "integer" else item.placement
 
 

@@ -27,6 +27,7 @@ from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_outp
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
+from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.calibration.loaded_run import load_run
 from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes, noted_output_axes
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
@@ -261,7 +262,8 @@ def open_analysis(
     require_origin(origin, calibration, path)
     resolved = as_exported(resolved, origin, path)
     resolved = resolved.with_recipe(with_ranges_of(resolved.recipe, origin, calibration, path.name))
-    twins = TwinGraphs(graph, with_types(spelled_out(without_padding(load_onnx(path)), graph)))
+    quantized = reopened(spelled_out(without_padding(load_onnx(path)), graph), graph)
+    twins = TwinGraphs(graph, with_types(quantized))
     inputs = input_specs(twins.float_model)
     last = last_evaluation(request, run, quantized_model)
     is_elsewhere = quantized_model is None and path == run.model_elsewhere()

@@ -14,6 +14,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.core.errors import GateError, MetricError, RuntimeFailedError, UsageError
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.evaluation.decide_gates import read_baseline
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import Report
@@ -26,7 +27,9 @@ from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.models.static_shapes import SAMPLES
 from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
@@ -94,7 +97,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     inputs = input_specs(model)
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
-    batch_size = fixed_batch or fitting_batch(bound, model, recipe.evaluation.batch_size)
+    own_batch = fixed_batch or _closed_batch(recipe, inputs)
+    batch_size = own_batch or fitting_batch(bound, model, recipe.evaluation.batch_size)
     specs = _limited_specs(recipe)
     if not specs and has_classes(bound, batch_size):
         specs = BY_DEFAULT
@@ -115,6 +119,16 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         is_step=steps,
         notes=bound.notes,
     )
+
+
+def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
+    """Return the batch of a quantized model with static shapes, which the float model leaves open."""
+    shapes = recipe.model.input_shape
+    if not shapes or not load_target(recipe.quantization.target).static_shapes:
+        return None
+    axes = {spec.name: spec.samples_axis for spec in inputs}
+    told = [shapes[name][axis] for name, axis in axes.items() if axis is not None and name in shapes]
+    return next(iter((*told, *shapes.get(SAMPLES, ()))), None)
 
 
 def noted_evaluation(

@@ -20,6 +20,7 @@ from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, provenance_of
 from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
@@ -269,7 +270,9 @@ class CandidateModels:
     def _ranked(self, candidate: Candidate) -> LayerRanking:
         if candidate.key not in self.checkpoint.rankings:
             exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
-            twins = TwinGraphs(base.float_model.load(), with_types(without_padding(exported.model.load())))
+            graph = base.float_model.load()
+            quantized = reopened(without_padding(exported.model.load()), graph)
+            twins = TwinGraphs(graph, with_types(quantized))
             plan, recipe, target = exported.result.plan, self.resolved.recipe, self.resolved.target
             noise = layer_noise(
                 twins,

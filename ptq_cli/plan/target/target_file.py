@@ -161,6 +161,7 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
     for key, kinds in (
         ("ties", ("join",)),
         ("fused_behind", ("join",)),
+        ("fixed", ("join",)),
         ("outputs", ("same",)),
         ("weight", ("compute",)),
         ("bias", ("compute",)),
@@ -171,7 +172,7 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         ("dynamic", ("compute",)),
         ("dynamic_note", ("compute",)),
     ):
-        is_set = getattr(rule, key) not in (None, False, [], "first", "", 0)
+        is_set = getattr(rule, key) not in (None, False, [], {}, "first", "", 0)
         message = f"'{where}.{key}' belongs to kind '{kinds[0]}', but this kind is '{rule.kind}'"
         yield not is_set or rule.kind in kinds, message, f"remove '{key}'"
     form = INTEGER_FORMS.get(rule.integer_form, "")
@@ -184,6 +185,11 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
     for key in ("formats", "fewest_channels", "largest_filter"):
         for name in getattr(rule, key):
             yield from _one_of(f"{where}.{key}", name, (*ACTIVATIONS, *FLOATS))
+    for name, grid in rule.fixed.items():
+        yield from _one_of(f"{where}.fixed", name, ACTIVATIONS)
+        is_grid = len(grid) == 2 and grid[0] > 0 and INTEGERS[name].qmin <= grid[1] <= INTEGERS[name].qmax
+        message = f"'{where}.fixed.{name}' is {grid}, expected a scale and a zero point of that format"
+        yield is_grid, message, "such as [0.00390625, 0]"
     if rule.result is not None:
         yield from _activation(f"{where}.result", rule.result, opset)
     if rule.weights is not None:

@@ -32,13 +32,14 @@ from ptq_cli.qdq.read.pair_grids import (
     stored_integers,
 )
 from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts, inside_parts
-from ptq_cli.runtime.engine import Kernel
+from ptq_cli.runtime.engine import ON_FLOATS, Kernel
 
 OUT_OF_PLACE = "{} leaves it in float, and no rule of the target explains why"
 SIGNED = (
     "its activations are int8: ONNX Runtime converts some of them to uint8 on x86, and has no kernel if an "
     "operator's inputs and result then differ"
 )
+WITHOUT_PAIRS = "not each of its inputs and its result has a pair, so the HTP computes it in float16"
 RETURN_FLOATS = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
 """Operators on integers whose result is float: what moves it does not move integers."""
 ONCE = "computed once, when the model is loaded"
@@ -161,9 +162,16 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
         if rule is None or rule.kind != "compute":
             return "part", _before(node)
         return "float", reason or "merged into another operator, in float"
-    if reason or not _reads_signed(node, target) or target.runtime != ONNXRUNTIME:
-        return "float", reason or OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
-    return "float", SIGNED
+    return "float", reason or _unexplained(node, target, kernel)
+
+
+def _unexplained(node: ir.Node, target: Target, kernel: Kernel) -> str:
+    """Return why a kernel is float that the target's rules make integer."""
+    if kernel.name == ON_FLOATS:
+        return WITHOUT_PAIRS
+    if target.runtime == ONNXRUNTIME and _reads_signed(node, target):
+        return SIGNED
+    return OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
 
 
 def _blocks_reason(node: ir.Node, target: Target, kernel: Kernel) -> str:

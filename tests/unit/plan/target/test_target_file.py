@@ -59,6 +59,7 @@ kind = "stored"
 constants = [1, 2]
 note = "why"
 kernel = "DynamicQuantizeLSTM\""""
+FIXED = '[op.Tanh]\nkind = "join"\nfixed.'
 PAIRS = "pair_sum = 128\npair_orders = "
 FILE = TABLE.replace('name = "own"', 'name = "mine"')
 
@@ -82,6 +83,11 @@ FILE = TABLE.replace('name = "own"', 'name = "mine"')
         ('format = "int8"', f"channel_multiple = 4\n{PAIRS}['across']", RecipeValueError, "has no 'restart'"),
         ("activations = [0]", "", RecipeValueError, "'op.Conv.activations' is missing"),
         ("weight = 1", "weight = 1\nties = true", RecipeValueError, "'op.Conv.ties' belongs to kind 'join'"),
+        ("weight = 1", "weight = 1\nfixed.uint8 = [1, 0]", RecipeValueError, "fixed' belongs to kind 'j"),
+        ("[op.", f"{FIXED}uint9 = [1, 0]\n[op.", RecipeValueError, "'op.Tanh.fixed' is 'uint9'"),
+        ("[op.", f"{FIXED}uint8 = [1]\n[op.", RecipeValueError, "'op.Tanh.fixed.uint8' is .1.0., expected a"),
+        ("[op.", f"{FIXED}uint8 = [1, 256]\n[op.", RecipeValueError, "zero point of that format"),
+        ("[op.", f"{FIXED}uint8 = [0, 1]\n[op.", RecipeValueError, "expected a scale and a zero point"),
         ("weight = 1", "weight = -1", RecipeValueError, "names an input below 0"),
         ("weight = 1", "integer_kernel = false", RecipeValueError, "'op.Conv.note' is missing"),
         ("weight = 1", "constants = [1]", RecipeValueError, "'op.Conv.constants' belongs to kind 'stored'"),

@@ -1,0 +1,90 @@
+"""Forms that a strict compiler asks for compute what the graph computed before."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ptq_cli.core.formats import INTEGERS
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
+from tests.unit.plan.graphs import build, quantized, run, sample
+from tests.unit.qdq.printer import graph_text
+
+BYTES = """(uint8[N,3,2,2] x, int32[N] k) => (float[N,3,2,2] y, float[N] h) <float s = {0.5}> {
+    a = Cast<to=1>(x) y = Mul(a, s) h = Cast<to=1>(k) }"""
+CONVS = """(float[N,3,8,8] x) => (float[N,4,8,8] y)
+    <float[8,3,3,3] v, float[8] b, float[4,8,1,1] w, float[4] c> {
+    a = Conv<pads=[1,1,1,1]>(x, v, b) r = Relu(a) y = Conv(r, w, c) }"""
+SUM = """(float[N,3,8,8] x) => (float[N,3,8,8] y) <float[3,3,1,1] w> {
+    a = Conv(x, w) s = Add(a, x) y = Conv(s, w) }"""
+
+
+def mixed(graph, wide):
+    """A graph whose tensors of some names have 16 bits, and 8 all others."""
+    model, target = build(graph, opset=21), load_target("qnn")
+    plan = make_plan(model, target)
+    sites = {
+        name: replace(site, format=INTEGERS["uint16"]) if name in wide else site
+        for name, site in plan.activations.items()
+    }
+    return model, quantized(model, replace(plan, activations=sites))
+
+
+def noise(model, other):
+    inputs = sample(model)
+    wanted, found = (run(item, inputs, optimize=False)[0] for item in (model, other))
+    return 10 * np.log10(np.sum(wanted**2) / np.sum((wanted - found) ** 2))
+
+
+def types_of(node):
+    before = [value.producer() for value in node.inputs]
+    return [grid_of(item).dtype.name for item in before if item is not None]
+
+
+def test_bytes_become_floats_by_a_scale_of_1():
+    model = build(BYTES, opset=21)
+    inputs = {"x": np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2) * 10, "k": np.int32([3, -4])}
+    before = run(model, inputs)
+    dequantize_bytes(model)
+    assert graph_text(model).splitlines()[1:6] == [
+        "  s: float scalar = [0.5]",
+        "  a.scale: float scalar = [1]",
+        "  a.zero_point: uint8 scalar = [0]",
+        "  [a/DequantizeLinear] a = DequantizeLinear(x, a.scale, a.zero_point)",
+        "  [y] y = Mul(a, s)",
+    ]
+    assert "[h] h = Cast" in graph_text(model)
+    for one, other in zip(before, run(model, inputs), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_operator_reads_the_type_that_it_makes():
+    model, other = mixed(CONVS, {"y"})
+    assert types_of(next(node for node in other.graph if node.name == "y")) == ["UINT8", "INT8", "INT32"]
+    before = noise(model, other)
+    convert_types(other)
+    after = next(node for node in other.graph if node.name == "y")
+    assert types_of(after) == ["UINT16", "INT8"]
+    bias = model.graph.initializers["c"].const_value.numpy()
+    np.testing.assert_allclose(after.inputs[2].const_value.numpy(), bias, atol=1e-3)
+    assert abs(noise(model, other) - before) < 0.1 and before > 25
+
+
+def test_a_coarser_type_is_asked_for_by_the_result_and_a_pair_serves_all_readers():
+    model, other = mixed(SUM, {"x"})
+    convert_types(other)
+    pairs = [node.name for node in other.graph if ".uint8/Quantize" in (node.name or "")]
+    assert pairs == ["x/DequantizeLinear.output.uint8/QuantizeLinear"]
+    for node in other.graph:
+        if node.op_type in ("Conv", "Add"):
+            assert set(types_of(node)) <= {"UINT8", "INT8", "INT32"}
+    assert noise(model, other) > 25
+
+
+def test_what_has_one_type_stays_as_it_is():
+    _, other = mixed(CONVS, set())
+    text = graph_text(other)
+    convert_types(other)
+    assert graph_text(other) == text
