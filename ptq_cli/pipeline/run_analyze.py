@@ -177,7 +177,7 @@ def _assembled(
         target=recipe.quantization.target,
         samples=Samples(source, measured.samples, dataset.digest()),
         metric=metric,
-        shares=_shares(opened, measured),
+        shares=_shares(opened, measured, metric),
         order=question.order,
         cost=_cost(subject, work),
         tensors=tensors,
@@ -233,11 +233,11 @@ def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
     )
 
 
-def _shares(opened: OpenedAnalysis, measured: Measured) -> NoiseShares:
-    origin, is_sqnr = opened.origin, opened.yardstick.name == SQNR
+def _shares(opened: OpenedAnalysis, measured: Measured, metric: MetricSummary | None) -> NoiseShares:
+    origin, has_metric = opened.origin, metric is not None and metric.name != SQNR
 
     def share(judge: Judge) -> NoiseShare:
-        return NoiseShare(judge.sqnr_db, None if is_sqnr else judge.value)
+        return NoiseShare(judge.sqnr_db, judge.value if has_metric else None)
 
     found = {name: share(judge) for name, judge in measured.halves.items()}
     formats = opened.resolved.target.activation.formats
@@ -263,7 +263,7 @@ def _missing(twins: TwinGraphs, found: Collection[str]) -> str:
     if not twins.constants:
         return "no weight is quantized: all that is lost is lost by the activations"
     if not (twins.pairs or twins.containers or twins.dynamic) and WEIGHTS in found:
-        return "no activation is quantized: all that is lost is lost by the weights"
+        return "the file quantizes no activation: kernels of the runtime lose what the weights do not"
     if WEIGHTS in found:
         return "activations become integers at each run, which cannot be done with float weights"
     return "constants of more than 2 GB: neither share was measured"

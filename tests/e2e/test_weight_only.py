@@ -65,9 +65,9 @@ def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
         assert outcome.status == 0, (command, outcome.err)
     shares = json.loads((dense / "ptq-run/analysis.json").read_text())["shares"]
     assert (shares["activations"], shares["weights"]["metric"]) == (None, None)
-    assert shares["weights"]["sqnr_db"] == pytest.approx(shares["both"]["sqnr_db"], abs=0.01)
-    assert shares["advice"] == ["no activation is quantized: all that is lost is lost by the weights"]
-    assert "all that is lost is lost by the weights" in (dense / "ptq-run/report.html").read_text()
+    assert shares["weights"]["sqnr_db"] > shares["both"]["sqnr_db"] > 30
+    assert shares["advice"][0].startswith("the file quantizes no activation")
+    assert shares["advice"][0] in (dense / "ptq-run/report.html").read_text()
     assert (dense / "ptq-run/calibration.safetensors").read_bytes() == first
 
 

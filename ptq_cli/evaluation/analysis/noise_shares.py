@@ -18,7 +18,7 @@ class NoiseShare:
         float, "SQNR of the output that the metric reads; NaN if it holds NaN or Inf. Decibels."
     ]
     metric: Annotated[
-        float | None, "Value of the metric that the analysis measures with; null if that is the SQNR."
+        float | None, "Value of the analysis' metric; null if it has none, and if that is the SQNR."
     ]
 
 
@@ -57,6 +57,14 @@ def noise_shares(
 
     ``wide`` is an integer format of 16 bits that the target computes activations in, ``why`` the reason why
     there is no share of the weights or of the activations; both may be empty.
+
+    Example:
+        >>> shares = [NoiseShare(sqnr_db, None) for sqnr_db in (25.0, 17.25, 17.0)]
+        >>> found = noise_shares(*shares, recovered=True, ranges=True, wide="uint16", why="")
+        >>> found.advice[0]
+        'activations bound what recovery of weights can win: at most 0.2 dB'
+        >>> found.advice[1].partition(", ")[2]
+        'by ptq export --set activations.dtype=uint16 or ptq tune, which leaves layers in float'
     """
     advice = [why] if why else []
     if activations is not None:
@@ -75,16 +83,10 @@ def noise_shares(
 
 
 def _bound(what: str, alone: NoiseShare, both: NoiseShare, commands: str) -> str:
-    """Return one sentence.
-
-    Example:
-        >>> _bound("activations bound it", NoiseShare(20.25, None), NoiseShare(17.0, None), "ptq tune")
-        'activations bound it: at most 3.2 dB, by ptq tune'
-    """
-    if math.isnan(both.sqnr_db):
-        return f"{what}: the output holds NaN or Inf, so there is no ratio to win from"
+    if math.isnan(both.sqnr_db) or math.isnan(alone.sqnr_db):
+        return f"{what}: not known, because an output holds NaN or Inf"
     gain = 0.0 if alone.sqnr_db == both.sqnr_db else max(0.0, alone.sqnr_db - both.sqnr_db)
     if not math.isfinite(gain):
-        return f"{what}: the other part costs nothing"
+        return f"{what}: they lose nothing"
     by = f", by {commands}" if commands and gain >= LEAST_GAIN_DB else ""
     return f"{what}: at most {gain:.1f} dB{by}"

@@ -119,7 +119,7 @@ def _halves(twins: TwinGraphs) -> dict[str, Session]:
     """Open the models of which only the weights, or only the activations, are integers."""
     made = {WEIGHTS: with_float_activations(twins), ACTIVATIONS: with_float_weights(twins)}
     return {
-        name: Session(serialize(model), threads=1, arena=False)
+        name: Session(serialize(model), threads=1, arena=False, integer_kernels=False)
         for name, model in made.items()
         if model is not None
     }

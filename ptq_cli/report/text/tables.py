@@ -75,19 +75,19 @@ def format_decibels(value: float) -> str:
 
 def share_table(analysis: Analysis) -> Table:
     """Return what the output is with the weights, the activations, or both quantized."""
-    metric, shares = analysis.metric, analysis.shares
+    shares = analysis.shares
+    metric = analysis.metric if shares.both.metric is not None else None
     found = {
         "weights only": shares.weights,
         "activations only": shares.activations,
         "weights and activations": shares.both,
     }
-    rows = [(name, item) for name, item in found.items() if item is not None]
-    if metric is None or shares.both.metric is None:
-        header: Row = ("quantized", "SQNR")
-        return Table(header, tuple((name, format_decibels(item.sqnr_db)) for name, item in rows))
-    unit = cast(Unit, metric.unit)
-    texts = [(name, format_decibels(item.sqnr_db), _metric_text(item.metric, unit)) for name, item in rows]
-    return Table(("quantized", "SQNR", metric.name), tuple(texts))
+    rows = []
+    for name, item in found.items():
+        if item is not None:
+            values = [] if metric is None else [_metric_text(item.metric, cast(Unit, metric.unit))]
+            rows.append((name, format_decibels(item.sqnr_db), *values))
+    return Table(("quantized", "SQNR", *([] if metric is None else [metric.name])), tuple(rows))
 
 
 def _metric_text(value: float | None, unit: Unit) -> str:
