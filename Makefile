@@ -1,7 +1,7 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
 # make test-install   build the wheel and the sdist, and try them in empty environments
-# make test-processors   run the samples' int8 files on emulated processors; ARGS=--kernels is shorter
+# make test-processors   run the samples' int8 files on emulated processors; ARGS=wasm runs them on one
 # make site   set up and build the site of the documentation into site/
 PYTHON ?= python3
 VENV := .venv

@@ -3,6 +3,8 @@ from .api.evaluations import evaluate_shard as evaluate_shard
 from .api.evaluations import merge_evaluation as merge_evaluation
 from .api.evaluations import tune as tune
 from .api.proofs import bench as bench
+from .api.proofs import compare_answers as compare_answers
+from .api.proofs import pack_cases as pack_cases
 from .api.proofs import verify as verify
 from .api.stages import calibrate as calibrate
 from .api.stages import collect_moments as collect_moments

@@ -13,7 +13,8 @@ from tools.marked import write_part
 from tools.tables import table
 
 PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
-HEADER = ("architecture", "SQNR", "integer share", "operators in integers", "in float")
+HEADER = ("architecture", "SQNR", "integer share", "operators in integers", "in float, the most frequent")
+MOST_FREQUENT = 3
 
 
 def main() -> None:
@@ -36,8 +37,13 @@ def row(name: str, found: Measured) -> list[str]:
         f"{found.sqnr_db:.1f} dB",
         f"{100 * found.integer_share:.0f} %",
         f"{integer} of {len(found.layers)}",
-        ", ".join(f"{count} {op}" for op, count in sorted(floats.items())) or "none",
+        ", ".join(f"{count} {op}" for op, count in most_frequent(floats)) or "none",
     ]
+
+
+def most_frequent(floats: Counter[str]) -> list[tuple[str, int]]:
+    """Return the operators that most layers in float have, of equal ones by name."""
+    return sorted(floats.items(), key=lambda item: (-item[1], item[0]))[:MOST_FREQUENT]
 
 
 if __name__ == "__main__":

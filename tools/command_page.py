@@ -29,15 +29,16 @@ Results go to stdout, everything else to stderr: progress, notes, warnings, the 
 - `--json` prints the result as one JSON document instead of lines and tables.
 - `--quiet` (`-q`) leaves out progress, notes and next steps: stderr has only warnings and errors. Commands
   that write files, and `ptq gate`, print only verdicts, warnings and paths; the other commands print their
-  result as always. It can be combined with `--json`, and changes neither the files nor the exit status.
+  result as always. Files, exit status and `--json` are the same.
 - `--debug` adds the traceback to an error.
 
-`--quiet` and `--debug` can be given before or after the command.
+`--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows the installed
+plug-ins.
 
-The examples are for a folder with a model, its data and a `ptq.toml` that names them; flags override it.
+The examples are for a folder with a model, its data and a `ptq.toml` that names them.
 
-Tables fit the terminal, or the width in `COLUMNS`. On a narrow terminal, a table has fewer columns, or each
-name has a line of its own; numbers and words are never split. Lines in a pipe are not wrapped.
+Tables fit the terminal, or the width in `COLUMNS`: a narrow one has fewer columns, or a line for each name.
+Lines in a pipe are not wrapped.
 
 ## Exit status
 
@@ -65,7 +66,7 @@ PARAMETER_NAMES = {"minimum": "min"}
 def command_page() -> str:
     """Return the page."""
     group = click.Context(cli, info_name="ptq", **cli.context_settings)
-    sections = [INTRODUCTION, _group_section(group), _shared_section()]
+    sections = [INTRODUCTION, _group_section(), _shared_section()]
     for name in COMMANDS:
         command = cli.get_command(group, name)
         if command is None:
@@ -83,11 +84,11 @@ def _sections(command: click.Command, context: click.Context) -> list[str]:
     return parts
 
 
-def _group_section(context: click.Context) -> str:
+def _group_section() -> str:
     names = ", ".join(f"[`{name}`](#ptq-{name})" for name in COMMANDS)
     change, *lines = _examples(cli.epilog or "")
     example = [f"In `{change.removeprefix('cd ')}`:", _block(None, lines, change.rpartition("/")[2])]
-    parts = ["## ptq", inspect.cleandoc(cli.help or ""), f"Commands: {names}.", _options(cli, context)]
+    parts = ["## ptq", inspect.cleandoc(cli.help or ""), f"Commands: {names}."]
     return "\n\n".join([*parts, *example]) + "\n"
 
 
@@ -105,22 +106,18 @@ def _section(command: click.Command, context: click.Context) -> str:
 
 def _options(command: click.Command, context: click.Context) -> str:
     """Return the options of a command: a table of its own, and the names of those that it shares."""
-    shared, parts, others = shared_rows(), [], []
+    shared, rows, others = {row[:2] for row in shared_rows()}, [], []
     for section, found in options_by_section(command, context).items():
-        if section == GLOBAL and command is not cli:
-            continue
-        rows = []
-        for option in found:
+        for option in found if section != GLOBAL else ():
             row = _row(option, context)
-            if row in shared and command is not cli:
+            if row[:2] in shared:
                 others += [code(option.opts[0])]
             else:
                 rows.append(row)
-        if rows:
-            header = ["option", "meaning", *(["sets"] if any(row[2] for row in rows) else [])]
-            parts.append(f"**{section}**\n\n{table(header, [row[: len(header)] for row in rows])}")
-    listed = f"[Shared options](#shared-options): {', '.join(others)}." if others else ""
-    return "\n\n".join([*parts, listed] if listed else parts)
+    header = ["option", "meaning", *(["sets"] if any(row[2] for row in rows) else [])]
+    own = [table(header, [row[: len(header)] for row in rows])] if rows else []
+    listed = [f"[Shared options](#shared-options): {', '.join(others)}."] if others else []
+    return "\n\n".join([*own, *listed])
 
 
 @cache
@@ -137,7 +134,10 @@ def shared_rows() -> tuple[Row, ...]:
         for section, options in options_by_section(command, context).items():
             found[section] += [_row(option, context) for option in options]
     del found[GLOBAL]
-    several = [row for rows in found.values() for row, count in Counter(rows).items() if count > 1]
+    # Commands without a recipe have some of them, too, which set no key there.
+    keys = {row[:2]: row[2] for rows in found.values() for row in rows if row[2]}
+    counts = [Counter(row[:2] for row in rows) for rows in found.values()]
+    several = [(*row, keys.get(row, "")) for rows in counts for row, count in rows.items() if count > 1]
     # An option of which two groups of commands mean different things is described with each.
     names = Counter(name for name, _, _ in several)
     return tuple(row for row in several if names[row[0]] == 1)
@@ -145,7 +145,8 @@ def shared_rows() -> tuple[Row, ...]:
 
 def _shared_section() -> str:
     rows = table(["option", "meaning", "sets"], list(shared_rows()))
-    return f"## Shared options\n\nThese mean the same in every command that has them.\n\n{rows}\n"
+    said = "These mean the same in every command that has them. Commands without `--recipe` set no keys."
+    return f"## Shared options\n\n{said}\n\n{rows}\n"
 
 
 def _row(option: click.Option, context: click.Context) -> Row:
@@ -178,7 +179,7 @@ def _epilog(text: str, folder: str) -> list[str]:
     rest = [line for line in lines if line and not line.startswith(("  ", "Example"))]
     by_reason = groupby(examples, key=lambda line: NOT_RUN.get(line.partition(" ")[0]))
     blocks = [_block(reason, list(group), folder) for reason, group in by_reason]
-    return ["Examples:", *blocks] * bool(blocks) + ["\n".join(rest)] * bool(rest)
+    return [*blocks, *(["\n".join(rest)] if rest else [])]
 
 
 def _examples(epilog: str) -> list[str]:

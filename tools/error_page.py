@@ -15,8 +15,8 @@ If the input cannot be used, a command ends with exit status 2 and prints an err
 line with a hint. In Python the same error is a class of `ptq_cli.core.errors`, a subclass of
 `ptq_cli.PtqError` with `code`, `message` and `hint`. `--debug` shows the traceback.
 
-Exit status 3 means that a gate failed. Exit status 1 with `bug in ptq` means that the error is in ptq itself:
-run the command again with `--debug`, and report what it prints.
+Exit status 1 with `bug in ptq` means that the error is in ptq itself: run the command again with `--debug`,
+and report what it prints.
 """
 
 
@@ -31,12 +31,8 @@ def error_page() -> str:
 
 
 def _section(kind: type[PtqError], text: dict[str, str]) -> str:
-    parts = [
-        f"## {kind.code}",
-        f"`{kind.__name__}`: {_summary(kind)}",
-        f"**Cause.** {text['cause'].strip()}",
-        f"**Remedy.** {text['remedy'].strip()}",
-    ]
+    said = f"{_summary(kind)} {text.get('cause', '').strip()}".strip()
+    parts = [f"## {kind.code}", f"`{kind.__name__}`: {said}", f"**Remedy.** {text['remedy'].strip()}"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -16,7 +16,7 @@ from ptq_cli.evaluation.metrics.metric_registry import (
     REQUESTED_COMPARISONS,
     make_label_metric,
 )
-from ptq_cli.plan.target.target_file import load_target, target_names
+from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.declaration import REQUIRED, Setting
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET
@@ -27,9 +27,9 @@ INTRODUCTION = """\
 # Recipe
 
 A recipe is a TOML file with settings. `ptq recipe keys` lists them; a command takes any of them as `--set
-KEY=VALUE`, and the Python API as keyword arguments (`batch_size`). Several layers hold settings. Each
-overrides those before it, key by key; a list replaces the whole earlier list, and [overrides](#override) of
-flags follow those of recipes:
+KEY=VALUE`, and the Python API as keyword arguments (`batch_size`). Each layer of settings overrides those
+before it, key by key; a list replaces the whole earlier list, and [overrides](#override) of flags follow
+those of recipes:
 
 1. the preset (`--preset`, default `{preset}`; [all presets](../configs/README.md#presets))
 2. `./ptq.toml`, if the current folder has one
@@ -45,20 +45,17 @@ and no recipe has them: `run.restart`, `run.evaluate`, `run.thumbnails`, `run.su
 A section `[weights]` or `[activations]` that names a quantizer replaces the section of all earlier layers. A
 preset that is named on the command line overrides `recipe.toml` in the run directory.
 
-An unknown key or a value of the wrong type is an error that names the nearest known key. A path in a recipe
-is relative to the recipe's folder; a path in a flag is relative to the current folder. What has no default
-below is not set.
+An unknown key is an error that names the nearest known one. A path in a recipe is relative to the recipe's
+folder, a path in a flag to the current folder. What has no default below is not set.
 
 `ptq calibrate`, `ptq export` and `ptq quantize` write the resolved recipe to `recipe.toml` in the run
-directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`. If there
-is, and neither it nor a flag names data, they use the data of the run directory and say so
-([0022](decisions/0022-what-a-run-remembers.md)). `ptq export --output FILE` writes only FILE, and its flags
-hold for that file alone; `ptq export --reset` leaves out what earlier exports set. `ptq quantize` evaluates
-if there is a limit, or with evaluation data, a metric or `--set run.evaluate=true`.
+directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`; otherwise,
+if neither a recipe nor a flag names data, they use the data of the run directory and say so
+([0022](decisions/0022-what-a-run-remembers.md)).
 
-`ptq recipe init MODEL` writes a commented `ptq.toml` for a model, `ptq recipe check` tells whether a recipe
-is correct, and `ptq recipe schema` writes [the JSON Schema](recipe.schema.json) for editors. Whole recipes to
-copy are in [`configs/recipes`](../configs/README.md#recipes).
+[`ptq recipe`](commands.md#ptq-recipe) writes a commented `ptq.toml` for a model, checks recipes, and writes
+[their JSON Schema](recipe.schema.json) for editors. Whole recipes to copy are in
+[`configs/recipes`](../configs/README.md#recipes).
 """
 BELOW = {
     "weights": "\nThe quantizers' formulas are in [quantizers.md](quantizers.md).\n",
@@ -73,9 +70,9 @@ BELOW = {
 """What follows the table of a section."""
 WORDS = {
     str: ("string", "strings"),
-    int: ("whole number", "whole numbers"),
+    int: ("integer", "integers"),
     float: ("number", "numbers"),
-    bool: ("true or false", "booleans"),
+    bool: ("boolean", "booleans"),
     Any: ("value", "values"),
 }
 """Singular and plural of each type."""
@@ -144,7 +141,7 @@ def _words(hint: Any, *, plural: bool = False) -> str:
 
 def _names() -> str:
     asked = (*LABEL_METRICS, *REQUESTED_COMPARISONS)
-    floors = [name for name, metric in PAIR_METRICS.items() if metric.higher_is_better]
+    ceilings = [name for name, metric in PAIR_METRICS.items() if not metric.higher_is_better]
     errors = [name for name in LABEL_METRICS if not make_label_metric(name, {}).higher_is_better]
     rows = [
         ("`calibration.method`", _listed(COLLECTORS)),
@@ -153,23 +150,16 @@ def _names() -> str:
         ("`evaluation.metrics`", f"{_listed(asked)}, or code; see [metrics.md](metrics.md)"),
         (
             "`gate.max_drop`",
-            f"{_listed(LABEL_METRICS)}, or the name of your own metric, if both models have it",
+            f"those up to {code(list(LABEL_METRICS)[-1])}, or your own metric, if both models have it",
         ),
-        (
-            "`gate.max_ratio`",
-            f"{_listed(errors)}, or the name of your own metric, if it is better when lower",
-        ),
-        ("`gate.max_regression`", _listed((*asked, *PAIR_METRICS))),
-        ("`gate.min`", _listed((*asked, *floors))),
+        ("`gate.max_ratio`", f"{_listed(errors)}, or your own metric, if it is better when lower"),
+        ("`gate.max_regression`", f"all of them, and those always computed: {_listed(PAIR_METRICS)}"),
+        ("`gate.min`", f"the same without {_listed(ceilings)}"),
+        ("`quantization.target`", f"{_listed(target_names())}; see [targets.md](targets.md)"),
     ]
-    targets = [(code(name), load_target(name).description + ".") for name in target_names()]
     parts = [
         "## Names",
         table(["setting", "names"], rows),
-        f"Always computed, without labels: {_listed(PAIR_METRICS)}. They compare the\n"
-        "quantized model's outputs with the float model's. If there are several outputs, the first has\n"
-        "the plain name, and the others are called `sqnr_db[name]`.",
-        table(["target", "description"], targets),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -16,8 +16,8 @@ from tools.tables import code, table
 INTRODUCTION = """\
 # Targets
 
-A target is a table of rules: which operators a runtime computes in integers, and what a model must look
-like for that. [One algorithm](decisions/0006-targets-as-tables.md) applies every table to a graph.
+A target is a [table of rules](decisions/0006-targets-as-tables.md): which operators a runtime computes in
+integers, and what a model must look like for that.
 
 <!-- folder: digits -->
 ```bash
@@ -34,12 +34,13 @@ exported for another target that quantizes no further tensors, as `tensorrt` aft
 {targets}
 
 - **ort-cpu** follows the graphs that ONNX Runtime 1.31 makes.
-- **openvino** (`pip install 'ptq-cli[openvino]'`) follows the execution graphs of OpenVINO 2026.4: a
-  Conv, Gemm or MatMul, its activation function and the quantization of the result become one primitive.
+- **openvino** (`pip install 'ptq-cli[openvino]'`) follows the execution graphs of OpenVINO 2026.4.
   `ptq evaluate`, `verify`, `bench` and the gates run on OpenVINO
   ([0007](decisions/0007-runtimes-and-float-formats.md)), with float32 for what is not integer; `ptq
   analyze` runs on ONNX Runtime. `--prefer latency` is refused: its operators cannot be measured one by
-  one.
+  one. On ARM, OpenVINO 2026.4 computes Convs whose input has another zero point than 0 in float, and
+  a file of `ort-cpu` with padded channels of an image fails to compile there ("Convolution input precision
+  should be single"): use this target ([measured](../benchmarks/RESULTS.md#openvino-on-arm)).
 - **tensorrt** ([tensorrt.md](tensorrt.md)): of a residual Add, the side that comes from a Conv stays
   float, so that Conv, Add and Relu become one kernel. All inputs and the output of a Concat share one
   scale. Weights are floats on the grid behind a pair ([0006](decisions/0006-targets-as-tables.md)): the
@@ -48,9 +49,9 @@ exported for another target that quantizes no further tensors, as `tensorrt` aft
   float.
 
 The weights of LSTM, GRU and RNN are int8 and need no calibration; `tensorrt` keeps them in float.
-`ort-cpu` computes an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, others in
-float. `kernel = ""` under `[op.LSTM]` in [a table of your own](#write-a-target-from-scratch) keeps only
-the computation in float ([0010](decisions/0010-weights-in-the-file.md)).
+`ort-cpu` computes an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, which finds
+ranges at each run, and others in float; `kernel = ""` under `[op.LSTM]` in a table of your own computes
+all of them in float ([0010](decisions/0010-weights-in-the-file.md)).
 
 Tied tensors share one scale and zero point, from their merged statistics. To keep layers in float or give
 them other integers, use `--exclude`, `--override` and [`[[override]]`](recipe.md#override); what the
@@ -63,10 +64,9 @@ ONNX Runtime and OpenVINO add two products of an unsigned activation and a signe
 saturate: 255 * 127 + 255 * 127 = 64,770, beyond 32,767. Only two weights of one sign whose magnitudes add
 up to more than 128 can do that. `ort-cpu`, `openvino` and `generic` (`weight.pair_sum = 128`) enlarge
 each channel's scale by what its worst pair needs: the integer sums are the same with VNNI and without, on
-ARM and in WebAssembly, at the same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 measured
-networks, and 2.3 dB on one. Rounding Convs so that the errors of each filter and channel add up to 0
-makes up for it on most, `--recover weighed` on others (`python -m benchmarks.portable`;
-[results](../benchmarks/RESULTS.md#weights-for-every-processor);
+ARM and in WebAssembly, at the same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 networks, and
+2.3 dB on one; how Convs are rounded, or `--recover weighed`, makes up for it on most of them
+([results](../benchmarks/RESULTS.md#weights-for-every-processor);
 [0025](decisions/0025-pairs-of-weights.md)).
 
 `ptq verify` counts in any file what can saturate ([verify.md](verify.md#on-every-processor));
@@ -112,8 +112,8 @@ ptq verify --target ./my-npu.toml
 ptq inspect model.pt --target ./tensorrt-10.toml
 ```
 
-[`configs/targets`](../configs/README.md#targets) has files to copy. Unknown keys, wrong types, and
-operators, inputs or axes that ONNX does not have are errors that name file and key.
+[`configs/targets`](../configs/README.md#targets) has files to copy. A mistake is an error that names file
+and key.
 
 ## Every key
 """
@@ -252,12 +252,12 @@ def _block_rows() -> Iterator[tuple[str, ...]]:
 def _section(title: str, kind: type) -> str:
     meanings, hints = _described(inspect.getdoc(kind) or ""), typing.get_type_hints(kind)
     rows = [
-        (code(item.name), _type(item.name, hints[item.name]), _default(item), _sentence(meanings[item.name]))
+        (code(item.name), _type(item.name, hints[item.name]) + _default(item), _sentence(meanings[item.name]))
         for item in fields(kind)
     ]
     summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2].replace("``", "`")
     about = _sentence(summary)
-    return f"### {title}\n\n{about}\n\n{table(['key', 'type', 'default', 'meaning'], rows)}\n"
+    return f"### {title}\n\n{about}\n\n{table(['key', 'type, default', 'meaning'], rows)}\n"
 
 
 def _described(text: str) -> dict[str, str]:
@@ -292,11 +292,11 @@ def _type(name: str, hint: Any) -> str:
 
 def _default(item: Field[Any]) -> str:
     if item.default is MISSING and item.default_factory is MISSING:
-        return "required"
+        return ", required"
     value = item.default if item.default is not MISSING else None
     if value is None or value == "":
-        return "none"
-    return code(json.dumps(value))
+        return ""
+    return f", {code(json.dumps(value))}"
 
 
 def _sentence(text: str) -> str:

@@ -1,14 +1,16 @@
-"""Proofs and measurements of model files, from Python: ``verify`` and ``bench``."""
+"""Proofs and measurements of model files, from Python: ``verify``, here and on devices, and ``bench``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack, cast
 
 from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_words, request_of
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.proof import Verification
 from ptq_cli.pipeline.run_bench import BenchOptions, BenchResult, run_bench
+from ptq_cli.pipeline.run_cases import SAMPLES, PackedCases, run_answers, run_pack
 from ptq_cli.pipeline.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
@@ -53,6 +55,86 @@ def verify(
     request = request_of(settings, None, recipe, preset)
     options = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     return run_verify(request, RunDirectory(Path(run)), as_model_path(model), options, progress)
+
+
+@in_own_words
+def pack_cases(
+    cases: PathLike,
+    model: ModelLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    random_inputs: bool = False,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> PackedCases:
+    """Write a folder that shows on a device without ptq what a quantized model computes there.
+
+    Args:
+        cases: the folder; earlier cases in it are replaced.
+        model: as for ``verify``.
+        run: the run directory.
+        random_inputs: generate inputs if there are no data.
+        recipe: a recipe file.
+        preset: a preset, which the recipe file overrides.
+        progress: is called as the work proceeds.
+        settings: ``samples`` (runs of the whole model; 8 if not given), ``data``, ``target`` and others.
+
+    Raises:
+        PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
+
+    Example:
+        >>> len(pack_cases("cases", "model.int8.onnx").manifest.kernels)  # doctest: +SKIP
+        33
+    """
+    samples = settings.pop("samples", None)
+    request = request_of(settings, None, recipe, preset)
+    return run_pack(
+        request,
+        RunDirectory(Path(run)),
+        as_model_path(model),
+        Path(cases),
+        samples=SAMPLES if samples is None else samples,
+        made_up=random_inputs,
+        progress=progress,
+    )
+
+
+@in_own_words
+def compare_answers(
+    answers: PathLike,
+    cases: PathLike,
+    *,
+    min_exact_kernels: float | None = None,
+    min: Mapping[str, float] | None = None,
+    progress: ProgressCallback = silent,
+) -> DeviceAnswers:
+    """Return what devices gave for cases, compared with what has to come out.
+
+    A missed limit raises nothing: see ``result.verdict``.
+
+    Args:
+        answers: a file that a device wrote, or a folder of such files.
+        cases: the folder that the devices ran.
+        min_exact_kernels: the least share of exact kernels of each device, 0 to 1.
+        min: the least ``sqnr_db`` or ``top1_agreement`` of each device.
+        progress: is called for each answer.
+
+    Raises:
+        PtqError: the folder or an answer is damaged, or they do not belong together.
+
+    Example:
+        >>> compare_answers("answers", "cases").devices[0].exact_share  # doctest: +SKIP
+        1.0
+    """
+    return run_answers(
+        Path(answers),
+        Path(cases),
+        min_exact_kernels=min_exact_kernels,
+        minimum=min or {},
+        progress=progress,
+    )
 
 
 @in_own_words

@@ -30,7 +30,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "analyze": (FILES["analysis.json"],),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "pipeline.run_quantize_folder:FolderResult"),
     "tune": ("pipeline.run_tune:TuneResult",),
-    "verify": ("evaluation.proof:Verification", "pipeline.run_verify_folder:VerifiedFolder"),
+    "verify": (
+        "evaluation.proof:Verification",
+        "pipeline.run_verify_folder:VerifiedFolder",
+        "pipeline.run_cases:PackedCases",
+        "evaluation.cases.device_answers:DeviceAnswers",
+    ),
     "bench": (FILES["bench.json"],),
     "profile": ("pipeline.run_profile:ProfileResult",),
     "inspect": ("pipeline.run_inspect:Inspection",),

@@ -81,6 +81,7 @@ def command_line(line: str, width: int) -> str:
 
 
 OWN = "Options"
+ELSEWHERE = "On other devices"
 DATA = "Data"
 MODEL = "Model"
 RANGES = "Ranges"
@@ -90,7 +91,7 @@ LAYERS = "Layers"
 EVALUATION = "Evaluation and gate"
 RUNNING = "Running"
 GLOBAL = "Global options"
-SECTIONS = (OWN, DATA, MODEL, RANGES, WEIGHTS, ACTIVATIONS, LAYERS, EVALUATION, RUNNING, GLOBAL)
+SECTIONS = (OWN, ELSEWHERE, DATA, MODEL, RANGES, WEIGHTS, ACTIVATIONS, LAYERS, EVALUATION, RUNNING, GLOBAL)
 """The headings in the order of ``--help``: a command's own options first; those of all commands only ptq's
 help lists."""
 EVERY_COMMAND = "Every command also takes -q, --debug and -h; ptq --help describes them."

@@ -483,6 +483,27 @@ class UnsupportedFormatError(UsageError, NotImplementedError):
     code = "PTQ-QUANT-005"
 
 
+# What a device gave for cases of a model cannot be compared.
+
+
+class CasesError(PtqError):
+    """A folder of cases is damaged, was changed, or was made by another version of ptq."""
+
+    code = "PTQ-CASES-001"
+
+
+class AnswerError(PtqError):
+    """A device's answer is damaged, not finished, or holds NaN; the message says what is missing."""
+
+    code = "PTQ-CASES-002"
+
+
+class OtherCasesError(PtqError):
+    """The answer is to other cases, or of another version of the model."""
+
+    code = "PTQ-CASES-003"
+
+
 # A runtime, a device or the memory does not suffice.
 
 

@@ -26,7 +26,7 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
 from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.setup.resolve import Reading, Request, resolve, target_of, with_run_data
+from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
@@ -170,7 +170,9 @@ def compare_each_kernel(
         return None
     engine = QNN_HTP if runtime == QNN else EXACT_BLOCKS
     batches = (
-        samples.batches[:COMPARED_ALONE] if samples.fixed else _single(samples.batches[0], noted_axes(graph))
+        samples.batches[:COMPARED_ALONE]
+        if samples.fixed
+        else single_samples(samples.batches[0], noted_axes(graph), COMPARED_ALONE)
     )
     try:
         return compare_kernels(
@@ -186,13 +188,13 @@ def compare_each_kernel(
         return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)
 
 
-def _single(batch: Batch, axes: Axes) -> list[Batch]:
-    """Return the first samples of a batch, one by one; ``axes`` are those other than the first."""
+def single_samples(batch: Batch, axes: Axes, most: int, size: int = 1) -> list[Batch]:
+    """Return the first samples of a batch, ``size`` at a time; ``axes`` are those other than the first."""
     own = {name: axes.get(name, 0) if array.ndim else None for name, array in batch.items()}
     sizes = [batch[name].shape[axis] for name, axis in own.items() if axis is not None]
     return [
-        {name: part_of(array, own[name], index, index + 1) for name, array in batch.items()}
-        for index in range(min([*sizes, COMPARED_ALONE]) if sizes else 1)
+        {name: part_of(array, own[name], start, start + size) for name, array in batch.items()}
+        for start in (range(0, min([*sizes, most]) - size + 1, size) if sizes else range(1))
     ]
 
 
@@ -238,18 +240,7 @@ def run_verify(
 ) -> Verification:
     """Verify a quantized model; nothing is written."""
     _require_limits(options)
-    path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
-    beside = RunDirectory(path.parent).recipe
-    kept = beside if beside.is_file() else None
-    resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
-    resolved = with_run_data(resolved, request, kept)
-    progress(Progress(f"reading {path.name}", 0, None))
-    graph = open_quantized(path)
-    fix_inputs(graph, resolved.recipe.model.inputs, path.name)
-    for note in note_told_axes(graph, resolved.recipe.data.batch_axis, path.name):
-        progress(Progress(f"reading {path.name}", 0, None, note))
-    target = target_of(graph, resolved, named="target" in request.settings)
-    _require_opset(graph, target, path)
+    path, graph, resolved, target = open_to_verify(request, run, model, progress)
     asked = resolved.recipe.runtime.engine
     engine = measuring_engine(target, asked) if asked else engine_of(target)
     if engine is not None:
@@ -285,6 +276,29 @@ def run_verify(
         saturates_here=saturates_here(saturation, target),
         require_portable=resolved.recipe.gate.require_portable,
     )
+
+
+def open_to_verify(
+    request: Request, run: RunDirectory, model: Path | None, progress: ProgressCallback
+) -> tuple[Path, ir.Model, Resolved, Target]:
+    """Return the file that is meant, its graph, what was asked with the recipe beside it, and its target.
+
+    Raises:
+        PtqError: as ``run_verify`` does.
+    """
+    path = model if model is not None else run.require_stage(run.quantized_model, "ptq export")
+    beside = RunDirectory(path.parent).recipe
+    kept = beside if beside.is_file() else None
+    resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
+    resolved = with_run_data(resolved, request, kept)
+    progress(Progress(f"reading {path.name}", 0, None))
+    graph = open_quantized(path)
+    fix_inputs(graph, resolved.recipe.model.inputs, path.name)
+    for note in note_told_axes(graph, resolved.recipe.data.batch_axis, path.name):
+        progress(Progress(f"reading {path.name}", 0, None, note))
+    target = target_of(graph, resolved, named="target" in request.settings)
+    _require_opset(graph, target, path)
+    return path, graph, resolved, target
 
 
 def _require_limits(options: VerifyOptions) -> None:

@@ -171,6 +171,31 @@ def fit_clamps(
     return fitted
 
 
+def raise_zero_points(
+    model: ir.Model, plan: Plan, target: Target, parameters: Mapping[str, QuantParameters]
+) -> dict[str, QuantParameters]:
+    """Return the parameters without the zero points that a kernel of the target is wrong for.
+
+    The grid moves by a step, and loses its largest value. One that a kernel without that fault reads, too,
+    stays: on ARM OpenVINO has no integer Conv for other zero points.
+    """
+    weighted = {site.node for site in plan.weights}
+    faulty: dict[str, bool] = {}
+    for node in model.graph.all_nodes():
+        rule = target.op.get(node.op_type)
+        if rule is None or node.name not in weighted:
+            continue
+        for value in (input_at(node, index) for index in rule.activations):
+            site = plan.activations.get(value.name or "") if value is not None else None
+            if site is not None and not site.symmetric:
+                faulty[site.source] = rule.zero_point_above and faulty.get(site.source, True)
+    return dict(parameters) | {
+        source: replace(grid, zero_point=grid.zero_point + 1)
+        for source, grid in parameters.items()
+        if faulty.get(source) and int(grid.zero_point) == grid.format.qmin
+    }
+
+
 def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:
     ends = [(q - int(grid.zero_point)) * float(grid.scale) for q in (grid.format.qmin, grid.format.qmax)]
     low, high = (0.0, None) if clip.op_type == "Relu" else [clip_bound(clip, index) for index in (1, 2)]

@@ -87,8 +87,7 @@ class WeightSettings:
 
     quantizer: str | None = setting(
         None,
-        "Quantizer of weights, `scaled` if not set; naming one replaces the whole section of earlier "
-        "settings.",
+        "Quantizer of weights, `scaled` if not set.",
         choices={family.name: family.meaning for family in FAMILIES.values()},
     )
 
@@ -119,8 +118,7 @@ class ActivationSettings:
     )
     quantizer: str | None = setting(
         None,
-        "Quantizer of activations, `scaled` if not set; naming one replaces the whole section of earlier "
-        "settings.",
+        "Quantizer of activations, `scaled` if not set.",
         choices={family.name: family.meaning for family in FAMILIES.values() if family.takes_activations},
     )
 
@@ -259,8 +257,7 @@ class CalibrationSettings:
     )
     checkpoint_every: float = setting(
         30.0,
-        "Seconds between checkpoints, from which an interrupted run continues; 0 writes one after each "
-        "batch, and writing never takes more than about 1 % of the time.",
+        "Seconds between checkpoints, from which an interrupted run continues; 0: one after each batch.",
         **SECONDS,
     )
     activation_axis: dict[str, int] = setting(
@@ -351,8 +348,7 @@ class DataSettings:
         "Sample axis of inputs and outputs by name, where it is not the first: a number from 0, or `none` "
         "for an input that gets the whole array with each batch. `*` stands for all other inputs; with "
         "`none` each item of the data is one step, run as it is. The arrays of the data have their samples "
-        "on the same axis. What is not named is taken from the names of an ONNX file's sizes where they "
-        "leave no doubt.",
+        "on the same axis.",
     )
 
 
@@ -436,8 +432,7 @@ class EvaluationSettings:
     metrics: list[str] = setting(
         [],
         "Metrics for each model: names, `torchmetrics.classification:MulticlassF1Score` or "
-        "`file.py:callable`; `top1[aux]` is for the output `aux`. Metrics without labels are always "
-        "computed.",
+        "`file.py:callable`; `top1[aux]` is for the output `aux`.",
         name="metric",
         names="metric",
         is_open=True,
@@ -476,8 +471,7 @@ class MetricSettings:
     output: str | None = setting(None, "Output that it is computed on; the first if not set.")
     arguments: dict[str, Any] = setting(
         {},
-        "Arguments of its constructor; a function gets them in addition to output and labels. torchmetrics "
-        "gets `num_classes` and `num_labels` from the output if they are not given.",
+        "Arguments of its constructor; a function gets them in addition to output and labels.",
     )
     higher_is_better: bool | None = setting(
         None, "`false` for an error; if not set, the metric itself decides."
@@ -557,7 +551,7 @@ class RuntimeSettings:
     device: str = setting(
         "cpu",
         "Device for a calibration: `cpu`, `cuda`, or `cuda:1` for the second GPU. An evaluation always runs "
-        "on the CPU, because it tests the CPU's integer kernels.",
+        "on the CPU.",
         choices=("cpu", "cuda"),
         is_open=True,
     )
@@ -566,8 +560,7 @@ class RuntimeSettings:
     max_memory: str = setting(
         "",
         "Limit for the peak host memory of a calibration; if empty, what one batch and its measured tensors "
-        "need. A recovery keeps half of it, or 2 GiB, for tensors between layers, and the rest in a file in "
-        "the output's folder.",
+        "need.",
         parse=parse_size,
         wanted="a size such as 2GiB or 800MB",
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptq_cli.collectors.host_kernels import compiled
-from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic
+from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic, add_products
 
 # The loops of the search for integers and scales, each over the channels or the inputs of a layer.
 #
@@ -18,7 +18,7 @@ FEW = 9
 """Inputs of which every choice between the next lower and the next higher integer is tried: 2^9."""
 MOST_SWEEPS = 100
 """Over the integers of a channel. It ends where none changes, which takes fewer than ten."""
-TOGETHER = 4
+TOGETHER = 8
 """Inputs whose errors are added to a sum in one go, one after the other: it is read and written once."""
 TIE = 1e-12
 """Of what a change by one step costs: a smaller gain is rounding, and would go back and forth."""
@@ -55,8 +55,8 @@ def search_channels(
     trial = np.empty((tried, blocks))
     codes = np.empty((size, tried))
     errors = np.empty(tried)
-    own, own_scale = np.empty(size), np.empty(blocks)
-    residual, product = np.empty(size), np.empty(size)
+    own, own_scale = np.empty((starts + 1, size)), np.empty((starts + 1, blocks))
+    residuals, product = np.empty((starts + 1, size)), np.empty(size)
     for channel in range(best.shape[0]):
         if not np.any(integers[channel] != 0.0):
             continue
@@ -65,34 +65,56 @@ def search_channels(
                 trial[f, b] = max(factors[f] * base[channel, b], least[channel])
         nearest_plane(lower, best[channel], trial, block, ends, mates, codes, errors)
         # The integers that are there take part as one more start.
-        own[:] = integers[channel]
-        own_scale[:] = scales[channel]
-        lowest = improve(
-            curvature, best[channel], pull[channel], block, members, ends, mates,
-            refits if fit_all else 0, least[channel], own, own_scale, residual, product,
-        )  # fmt: skip
-        integers[channel] = own
-        scales[channel] = own_scale
-        for _ in range(starts):
+        own[0], own_scale[0] = integers[channel], scales[channel]
+        for n in range(1, starts + 1):
             f = int(np.argmin(errors))
             errors[f] = np.inf
-            own[:] = codes[:, f]
-            own_scale[:] = trial[f]
+            own[n], own_scale[n] = codes[:, f], trial[f]
             if size <= FEW and blocks == 1:
-                try_all(curvature, best[channel], own_scale[0], ends, mates, own, residual)
+                try_all(curvature, best[channel], own_scale[n, 0], ends, mates, own[n], residuals[n])
+        find_residuals(curvature, pull[channel], block, own, own_scale, residuals)
+        lowest, chosen = np.inf, 0
+        for n in range(starts + 1):
             found = improve(
                 curvature, best[channel], pull[channel], block, members, ends, mates,
-                refits if fit_all else 0, least[channel], own, own_scale, residual, product,
+                refits if fit_all else 0, least[channel], own[n], own_scale[n], residuals[n], product,
             )  # fmt: skip
-            if found < lowest:
-                lowest = found
-                integers[channel] = own
-                scales[channel] = own_scale
+            if found < lowest or n == 0:
+                lowest, chosen = found, n
         if not fit_all:
+            # From the start: what was added up on the way has rounded.
+            last = slice(chosen, chosen + 1)
+            find_residuals(curvature, pull[channel], block, own[last], own_scale[last], residuals[last])
             improve(
                 curvature, best[channel], pull[channel], block, members, ends, mates, refits,
-                least[channel], integers[channel], scales[channel], residual, product,
+                least[channel], own[chosen], own_scale[chosen], residuals[chosen], product,
             )  # fmt: skip
+        integers[channel], scales[channel] = own[chosen], own_scale[chosen]
+
+
+@compiled
+def find_residuals(
+    curvature: Float64s,
+    pull: Float64s,
+    block: Int64s,
+    codes: Float64s,
+    scales: Float64s,
+    residuals: Float64s,
+) -> None:  # pragma: no cover - compiled
+    """Round scales to float32, and find what is left of a channel's pull for each choice of its integers.
+
+    Shapes:
+        pull: (K,); codes, residuals: (N, K); scales: (N, B).
+    """
+    weights = np.empty(codes.shape)
+    for n in range(codes.shape[0]):
+        for b in range(scales.shape[1]):
+            scales[n, b] = np.float64(np.float32(scales[n, b]))
+        for i in range(codes.shape[1]):
+            weights[n, i] = codes[n, i] * scales[n, block[i]]
+    products = np.zeros(codes.shape)
+    add_products(curvature, weights, products)
+    residuals[:] = pull - products
 
 
 @compiled
@@ -135,11 +157,24 @@ def nearest_plane(
                 for f in range(tried):
                     lost[j, f] += factor * own[f]
         if first:  # All are whole groups but the last one, behind which nothing is left.
-            one, two, three, four = missed[0], missed[1], missed[2], missed[3]
-            for j in range(first):
-                w, x, y, z = lower[last, j], lower[last - 1, j], lower[last - 2, j], lower[last - 3, j]
-                for f in range(tried):
-                    lost[j, f] = (((lost[j, f] + w * one[f]) + x * two[f]) + y * three[f]) + z * four[f]
+            add_rows(lower[first : last + 1, :first], missed, lost)
+
+
+@compiled
+def add_rows(factors: Float64s, rows: Float64s, sums: Float64s) -> None:  # pragma: no cover - compiled
+    """Add eight rows times their factors to some sums, from the first row and the last factor on.
+
+    Shapes:
+        factors: (8, any); rows: (8, F); sums: (any, F).
+    """
+    p, q, r, s, t, u, v, w = rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7]
+    for j in range(factors.shape[1]):
+        own = sums[j]
+        a, b, c, d = factors[7, j], factors[6, j], factors[5, j], factors[4, j]
+        e, g, h, i = factors[3, j], factors[2, j], factors[1, j], factors[0, j]
+        for f in range(own.shape[0]):
+            half = (((own[f] + a * p[f]) + b * q[f]) + c * r[f]) + d * s[f]
+            own[f] = (((half + e * t[f]) + g * u[f]) + h * v[f]) + i * w[f]
 
 
 @compiled
@@ -226,18 +261,8 @@ def improve(
     residual: Float64s,
     product: Float64s,
 ) -> float:  # pragma: no cover - compiled
-    """Improve codes and scale in place; return the objective, at a local optimum of single changes."""
+    """Improve codes, scale and residual in place; return the objective, at an optimum of single changes."""
     size = codes.shape[0]
-    for b in range(scale.shape[0]):
-        scale[b] = np.float64(np.float32(scale[b]))
-    product[:] = 0.0
-    for i in range(size):
-        if codes[i] != 0.0:
-            factor = codes[i] * scale[block[i]]
-            for j in range(size):
-                product[j] += factor * curvature[i, j]
-    for j in range(size):
-        residual[j] = pull[j] - product[j]
     descend(curvature, block, ends, mates, codes, scale, residual)
     for _ in range(refits):
         if not refit(curvature, pull, members, least, codes, scale, residual, product):

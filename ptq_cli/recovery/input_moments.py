@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.second_moments import EXACT, Float64s, Int64s
+from ptq_cli.recovery.second_moments import EXACT, Float64s, Int64s, SecondMoments
 from ptq_cli.runtime.probes import SIGN, Int32s, is_signed_exact, multiplied, signed_bytes
 
 # Products of matrices of 8-bit integers, by the integer kernels of ONNX Runtime.
@@ -31,7 +31,10 @@ class ByteRows:
         Shapes:
             rows: (R, K) or (groups, R, K), with R at most 2^15.
         """
-        self._left = np.ascontiguousarray(np.swapaxes(rows, -1, -2))
+        flat = rows if rows.ndim == 2 else np.swapaxes(rows, 0, 1).reshape(rows.shape[1], -1)
+        across = np.empty(flat.shape[::-1], rows.dtype)
+        transpose(np.ascontiguousarray(flat), across)
+        self._left = across.reshape(*rows.shape[:-2], rows.shape[-1], rows.shape[-2])
         self._rows = np.ascontiguousarray(rows)
         self._zero: Array = np.asarray(zero, np.uint8)
         self._right, self._right_zero = self._rows, self._zero
@@ -47,10 +50,23 @@ class ByteRows:
         left, right = self._left[..., first:last, :], self._right[..., :width]
         return multiplied(left, right, self._zero, self._right_zero)
 
+    def times(self, left: Array) -> Int32s:
+        """Return the product of a matrix of unsigned bytes, (…, M, R), with the rows, less zero: (…, M, K)."""
+        return multiplied(left, self._right, np.asarray(0, np.uint8), self._right_zero)
+
     def sums(self) -> Int32s:
         """Return the sum of each column, less zero: (K,) or (groups, K)."""
-        ones = np.ones((*self._rows.shape[:-2], 1, self._rows.shape[-2]), np.uint8)
-        return multiplied(ones, self._rows, np.asarray(0, np.uint8), self._zero)[..., 0, :]
+        return self.times(np.ones((*self._rows.shape[:-2], 1, self._rows.shape[-2]), np.uint8))[..., 0, :]
+
+
+@compiled
+def transpose(rows: Array, across: Array) -> None:  # pragma: no cover - compiled
+    """Write rows, (R, K), as columns, (K, R): in pieces of which a cache holds both orders."""
+    for first in range(0, rows.shape[0], 64):
+        for left in range(0, rows.shape[1], 64):
+            for k in range(left, min(left + 64, rows.shape[1])):
+                for row in range(first, min(first + 64, rows.shape[0])):
+                    across[k, row] = rows[row, k]
 
 
 MOST_32 = 2**31 - 1
@@ -234,3 +250,83 @@ def copy_triangle(
             products[place] = panel[row, column]
             place += 1
     return place
+
+
+# Products of bytes with targets of more bits, whose bytes are multiplied one by one.
+
+
+MOST_DIGITS = 3
+"""Bytes of a target. Those that rows are learned from have two; what is set aside may be larger."""
+
+
+def byte_moments(
+    rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int
+) -> list[SecondMoments] | None:
+    """Return the moments of each group of some rows of bytes and of targets, which are put on their steps.
+
+    They are those of ``second_moments`` to the last bit.
+
+    Shapes:
+        rows: (R, groups * K); made: (R, M); steps: (M,).
+
+    Edge case:
+        None where a target takes more than 2^23 steps on either side of 0.
+    """
+    reach = float((np.abs(made).max(axis=0, initial=0.0) / steps).max(initial=0.0))
+    digits = next((n for n in range(2, MOST_DIGITS + 1) if reach < 2.0 ** (8 * n - 1) - 1), None)
+    if digits is None:
+        return None
+    if rows.dtype == np.int8:
+        rows, zero = rows.view(np.uint8) ^ SIGN, zero + SIGN
+    found: list[SecondMoments] = []
+    for start in range(0, len(rows), MOST_ROWS // 2):
+        some = slice(start, start + MOST_ROWS // 2)
+        part = _byte_moments(rows[some], zero, made[some], steps, groups, digits)
+        found = [one.merge(other) for one, other in zip(found, part, strict=True)] if found else part
+    return found
+
+
+def _byte_moments(
+    rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int, digits: int
+) -> list[SecondMoments]:
+    count, size, each = len(rows), rows.shape[1] // groups, made.shape[1] // groups
+    own = ByteRows(np.swapaxes(rows.reshape(count, groups, size), 0, 1), zero)
+    parts, totals = np.empty((digits, made.shape[1], count), np.uint8), np.empty(made.shape[1], np.int64)
+    split_targets(np.ascontiguousarray(made), steps, parts, totals)
+    sums = own.sums().astype(np.int64)
+    cross = np.zeros((groups, each, size), np.int64)
+    for digit, part in enumerate(parts):
+        cross += own.times(part.reshape(groups, each, count)).astype(np.int64) << (8 * digit)
+    # The bytes are those of the target and half of what they can tell apart.
+    cross -= sums[:, None] << (8 * digits - 1)
+    gram = np.empty((groups, size, size), np.int64)
+    for height, width in _panels(size):
+        first = width - height
+        gram[:, first:width, :width] = own.gram(first, width, width)
+        gram[:, :first, first:width] = np.swapaxes(gram[:, first:width, :first], 1, 2)
+    return [
+        SecondMoments(rows=count, gram=gram[at], cross=cross[at], inputs=sums[at], targets=own_totals)
+        for at, own_totals in enumerate(totals.reshape(groups, each))
+    ]
+
+
+@compiled
+def split_targets(
+    made: npt.NDArray[np.float32], steps: Float64s, parts: Array, totals: Int64s
+) -> None:  # pragma: no cover - compiled
+    """Write the bytes of targets in steps and half of what these bytes can tell apart, and the targets' sums.
+
+    Shapes:
+        made: (R, M); steps, totals: (M,); parts: (bytes, M, R), the lowest byte first.
+    """
+    digits, half = parts.shape[0], np.int64(1) << np.int64(8 * parts.shape[0] - 1)
+    totals[:] = 0
+    for first in range(0, made.shape[0], 64):  # Few enough rows that both orders of them stay in a cache.
+        last = min(first + 64, made.shape[0])
+        for channel in range(made.shape[1]):
+            for row in range(first, last):
+                target = np.int64(np.rint(np.float64(made[row, channel]) / steps[channel]))
+                totals[channel] += target
+                target += half
+                for digit in range(digits):
+                    parts[digit, channel, row] = np.uint8((target >> np.int64(8 * digit)) & np.int64(255))

@@ -11,6 +11,7 @@ from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recovery.code_search import Codes
+from ptq_cli.recovery.input_moments import byte_moments
 from ptq_cli.recovery.layer_geometry import OUTSIDE, LayerGeometry, Window, spread
 from ptq_cli.recovery.quantized_layer import (
     QuantizedLayer,
@@ -221,18 +222,26 @@ class _Solution:
 
     def _moments(self, parts: Sequence[Part]) -> list[SecondMoments]:
         """Return the moments of each group; exact, whatever the parts are."""
-        size, is_integer = self._state.weight.shape[1], self._layer.parameters is not None
         totals: list[SecondMoments] = []
         for read, made in parts:
-            inputs = read.astype(np.float64)
-            inputs = inputs - self._zero if is_integer else np.rint(inputs / self._step)
-            targets = np.rint(made.astype(np.float64) / self._target_steps)
-            found = [
-                second_moments(inputs[:, group * size : (group + 1) * size], targets[:, own])
-                for group, own in enumerate(self._parts)
-            ]
+            found = self._byte_moments(read, made) or self._float_moments(read, made)
             totals = [one.merge(other) for one, other in zip(totals, found, strict=True)] if totals else found
         return totals
+
+    def _byte_moments(self, read: Array, made: npt.NDArray[np.float32]) -> list[SecondMoments] | None:
+        if self._layer.parameters is None or read.itemsize > 1:
+            return None
+        return byte_moments(read, self._zero, made, self._target_steps, self._state.groups)
+
+    def _float_moments(self, read: Array, made: npt.NDArray[np.float32]) -> list[SecondMoments]:
+        size, inputs = self._state.weight.shape[1], read.astype(np.float64)
+        is_integer = self._layer.parameters is not None
+        inputs = inputs - self._zero if is_integer else np.rint(inputs / self._step)
+        targets = np.rint(made.astype(np.float64) / self._target_steps)
+        return [
+            second_moments(inputs[:, group * size : (group + 1) * size], targets[:, own])
+            for group, own in enumerate(self._parts)
+        ]
 
     def _centered(self, moments: Sequence[SecondMoments]) -> list[CenteredMoments]:
         return [

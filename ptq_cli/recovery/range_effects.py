@@ -225,12 +225,14 @@ def _noise(wanted: Array, found: Array) -> float:
 
 
 def model_sqnr(
-    float_model: StoredModel, quantized_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
-) -> float:
-    """Return the SQNR of a quantized model's outputs on samples, in dB; see ``output_sqnr``."""
-    with ThreadPoolExecutor(threads, "ranges") as pool:
-        outputs = []
-        for model in (float_model, quantized_model):
-            session = Session(model, threads=1)
-            outputs.append(list(pool.map(lambda piece, run=session.run: run(dict(piece)), pieces)))
-    return output_sqnr(*outputs)
+    float_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
+) -> Callable[[StoredModel], float]:
+    """Return what tells the SQNR of a quantized model's outputs on samples, in dB; see ``output_sqnr``."""
+
+    def outputs(model: StoredModel) -> list[list[Array]]:
+        session = Session(model, threads=1)
+        with ThreadPoolExecutor(threads, "ranges") as pool:
+            return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
+
+    wanted = outputs(float_model)
+    return lambda quantized_model: output_sqnr(wanted, outputs(quantized_model))

@@ -88,7 +88,10 @@ def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
 
 
 PANEL = 32
-"""Columns of a matrix that are eliminated together: as many rows of them fit into a second-level cache."""
+"""Columns of a matrix that are eliminated together: as many rows of them fit into a second-level cache. Four
+divides it."""
+TILE = 256
+"""Columns of a panel that stay in the first-level cache while rows are taken from them."""
 
 
 def cholesky(matrix: Float64s) -> Float64s:
@@ -121,13 +124,37 @@ def _factor(lower: Float64s, panel: int) -> bool:  # pragma: no cover - compiled
         for k in range(start, end):
             for i in range(end, size):
                 columns[k - start, i] = lower[i, k]
-        for i in range(end, size):
-            row = lower[i]
-            for k in range(end - start):
-                factor, column = columns[k, i], columns[k]
-                for j in range(end, i + 1):
-                    row[j] -= factor * column[j]
+        whole = size - (size - end) % 4
+        for left in range(end, whole, TILE):
+            for i in range(left, whole, 4):
+                take_panel(columns, lower[i : i + 4], i, left, min(left + TILE, i + 1))
+        for i in range(end, size):  # What four rows do not have in common.
+            for j in range(i - (i - end) % 4 + 1 if i < whole else end, i + 1):
+                for k in range(end - start):
+                    lower[i, j] -= columns[k, i] * columns[k, j]
     return True
+
+
+@compiled
+def take_panel(
+    columns: Float64s, rows: Float64s, at: int, start: int, end: int
+) -> None:  # pragma: no cover - compiled
+    """Take a panel's products from columns ``start`` to ``end`` of four rows, the first of which is ``at``.
+
+    Four columns of the panel are taken from four rows in one go, each sum in the order of the columns.
+
+    Shapes:
+        columns: (panel, K); rows: (4, K).
+    """
+    for k in range(0, columns.shape[0], 4):
+        p, q, r, s = (columns[k, start:end], columns[k + 1, start:end],
+                      columns[k + 2, start:end], columns[k + 3, start:end])  # fmt: skip
+        for row in range(4):
+            own = rows[row, start:end]
+            a, b = columns[k, at + row], columns[k + 1, at + row]
+            c, d = columns[k + 2, at + row], columns[k + 3, at + row]
+            for j in range(own.shape[0]):
+                own[j] = (((own[j] - a * p[j]) - b * q[j]) - c * r[j]) - d * s[j]
 
 
 def solve(lower: Float64s, right: Float64s) -> Float64s:
@@ -144,22 +171,38 @@ def solve(lower: Float64s, right: Float64s) -> Float64s:
 @compiled
 def _substitute(lower: Float64s, columns: Float64s) -> None:  # pragma: no cover - compiled
     size, width = columns.shape
+    upper = lower.T.copy()
     for first in range(0, width, 64):
-        last = min(first + 64, width)
-        for k in range(size):
-            for m in range(first, last):
-                columns[k, m] /= lower[k, k]
-            for i in range(k + 1, size):
-                factor = lower[i, k]
-                for m in range(first, last):
-                    columns[i, m] -= factor * columns[k, m]
-        for k in range(size - 1, -1, -1):
-            for m in range(first, last):
-                columns[k, m] /= lower[k, k]
-            for i in range(k):
-                factor = lower[k, i]
-                for m in range(first, last):
-                    columns[i, m] -= factor * columns[k, m]
+        own = columns[:, first : first + 64].copy()
+        for i in range(size):
+            take_rows(lower[i], own, own[i], 0, i, 1)
+            own[i] /= lower[i, i]
+        for i in range(size - 1, -1, -1):
+            take_rows(upper[i], own, own[i], size - 1, i, -1)
+            own[i] /= lower[i, i]
+        columns[:, first : first + 64] = own
+
+
+@compiled
+def take_rows(
+    factors: Float64s, rows: Float64s, result: Float64s, start: int, end: int, step: int
+) -> None:  # pragma: no cover - compiled
+    """Take rows times their factors from a row, one after the other from ``start`` to before ``end``.
+
+    Shapes:
+        factors: (K,); rows: (K, M); result: (M,).
+    """
+    k, left = start, abs(end - start)
+    while left >= 4:
+        a, b, c, d = factors[k], factors[k + step], factors[k + 2 * step], factors[k + 3 * step]
+        p, q, r, s = rows[k], rows[k + step], rows[k + 2 * step], rows[k + 3 * step]
+        for m in range(result.shape[0]):
+            result[m] = (((result[m] - a * p[m]) - b * q[m]) - c * r[m]) - d * s[m]
+        k, left = k + 4 * step, left - 4
+    while left > 0:
+        for m in range(result.shape[0]):
+            result[m] -= factors[k] * rows[k, m]
+        k, left = k + step, left - 1
 
 
 def products(matrix: Float64s, rows: Float64s) -> Float64s:
@@ -169,18 +212,34 @@ def products(matrix: Float64s, rows: Float64s) -> Float64s:
         matrix: (K, K); rows and result: (M, K).
     """
     found = np.zeros(rows.shape)
-    _multiply(matrix, np.ascontiguousarray(rows), found)
+    add_products(matrix, np.ascontiguousarray(rows), found)
     return found
 
 
 @compiled
-def _multiply(matrix: Float64s, rows: Float64s, found: Float64s) -> None:  # pragma: no cover - compiled
+def add_products(matrix: Float64s, rows: Float64s, found: Float64s) -> None:  # pragma: no cover - compiled
+    """Add rows times a symmetric matrix to what is found, in the order of the matrix's rows.
+
+    Shapes:
+        matrix: (K, K); rows, found: (M, K).
+    """
     size = rows.shape[1]
-    for m in range(rows.shape[0]):
-        for i in range(size):
-            factor = rows[m, i]
-            for j in range(size):
-                found[m, j] += factor * matrix[i, j]
+    whole = size - size % 4
+    for left in range(0, size, TILE):
+        right = min(left + TILE, size)
+        for i in range(0, whole, 4):
+            p, q = matrix[i, left:right], matrix[i + 1, left:right]
+            r, s = matrix[i + 2, left:right], matrix[i + 3, left:right]
+            for m in range(rows.shape[0]):
+                a, b, c, d = rows[m, i], rows[m, i + 1], rows[m, i + 2], rows[m, i + 3]
+                own = found[m, left:right]
+                for j in range(own.shape[0]):
+                    own[j] = (((own[j] + a * p[j]) + b * q[j]) + c * r[j]) + d * s[j]
+        for i in range(whole, size):
+            for m in range(rows.shape[0]):
+                own = found[m, left:right]
+                for j in range(own.shape[0]):
+                    own[j] += rows[m, i] * matrix[i, left + j]
 
 
 @compiled
@@ -195,15 +254,11 @@ def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:  # pragma: no
         [25.0]
     """
     found = np.zeros(rows.shape[0])
-    product = np.empty(rows.shape[1])
+    product = np.zeros(rows.shape)
+    add_products(matrix, rows, product)
     for m in range(rows.shape[0]):
-        product[:] = 0.0
-        for i in range(rows.shape[1]):
-            factor, row = rows[m, i], matrix[i]
-            for j in range(rows.shape[1]):
-                product[j] += factor * row[j]
         for j in range(rows.shape[1]):
-            found[m] += product[j] * rows[m, j]
+            found[m] += product[m, j] * rows[m, j]
     return found
 
 

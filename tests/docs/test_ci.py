@@ -203,7 +203,9 @@ def test_what_ci_installs_is_pinned() -> None:
     assert all(re.fullmatch(r"==[^,*]+", str(pin.specifier)) for pin in pins)
     versions = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
     assert len(versions) == len(pins)
-    wanted = [*PROJECT["dependencies"], *(item for part in EXTRAS.values() for item in part)]
+    # The licence of Qualcomm's simulator lets each developer install it, and no image or lock pass it on.
+    extras = (part for name, part in EXTRAS.items() if name != "qnn")
+    wanted = [*PROJECT["dependencies"], *(item for part in extras for item in part)]
     for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 

@@ -117,4 +117,4 @@ def test_what_was_run_for_another_plan_is_not_run_again(costs):
     assert all(np.array_equal(first[name], again[name]) for name in first)
     with pytest.raises(TimeoutError):
         measure(done=lambda *counts: (_ for _ in ()).throw(TimeoutError))
-    assert len(runs) <= 2, "what has not begun is not begun"
+    assert len(runs) < len(known), "what has not begun is not begun"

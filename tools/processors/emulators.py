@@ -17,18 +17,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.processors.packs import FailedError
-
 SUITE = "trixie"
 """Of Debian. The qemu of the one before, 7.2, crashes when Python imports numpy."""
 PYTHON = "3.13"
 """The Python of that suite."""
 WEB = "onnxruntime-web@1.30.0"
-PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
+PLATFORMS = (
+    "manylinux_2_35_aarch64",
+    "manylinux_2_28_aarch64",
+    "manylinux_2_27_aarch64",
+    "manylinux2014_aarch64",
+)
 WHEELS = ("onnxruntime", "numpy")
 """Those that aarch64 gets in the versions that are installed here."""
 MINUTES, SHOWN = 20, 2000
-"""How long a pack may take, and how many characters of an error are shown."""
+"""How long cases may take, and how many characters of an error are shown."""
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -36,9 +39,13 @@ class UnavailableError(Exception):
     """A processor cannot be set up here."""
 
 
+class FailedError(Exception):
+    """A processor did not run the cases to their end."""
+
+
 @dataclass(frozen=True)
 class Processor:
-    """A processor to run a pack on.
+    """A processor to run cases on.
 
     Attributes:
         title: what its integer kernels can use.
@@ -65,14 +72,25 @@ PROCESSORS = {
 }
 
 
-def run_pack(name: str, pack: Path, cache: Path) -> Path:
-    """Run a pack on a processor, and return the file of its answer."""
+def run_cases(name: str, cases: Path, cache: Path, answer: Path) -> None:
+    """Run a folder of cases on a processor.
+
+    Args:
+        name: of the processor.
+        cases: the folder that ``ptq verify --pack`` wrote.
+        cache: where emulators are set up.
+        answer: the file that gets the answer.
+
+    Raises:
+        UnavailableError: the processor cannot be set up.
+        FailedError: it does not answer; what it says of a single case is in the answer.
+    """
     processor = PROCESSORS[name]
-    words = COMMANDS[processor.emulator](processor.cpu, pack, cache)
-    answer = pack / f"answer-{name}.safetensors"
+    words = COMMANDS[processor.emulator](processor.cpu, cases, cache)
+    answer.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            [*words, str(pack), str(answer)],
+            [*words, "--repeats", "1", "--name", name, "-o", str(answer)],
             capture_output=True,
             text=True,
             check=False,
@@ -80,31 +98,46 @@ def run_pack(name: str, pack: Path, cache: Path) -> Path:
         )
     except subprocess.TimeoutExpired as error:
         raise FailedError(f"no answer within {MINUTES} minutes") from error
-    if done.returncode:
+    if not answer.is_file():
         raise FailedError(f"exit status {done.returncode}\n{done.stderr[-SHOWN:]}")
-    return answer
 
 
-def _native(_cpu: str, pack: Path, _cache: Path) -> list[str]:
-    return [sys.executable, "-E", f"{pack}/run.py"]
+def _native(_cpu: str, cases: Path, _cache: Path) -> list[str]:
+    return [sys.executable, "-E", f"{cases}/run.py"]
 
 
-def _x86_64(cpu: str, pack: Path, cache: Path) -> list[str]:
+def _x86_64(cpu: str, cases: Path, cache: Path) -> list[str]:
     """Return what runs this machine's own Python on another processor."""
-    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, *_native(cpu, pack, cache)]
+    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, *_native(cpu, cases, cache)]
 
 
-def _aarch64(cpu: str, pack: Path, cache: Path) -> list[str]:
+def aarch64_python(cpu: str, cache: Path, packages: str = "") -> list[str]:
+    """Return the words that run a Python of aarch64, which also imports what a folder has for it."""
     qemu, root = _qemu(cache), _whole(cache / f"aarch64-{_versions()}", _make_aarch64)
     words = [f"{qemu}/qemu-aarch64", "-cpu", cpu, "-L", str(root)]
-    words += ["-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels"]
-    return [*words, f"{root}/usr/bin/python{PYTHON}", f"{pack}/run.py"]
+    words += ["-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels:{packages}"]
+    return [*words, f"{root}/usr/bin/python{PYTHON}"]
 
 
-def _wasm(_cpu: str, pack: Path, cache: Path) -> list[str]:
+def _aarch64(cpu: str, cases: Path, cache: Path) -> list[str]:
+    return [*aarch64_python(cpu, cache), f"{cases}/run.py"]
+
+
+def _wasm(_cpu: str, cases: Path, cache: Path) -> list[str]:
     """Return what runs node; a script imports what is installed in its own folder."""
-    folder = _whole(cache / WEB, _make_wasm)
-    return [_program("node"), str(shutil.copy(pack / "run.mjs", folder / "run.mjs"))]
+    installed = web_modules(cache)
+    (cases / "node_modules").unlink(missing_ok=True)
+    (cases / "node_modules").symlink_to(installed, target_is_directory=True)
+    return [_program("node"), f"{cases}/run.mjs"]
+
+
+def web_modules(cache: Path) -> Path:
+    """Return the ``node_modules`` that hold onnxruntime-web.
+
+    Raises:
+        UnavailableError: it cannot be installed.
+    """
+    return (_whole(cache / WEB, _make_wasm) / "node_modules").absolute()
 
 
 COMMANDS: dict[str, Callable[[str, Path, Path], list[str]]] = {
@@ -135,7 +168,11 @@ def _whole(folder: Path, make: Callable[[Path], None]) -> Path:
             part = Path(begun) / "part"
             part.mkdir()
             make(part)
-            part.rename(folder)
+            try:
+                part.rename(folder)
+            except OSError:
+                if not folder.exists():  # Another process was faster.
+                    raise
     return folder
 
 
@@ -160,10 +197,15 @@ def _make_aarch64(folder: Path) -> None:
             _step("dpkg-deb", "-x", str(package), str(folder))
     # Where the loader is looked for; a package of links, which is not needed otherwise, would make it.
     (folder / "lib").symlink_to("usr/lib")
-    wheels = [f"{name}=={importlib.metadata.version(name)}" for name in WHEELS]
+    install_aarch64(folder / "wheels", WHEELS)
+
+
+def install_aarch64(folder: Path, names: Sequence[str]) -> None:
+    """Install packages for aarch64 in the versions that are installed here."""
+    wheels = [f"{name}=={importlib.metadata.version(name)}" for name in names]
     places = [word for name in PLATFORMS for word in ("--platform", name)]
     pip = ["-m", "pip", "install", "--quiet", "--no-compile", "--only-binary", ":all:"]
-    _step(sys.executable, *pip, *places, "--python-version", PYTHON, "--target", f"{folder}/wheels", *wheels)
+    _step(sys.executable, *pip, *places, "--python-version", PYTHON, "--target", str(folder), *wheels)
 
 
 def _make_wasm(folder: Path) -> None:

@@ -102,11 +102,9 @@ def command(
     """Measure how long MODELS take to run.
 
     MODELS are ONNX files with the same inputs, by default the float and the quantized model of the run
-    directory. The models take turns with a few runs each, and a different model begins each turn, so that a
-    machine whose speed changes favors none of them, in several rounds, each of which opens them again. The
-    speed relative to the first model is that of the fast runs, with a 95 % confidence interval. Inputs are
-    samples of --data, or else of the data that the run of the models was calibrated on; without either, they
-    are random. The output says which.
+    directory. The models take turns, a few runs at a time, so that a machine whose speed changes favors none
+    of them, and are opened several times. The speed relative to the first model is that of the fast runs,
+    with a 95 % confidence interval. The output says which inputs were used.
 
     With several batch sizes, numbers of threads or runtimes, each of them is measured with each of the
     others. --profile shows what every model spends its time on, by the operators of its graph.

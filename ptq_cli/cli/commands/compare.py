@@ -37,13 +37,12 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
     REPORTS are two or more files report.json, or the run directories that hold them.
 
-    Of two reports, the metrics of the quantized models, size, latency, models, settings, data and versions
-    are compared, and which layers run as integers. If ptq analyze wrote an analysis.json next to both
-    reports, layers that got worse are listed too. If both reports used the same evaluation data, changes of
-    shares have an interval from paired samples.
+    For two reports, the metrics of the quantized models, size, latency, models, settings, data and versions
+    are compared, and which layers run as integers; layers that got worse, if an analysis.json is next to both
+    reports; and intervals of the changes from paired samples, if the evaluation data are the same.
 
-    Of more than two, a table has the accuracy, size and speed of each model, and says which models no other
-    one beats. With --page, the same is drawn as charts, and for two reports also each layer.
+    For more, a table has the accuracy, size and speed of each model, and says which models no other one
+    beats. With --page, the same is drawn as charts, and for two reports also each layer.
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """

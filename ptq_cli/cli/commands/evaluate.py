@@ -76,9 +76,9 @@ def command(
     """Compare the quantized model with the float model, and write report.json, .md, .html and junit.xml.
 
     QUANTIZED_MODEL defaults to the model in the run directory. All models run on the evaluation data in one
-    pass through ONNX Runtime; several quantized models get a report each, in RUN/NAME. An evaluation that was
-    interrupted continues when the command is run again. Without ./ptq.toml and --recipe, settings come from
-    recipe.toml in the run directory.
+    pass; several quantized models get a report each, in RUN/NAME. An interrupted evaluation continues when
+    the command is run again. Without ./ptq.toml and --recipe, settings come from recipe.toml in the run
+    directory.
 
     With --shard, or under torchrun, several processes share the work; the report is the same, byte for byte,
     except for its times. A shard is written to the run directory, and ptq merge makes the report from all.

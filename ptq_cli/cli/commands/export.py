@@ -58,15 +58,13 @@ def command(
 ) -> None:
     """Decide scales from the saved statistics, and write the quantized model.
 
-    This needs no data, unless --recover asks for it, and the options of ptq calibrate need not be repeated:
-    --recover reads the data of the calibration again. It is an error if the model or
-    a setting that the statistics depend on has changed since, or if another target quantizes a tensor that
-    was not measured.
+    The options of ptq calibrate need not be repeated; only --recover reads its data again. It is an error if
+    the model or a setting that the statistics depend on has changed since, or if another target quantizes a
+    tensor that was not measured.
 
-    The model in the run directory and recipe.toml belong together: an export without --output writes both,
-    and later commands use these settings. An export with --output writes only its file, and changes nothing
-    for later commands. --reset goes back to the preset's ranges, quantizers and overrides, and to the
-    calibration's target.
+    Without --output, the model and recipe.toml are written to the run directory, and later commands use these
+    settings. With --output, only that file is written, and nothing changes for later commands. --reset goes
+    back to the preset's ranges, quantizers and overrides, and to the calibration's target.
     """
     from ptq_cli.cli.shown.export_lines import print_export, warn_of_outliers
     from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result

@@ -38,14 +38,12 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
 
     RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
     from one calibration with all the data. It is an error if the runs differ in model, data or settings, if
-    they overlap, or if a shard is missing.
+    they overlap, or if a shard is missing. Runs of ptq calibrate --moments --shard get their moments
+    combined.
 
-    If all RUNS hold the same whole calibration and the moments of ptq calibrate --moments --shard, it is the
-    moments that are combined.
-
-    If RUNS hold shards of ptq evaluate --shard, or are such files, the result is the reports that one
-    evaluation would have written, in the run directory with the models. Without RUNS, the shards are those in
-    the run directory. Limits are judged here: the command exits with status 3 if one fails.
+    If RUNS hold shards of ptq evaluate --shard, or are such files, the reports of one evaluation are written,
+    in the run directory with the models. Without RUNS, the shards are those in the run directory. The command
+    exits with status 3 if a limit fails.
     """
     from ptq_cli.pipeline.evaluation.joined_shards import evaluated_run, holds_evaluation
     from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN

@@ -63,8 +63,8 @@ def command(
     It is evaluated if evaluation data, a metric or a limit is given, or if a recipe sets a limit. Evaluation
     data in a recipe alone are for ptq evaluate. --set run.evaluate=true or false decides otherwise.
 
-    Does the same as ptq calibrate, ptq export and ptq evaluate with the same options, but writes all files at
-    the end: if a step fails or is interrupted, the files of earlier runs stay as they were.
+    Does the same as ptq calibrate, export and evaluate, but writes all files at the end: if a step fails or
+    is interrupted, the files of earlier runs stay as they were.
 
     If MODEL is a folder, such as an export of Optimum, each ONNX file in it is quantized: model.onnx becomes
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for

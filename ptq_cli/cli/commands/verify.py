@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.cli.options.case_options import CASES, require_one_use
 from ptq_cli.cli.options.gate_options import PORTABLE
 from ptq_cli.cli.options.model_options import (
     ENGINE,
@@ -29,6 +30,7 @@ Examples:
   ptq verify model.int8.onnx --target ort-cpu --min-integer-share 0.95
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
   ptq verify exported_q4/ --random-inputs
+  ptq verify --pack cases
 
 Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
 something else than its operators, or may do so on this processor.
@@ -56,7 +58,7 @@ something else than its operators, or may do so on this processor.
     DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
 )
 @target_option("the target that the file was made for")
-@take(PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, ENGINE, RUN, RECIPES, GLOBALS)
+@take(CASES, PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, ENGINE, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,
@@ -65,6 +67,11 @@ def command(
     max_kernel_steps: float,
     show_all: bool,
     as_json: bool,
+    pack: Path | None,
+    samples: int | None,
+    answers: Path | None,
+    min_exact_kernels: float | None,
+    minimum: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Check which operators of MODEL run in integers.
@@ -80,6 +87,8 @@ def command(
     products in 16 bits; with --require-portable there may be none.
 
     If MODEL is a folder, each quantized ONNX file in it is checked.
+
+    --pack writes cases instead, which a device without ptq runs, and --answers compares what the device gave.
     """
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
     from ptq_cli.cli.shown.verification_tables import print_verification
@@ -89,7 +98,28 @@ def command(
     from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
+    limited = bool(minimum) or min_exact_kernels is not None
+    require_one_use(pack, answers, model=model, samples=samples, limited=limited)
+    if answers is not None and model is not None:
+        return _compare_answers(answers, model, min_exact_kernels, minimum, as_json=as_json)
     request = request_from(options)
+    if pack is not None:
+        from ptq_cli.cli.shown.case_tables import print_packed
+        from ptq_cli.pipeline.run_cases import SAMPLES, run_pack
+
+        count = SAMPLES if samples is None else samples
+        with shown_progress() as progress:
+            packed = run_pack(
+                request,
+                RunDirectory(run),
+                model,
+                pack,
+                samples=count,
+                made_up=random_inputs,
+                progress=progress,
+            )
+        (print_json if as_json else print_packed)(packed)
+        return 0
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
         from ptq_cli.pipeline.run_verify_folder import VerifiedFolder, run_verify_folder
@@ -109,3 +139,24 @@ def command(
     else:
         print_verification(result, show_all=show_all)
     return 0 if result.verdict == "pass" else GATE_MISSED
+
+
+def _compare_answers(
+    answers: Path, cases: Path, min_exact_kernels: float | None, minimum: tuple[str, ...], *, as_json: bool
+) -> int:
+    from ptq_cli.cli.shown.case_tables import print_answers
+    from ptq_cli.cli.shown.report_lines import GATE_MISSED
+    from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
+    from ptq_cli.pipeline.run_cases import run_answers
+    from ptq_cli.report.text.device_table import answers_to_markdown
+
+    limits = {metric: float(limit) for metric, limit in parse_limits(minimum, MIN_FLAG).items()}
+    with shown_progress() as progress:
+        result = run_answers(
+            answers, cases, min_exact_kernels=min_exact_kernels, minimum=limits, progress=progress
+        )
+    add_to_step_summary(answers_to_markdown(result))
+    (print_json if as_json else print_answers)(result)
+    return GATE_MISSED if result.verdict == "fail" else 0

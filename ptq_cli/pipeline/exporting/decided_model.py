@@ -42,10 +42,11 @@ from ptq_cli.placement.ranges import (
     without_noisy_forms,
 )
 from ptq_cli.placement.tensor_settings import tensor_recipe
-from ptq_cli.plan.formats import expose_clamps, fit_clamps
+from ptq_cli.plan.formats import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
@@ -122,20 +123,20 @@ def decided_model(
     if data is not None and RANGES in recovery_rungs(recipe.recovery):
 
         def build(placed: Placement) -> tuple[ir.Model, Plan]:
-            trial = _decide(float_model.load(), placed, calibration, name, as_it_is)
+            trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is)
             trial.write(trial.model)
             return trial.model, trial.plan
 
         placement, ranges = choose_ranges(
             build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
         )
-    decided = _decide(graph, placement, calibration, name, keep)
+    decided = _decide(graph, placement, target, calibration, name, keep)
     work = multiply_accumulates(decided.model).counts
     return replace(decided, latency=latency, ranges=ranges, work=work, begun=begun)
 
 
 def _decide(
-    model: ir.Model, placement: Placement, calibration: Calibration, name: str, keep: Keep
+    model: ir.Model, placement: Placement, target: Target, calibration: Calibration, name: str, keep: Keep
 ) -> DecidedModel:
     settings = placement.settings
     require_ranges(placement.plan, calibration)
@@ -148,7 +149,8 @@ def _decide(
     )
     found = {source: decision.parameters for source, decision in decisions.items()}
     on_own_grid = placement.on_own_grid(found)
-    found = fit_clamps(model, placement.plan, found) | on_own_grid
+    found = fit_clamps(model, placement.plan, found)
+    found = raise_zero_points(model, placement.plan, target, found) | on_own_grid
     plan = without_noisy_forms(model, placement.plan, found, calibration)
     plan = expose_clamps(model, plan, on_own_grid)
     model = with_opset(model, placement.opset, name)

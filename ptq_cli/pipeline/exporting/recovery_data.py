@@ -280,11 +280,11 @@ def choose_ranges(
         done=lambda done, total: progress(RunProgress(STAGE, done, total)),
     )
 
-    def sqnr(quantized: ir.Model) -> float:
-        return model_sqnr(float_model, serialize(quantized), samples.decide, threads=machine.threads)
-
-    before = sqnr(model)
-    changed, methods, after = _best(placement, _assignments(tried, costs), lambda made: sqnr(build(made)[0]))
+    sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
+    before = sqnr(serialize(model))
+    changed, methods, after = _best(
+        placement, _assignments(tried, costs), lambda made: sqnr(serialize(build(made)[0]))
+    )
     kept = after > before
     result = RangesByEffect(
         kept=kept,

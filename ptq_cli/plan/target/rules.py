@@ -150,8 +150,8 @@ class OpRule:
     Attributes:
         kind: ``"compute"`` requests quantized inputs; ``"join"`` is integer if all its inputs and its output
             are; ``"same"`` moves values, so input and output share parameters; ``"clamp"`` disappears into
-            the operator before it; ``"stored"`` has integer weights alone; ``"apart"`` stays float, and is
-            never put between two quantized tensors.
+            the operator before it; ``"stored"`` has integer weights alone; ``"apart"`` stays float, never
+            between two quantized tensors.
         activations: which inputs are quantized. Default: all for a ``"join"``, the first for a ``"same"``.
         weight: index of the input that is the weight, if it is constant.
         constants: which inputs of a ``"stored"`` are weights: all are integers, or none.
@@ -174,22 +174,23 @@ class OpRule:
         formats: the formats that there is a kernel for, if not all of the target's.
         fewest_channels: by format, input and output channels that a kernel needs at least.
         largest_filter: by format, values that a Conv's filter may have at most.
+        zero_point_above: no zero point of the activations that a constant weight meets is the least integer,
+            for a runtime whose kernel is wrong then.
         result: a format for the operator's result, in place of the target's.
         fixed: by format, the scale and zero point that a kernel's result has, whatever a calibration says.
         weights: a format for the operator's weight, in place of the target's.
         blocks: the kernel for a weight with a scale for each block of its inputs, if activations stay float.
-        kernel: ``"DynamicQuantizeLSTM"``, if the runtime has this integer LSTM, which finds ranges at each
-            run.
+        kernel: ``"DynamicQuantizeLSTM"``, if the runtime has it.
         kernel_from: weights in a direction from which ``kernel`` is used, because it is faster.
         dynamic: the ONNX operator for a ``"compute"`` whose ranges are found at each run: ``"MatMulInteger"``
             or ``"ConvInteger"``.
         dynamic_note: why an override has to ask for that; empty if it is always done.
         note: the reason to show if the operator or the weight is computed in float nevertheless.
-        float_form: an equivalent operator to write in float before one of ``float_form_before``, if the
-            runtime would merge this one with it into a slower kernel.
-        float_form_before: the operators that ``float_form`` is for.
-        join_axes: in float, several axes behind its own are joined by a Reshape before and behind it, for a
-            runtime that transposes slowly.
+        float_form: an equivalent operator to write in float before one of ``float_form_before``, with which
+            the runtime would merge this one into a slower kernel.
+        float_form_before: those operators.
+        join_axes: in float, the axes behind its own are joined by a Reshape, for a runtime that transposes
+            slowly.
         integer_form: how a ``"join"`` without a kernel is written in operators that have one:
             ``"clamped_sum"`` for a HardSwish.
     """
@@ -214,6 +215,7 @@ class OpRule:
     formats: list[str] = field(default_factory=list)
     fewest_channels: dict[str, int] = field(default_factory=dict)
     largest_filter: dict[str, int] = field(default_factory=dict)
+    zero_point_above: bool = False
     result: ActivationRule | None = None
     fixed: dict[str, list[float]] = field(default_factory=dict)
     weights: WeightRule | None = None
@@ -248,8 +250,8 @@ class Target:
         bias: how a bias is stored.
         op: a rule for each operator type that can be integer; all others stay float.
         floats: the reason to show for an operator type without a rule.
-        runtime: ``"onnxruntime"`` or ``"openvino"``, if that executes its models on CPUs, or ``"qnn"``, the
-            simulator of HTP: ptq then evaluates them there, and checks their kernels.
+        runtime: what executes its models for ptq: ``"onnxruntime"``, ``"openvino"``, or ``"qnn"``, the
+            simulator of HTP.
         float_types: types of what is not quantized: ``"float32"``, and ``"float16"`` if the runtime computes
             in the types of the file.
         runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for

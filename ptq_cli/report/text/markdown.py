@@ -188,22 +188,24 @@ def report_to_markdown(report: Report) -> str:
         parts.append(_gates(report))
     for table in (label_table(report), comparison_table(report), size_table(report)):
         if table.rows:
-            parts.append(_table(table))
+            parts.append(markdown_table(table))
     parts += [escape(line) for line in no_interval_lines(report)]
     parts += [escape(line, MAX_PARAGRAPH) for line in level_lines(report)]
     for warning in report.all_warnings:
         parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")
         parts += [f"- {escape(hint, MAX_PARAGRAPH)}" for hint in warning.hints]
     if report.ladder is not None:
-        parts.append(_details("Tuning", f"{_table(ladder_table(report.ladder))}\n\n{_tuned(report.ladder)}"))
+        parts.append(
+            _details("Tuning", f"{markdown_table(ladder_table(report.ladder))}\n\n{_tuned(report.ladder)}")
+        )
     if (classes := class_table(report)).rows:
-        parts.append(_details("Classes", _table(classes)))
+        parts.append(_details("Classes", markdown_table(classes)))
     parts.append(f"{placement_line(report)}.")
     parts += [f"{escape(line, MAX_PARAGRAPH)}." for line in saturation_lines(report)]
     parts += [escape(line, MAX_PARAGRAPH) for line in speed_lines(report.times)]
     if report.layers:
         parts.append(_details("Layers", _placement(report)))
-    parts.append(_details("How this report was made", _table(origin_table(report))))
+    parts.append(_details("How this report was made", markdown_table(origin_table(report))))
     return "\n\n".join(parts) + "\n"
 
 
@@ -214,7 +216,7 @@ def gate_to_markdown(report: Report) -> str:
 
 def _gates(report: Report) -> str:
     """Return the table of the gates, and the undecided ones as a list."""
-    parts = [_table(gate_table(report))]
+    parts = [markdown_table(gate_table(report))]
     if doubts := doubt_lines(report):
         parts.append("\n".join(f"- {escape(line)}" for line in doubts))
     return "\n\n".join(parts)
@@ -256,7 +258,8 @@ def _escape_letter(letter: str) -> str:
     return f"&#{ord(letter)};" + ("\u200b" if letter in "@#" else "")
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
+    """Return a table whose cells show their text literally."""
     rule = tuple("---" for _ in table.header)
     return "\n".join([_row(table.header), _row(rule), *(_row(map(escape, row)) for row in table.rows)])
 
@@ -272,7 +275,7 @@ def _tuned(ladder: Ladder) -> str:
 
 def _placement(report: Report) -> str:
     table = placement_table(report)
-    text = _table(Table(table.header, table.rows[:MAX_LAYERS]))
+    text = markdown_table(Table(table.header, table.rows[:MAX_LAYERS]))
     left_out = len(table.rows) - MAX_LAYERS
     return f"{text}\n\n{left_out} more in report.json." if left_out > 0 else text
 

@@ -200,7 +200,7 @@ HOSTILE_WORDS = (
     *("x=4,3,8,8", "\n", "{1..3}", "{000..999999999}.tar", "conv", "fc.*", "(?P<", "mse", "percentile"),
     *("uint8", "tensorrt", "0x10"),
 )
-OUTPUTS = {"output", "run", "plot", "page", "debug", "help", "device"}
+OUTPUTS = {"output", "run", "plot", "page", "pack", "debug", "help", "device"}
 STARTS = {
     "calibrate": "model.onnx --data data.npz --run out",
     "merge": "part-1 part-2 --run out",

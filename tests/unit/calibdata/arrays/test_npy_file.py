@@ -134,7 +134,7 @@ def test_array_without_values(shape):
 @pytest.mark.parametrize(("size", "kind"), [(99, "truncated"), (101, "damaged")])
 def test_size_must_be_what_the_header_says(size, kind):
     with pytest.raises(DataFormatError, match=f"it is {kind}: found {size} bytes, float32.5, 3. takes 100"):
-        require_size(ArrayHeader(np.dtype("float32"), (5, 3), 40), size, "it")
+        require_size(ArrayHeader(np.dtype("float32"), (5, 3), bytes(40)), size, "it")
 
 
 @pytest.mark.parametrize("kind", ["npy", "stored", "compressed"])

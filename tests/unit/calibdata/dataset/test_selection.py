@@ -158,6 +158,6 @@ def test_rows_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
         read.append(stream.tell())
         return read_rows(stream, header, rows, where)
 
-    monkeypatch.setattr("ptq_cli.calibdata.npy_header.read_rows", noting)
+    monkeypatch.setattr("ptq_cli.calibdata.array_files.read_rows", noting)
     list(dataset.batches(10, Selection(Shard(4, 5))))
     assert [(position - 128) // 80 for position in read] == [30, 80]

@@ -68,7 +68,9 @@ COMPLETED: dict[str, list[str]] = {
     "ptq inspect --set override.": [],
     "ptq evaluate --set gate.strict=": plain(["true", "false"], "gate.strict="),
     "ptq recipe keys ex": plain(["export"]),
-    "ptq recipe keys export.": plain(["export.prefer", "export.serve_batch", "export.profile"]),
+    "ptq recipe keys export.": plain(
+        ["export.prefer", "export.serve_batch", "export.profile", "export.soc_model"]
+    ),
     "ptq calibrate --method ": plain(["histogram", "max"]),
     "ptq calibrate --set runtime.device=c": plain(["cpu", "cuda"], "runtime.device="),
     "ptq quantize --target ": plain(target_names()),

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ptq_cli.amax.choice import Choice, fixed_point_parameters
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
-from ptq_cli.plan.formats import REASON, expose_clamps, fit_clamps
+from ptq_cli.plan.formats import REASON, expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
@@ -85,3 +87,18 @@ def test_the_grid_behind_a_clip_of_a_lower_bound_begins_above_it():
         )
         floats.append(count_kernels(serialized(quantize_model(model, plan, decided))).floating["Conv"])
     assert floats == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("target", "zeros"), [("openvino", {"x": 0, "b": 1, "c": 9}), ("ort-cpu", {"x": 0, "b": 0, "c": 9})]
+)
+def test_a_gemm_of_openvino_reads_no_least_zero_point_unless_a_conv_reads_it_too(target, zeros):
+    """OpenVINO 2026.4 on ARM is wrong for it: 11.6 dB instead of 34 dB on the CNN sample."""
+    model = build("""(float[n,4,1,1] x, float[n,4] b, float[n,4] c) => (float[n,4,1,1] y, float[n,2] z)
+    <float[4,4,1,1] w, float[1,2] v, float[4,2] u> {
+      y = Conv(x, w) a = MatMul(x, v) p = Gemm(b, u) q = MatMul(c, u) z = Add(p, q) }""")
+    loaded = load_target(target)
+    plan, grid = make_plan(model, loaded), parameters_from_range(0.0, 6.0, UINT8)
+    given = {name: replace(grid, zero_point=np.asarray(9 if name == "c" else 0)) for name in zeros}
+    found = raise_zero_points(model, plan, loaded, given)
+    assert {name: int(parameters.zero_point) for name, parameters in found.items()} == zeros

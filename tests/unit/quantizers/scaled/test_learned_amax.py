@@ -85,7 +85,7 @@ def test_messages(mirror):
     with pytest.raises(QuantizerTypeError, match="an unsigned quantizer got negative values"):
         mirror(-torch.ones(2), torch.tensor(1.0), unsigned=True)
     with pytest.raises(
-        QuantizerShapeError, match=r"amax of shape \(3,\) does not broadcast to inputs of shape \(2,\)"
+        QuantizerShapeError, match=r"amax of shape \(3,\) does not broadcast to a tensor of shape \(2,\)"
     ):
         mirror(torch.ones(2), torch.ones(3))
     with pytest.raises(QuantizerValueError, match="1 bits is outside"):

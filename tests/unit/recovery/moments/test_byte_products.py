@@ -6,8 +6,9 @@ import pytest
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
 from ptq_cli.recovery import input_moments as byte_products
-from ptq_cli.recovery.input_moments import MOST_ROWS, ByteRows, InputSums
+from ptq_cli.recovery.input_moments import MOST_ROWS, ByteRows, InputSums, byte_moments
 from ptq_cli.recovery.layer_geometry import Window
+from ptq_cli.recovery.second_moments import second_moments
 from ptq_cli.recovery.tensor_moments import InputReading, MomentSite, TensorMomentCollector
 from ptq_cli.runtime.probes import is_signed_exact
 from ptq_cli.runtime.tapping.channel_blocks import channel_view
@@ -25,6 +26,30 @@ def test_products_of_the_largest_bytes_are_exact(signed: bool, monkeypatch: pyte
         own.gram(5, 20, 18).tolist() == np.einsum("rgi,rgj->gij", exact[:, :, 5:], exact[..., :18]).tolist()
     )
     assert own.sums().tolist() == exact.sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero", "reach"), [(np.uint8, 0, 32767), (np.uint8, 255, 5), (np.int8, -3, 8 * 10**6)]
+)
+@pytest.mark.parametrize(("groups", "size"), [(1, 300), (3, 9)])
+def test_bytes_have_the_moments_that_floats_have(
+    dtype: type[np.integer], zero: int, reach: int, groups: int, size: int
+) -> None:
+    random = np.random.default_rng(2)
+    kind = np.iinfo(dtype)
+    rows = random.integers(kind.min, kind.max + 1, (MOST_ROWS // 2 + 70, groups * size), dtype=dtype)
+    made = random.uniform(-reach, reach, (len(rows), groups * 2)).astype(np.float32)
+    made[0], made[1] = -reach, reach
+    found = byte_moments(rows, zero, made, np.ones(groups * 2), groups)
+    assert found is not None
+    inputs, targets = rows.astype(np.float64) - zero, np.rint(made.astype(np.float64))
+    for group, own in enumerate(found):
+        part = slice(group * size, (group + 1) * size), slice(group * 2, (group + 1) * 2)
+        wanted = second_moments(inputs[:, part[0]], targets[:, part[1]])
+        assert own.rows == wanted.rows
+        for name in ("gram", "cross", "inputs", "targets"):
+            assert np.array_equal(getattr(own, name), getattr(wanted, name)), name
+    assert byte_moments(rows, zero, 1e9 * made, np.ones(groups * 2), groups) is None
 
 
 def test_more_rows_than_32_bits_hold() -> None:

@@ -16,7 +16,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer
-from ptq_cli.runtime import session as byte_sums
+from ptq_cli.runtime import probes as byte_sums
 from ptq_cli.runtime.block_levels import BIAS_QUANTIZATION, LeftOut, decoded, has_four_bits, left_out
 from ptq_cli.runtime.probes import know_foreign_types
 from ptq_cli.runtime.session import Session

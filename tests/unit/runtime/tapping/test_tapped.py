@@ -175,9 +175,9 @@ def test_what_fills_up_a_block_is_never_seen(convolutions):
     session, blocked = open_tapped(tap(ir.from_proto(convolutions), taps), 1)
     if blocked is None:
         pytest.skip("this processor's convolutions have no blocks")
-    assert blocked.moved == (0,)
+    assert blocked[1] == [0]
     batch = batch_of(2, (3, 12, 10))
-    plain, moved = session.run(batch.inputs), blocked.session.run(batch.inputs)
+    plain, moved = session.run(batch.inputs), blocked[0].run(batch.inputs)
     assert block_of(moved[0], plain[0]) is not None
     np.testing.assert_array_equal(plain[1], moved[1])
 

@@ -35,6 +35,12 @@ class Expected:
     value: Numbers
     tolerance: Numbers
 
+    def is_met_by(self, found: Numbers) -> bool:
+        """Tell whether each value is within the tolerance; never where one is NaN."""
+        if found.shape != self.value.shape or found.dtype != self.value.dtype:
+            return False
+        return bool(np.all(np.abs(found.astype(np.float64) - self.value) <= self.tolerance))
+
 
 def expect(node: onnx.NodeProto, inputs: Sequence[Numbers | None]) -> Expected:
     """Compute a kernel that adds products: integers have to be the same, and floats those of the same sum.

@@ -1,0 +1,206 @@
+"""The folder of cases: its list with hashes and versions, and how the folder is written and read."""
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ptq_cli.core.documents import AtLeast, FileFormat, Matches, read_document, to_json
+from ptq_cli.core.errors import CasesError, OutputFileError, first_line
+from ptq_cli.core.files import write_together
+from ptq_cli.core.read_files import is_folder, read_file
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.cases.exact_sums import Expected
+
+MANIFEST = "manifest.json"
+RUNNERS = {
+    "run.py": "run.py",
+    "run.mjs": "run.mjs",
+    "cases.mjs": "cases.mjs",
+    "index.html": "index.html",
+    "README.md": "pack_readme.md",
+}
+"""By their name in the folder, the files beside this one that are copied there."""
+MODEL = "model"
+"""The name of the case of the whole file."""
+Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+FileName = Annotated[str, Matches(r"(kernels/)?[\w-]+\.(onnx|safetensors)", "a file of the folder")]
+INPUT, OUTPUT, TOLERANCE, REFERENCE = "input", "output", "tolerance", "reference"
+"""What a tensor of a case is, in the middle of its name: RUN:KIND:NAME."""
+AGAIN = "pack the cases again with ptq verify --pack, and copy the folder as it is"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model with inputs and what has to come out: the whole file, or one of its integer kernels."""
+
+    name: Annotated[str, '"model" for the whole file, and "kernel-001" and so on.']
+    node: Annotated[str, "Name of the operator; empty for the whole file."]
+    op: Annotated[str, "What ONNX Runtime makes of it, such as QLinearConv; empty for the whole file."]
+    exact: Annotated[
+        bool, "Whether it adds products of integers only; otherwise a step of rounding is allowed."
+    ]
+    runs: Annotated[Annotated[int, AtLeast(1)], "How often it is run, on inputs of their own."]
+    model: Annotated[FileName, "Its ONNX file."]
+    model_sha256: Annotated[Sha256, "Of that file."]
+    tensors: Annotated[FileName, "Its inputs and outputs, RUN:KIND:NAME in a safetensors file."]
+    tensors_sha256: Annotated[Sha256, "Of that file."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What ``manifest.json`` says: which cases a folder holds, and what they were made of."""
+
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.cases", version=1, noun="manifest", error=CasesError, hint=AGAIN
+    )
+    DERIVED: ClassVar[tuple[str, ...]] = ("id",)
+
+    versions: Annotated[dict[str, str], "Of ptq and of the libraries that made the folder, by name."]
+    machine: Annotated[str, "The processor's architecture of the machine that made it."]
+    source: Annotated[str, "Name of the quantized file."]
+    target: Annotated[str, "The target that it is for."]
+    data: Annotated[str, "Where its samples are from, or that they were generated."]
+    samples: Annotated[int, "How many runs of the whole file."]
+    reference: Annotated[
+        Literal["float", "written"],
+        "What SQNR is measured against: the float model, or the file as it is written, without integer "
+        "kernels.",
+    ]
+    cases: Annotated[tuple[Case, ...], "The whole file first, then its kernels in the order of the graph."]
+
+    @property
+    def id(self) -> str:
+        """Hash of all that is run; an answer names it."""
+        hashes = (item for case in self.cases for item in (case.model_sha256, case.tensors_sha256))
+        return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
+
+    @property
+    def kernels(self) -> tuple[Case, ...]:
+        """All cases but that of the whole file."""
+        return tuple(case for case in self.cases if case.op)
+
+    @property
+    def model_sha256(self) -> str:
+        """Of the whole file."""
+        return self.cases[0].model_sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFiles:
+    """A case before it is written."""
+
+    node: str
+    op: str
+    exact: bool
+    model: bytes
+    runs: Sequence[Mapping[str, Array]]
+
+    def written(self, number: int) -> tuple[Case, dict[str, bytes]]:
+        """Return the entry of the case and its files; number 0 is the whole file."""
+        name = f"kernel-{number:03}" if number else MODEL
+        stem = f"kernels/{name}" if number else name
+        arrays = {
+            f"{run}:{key}": np.asarray(array, order="C")
+            for run, tensors in enumerate(self.runs)
+            for key, array in tensors.items()
+        }
+        tensors: bytes = save(arrays)
+        case = Case(
+            name=name,
+            node=self.node,
+            op=self.op,
+            exact=self.exact,
+            runs=len(self.runs),
+            model=f"{stem}.onnx",
+            model_sha256=hashlib.sha256(self.model).hexdigest(),
+            tensors=f"{stem}.safetensors",
+            tensors_sha256=hashlib.sha256(tensors).hexdigest(),
+        )
+        return case, {case.model: self.model, case.tensors: tensors}
+
+
+def run_tensors(
+    inputs: Mapping[str, Array], expected: Mapping[str, Expected], reference: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return the tensors of one run by KIND:NAME."""
+    found: dict[str, Array] = {f"{INPUT}:{name}": array for name, array in inputs.items()}
+    for name, item in expected.items():
+        found |= {f"{OUTPUT}:{name}": item.value, f"{TOLERANCE}:{name}": item.tolerance}
+    return found | {f"{REFERENCE}:{name}": array for name, array in reference.items()}
+
+
+def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, Any]) -> Manifest:
+    """Write a folder of cases with its runners; earlier cases there are replaced.
+
+    Args:
+        folder: new, empty, or an earlier one.
+        cases: the whole file first.
+        about: the other fields of the manifest.
+
+    Raises:
+        OutputFileError: the folder holds something else, or cannot be written.
+    """
+    if is_folder(folder) and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise OutputFileError(
+            f"'{folder}' holds other files, expected a new folder or earlier cases",
+            hint="name a new folder",
+        )
+    entries, contents = [], dict[Path, bytes]()
+    for number, case in enumerate(cases):
+        entry, files = case.written(number)
+        entries.append(entry)
+        contents |= {folder / name: content for name, content in files.items()}
+    manifest = Manifest(cases=tuple(entries), machine=platform.machine(), **about)
+    here = Path(__file__).parent
+    contents |= {folder / name: (here / source).read_bytes() for name, source in RUNNERS.items()}
+    contents[folder / MANIFEST] = to_json(manifest).encode()
+    write_together(contents)
+    for path in (folder / "kernels").glob("kernel-*"):
+        if path not in contents:
+            path.unlink()
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return what a folder of cases holds.
+
+    Raises:
+        InputFileError: the folder has no manifest.
+        CasesError: the manifest is damaged, or of another version of ptq.
+    """
+    manifest = read_document(Manifest, folder / MANIFEST)
+    if not manifest.cases or manifest.cases[0].op:
+        raise CasesError(f"manifest '{folder / MANIFEST}' has no case of the whole file", hint=AGAIN)
+    return manifest
+
+
+def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
+    """Return the tensors of each run of a case, by kind and name.
+
+    Raises:
+        InputFileError: its file is missing.
+        CasesError: a file has another hash than the manifest says, or is damaged.
+    """
+    contents = {}
+    for name, sha256 in ((case.model, case.model_sha256), (case.tensors, case.tensors_sha256)):
+        contents[name] = read_file(folder / name, "case")
+        if hashlib.sha256(contents[name]).hexdigest() != sha256:
+            raise CasesError(
+                f"'{folder / name}' does not have the hash that {MANIFEST} says: it was changed or cut off",
+                hint=AGAIN,
+            )
+    try:
+        runs: list[dict[str, dict[str, Array]]] = [{} for _ in range(case.runs)]
+        for key, array in load(contents[case.tensors]).items():
+            run, kind, name = key.split(":", 2)
+            runs[int(run)].setdefault(kind, {})[name] = array
+    except (SafetensorError, ValueError, IndexError) as error:
+        raise CasesError(f"'{folder / case.tensors}' is damaged: {first_line(error)}", hint=AGAIN) from error
+    return runs

@@ -1,0 +1,42 @@
+// Run these cases with ONNX Runtime under node, and write what they give, as run.py does.
+//
+// node run.mjs [--runtime onnxruntime-web] [--provider wasm] [--threads 1] [--repeats 10] [--name NAME] [-o FILE]
+//
+// It needs the npm package onnxruntime-web or onnxruntime-node, installed in this folder or in one above it.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { runCases } from "./cases.mjs";
+
+const { values } = parseArgs({
+  options: {
+    runtime: { type: "string", default: "onnxruntime-web" },
+    provider: { type: "string" },
+    threads: { type: "string", default: "1" },
+    repeats: { type: "string", default: "10" },
+    name: { type: "string", default: process.arch },
+    output: { type: "string", short: "o", default: "answer.safetensors" },
+  },
+});
+const isWeb = values.runtime === "onnxruntime-web";
+const ort = await import(values.runtime);
+if (isWeb) ort.env.wasm.numThreads = Number(values.threads);
+const { content, failed } = await runCases(
+  ort,
+  async (name) => new Uint8Array(readFileSync(join(dirname(fileURLToPath(import.meta.url)), name))),
+  console.log,
+  {
+    provider: values.provider ?? (isWeb ? "wasm" : "cpu"),
+    threads: Number(values.threads),
+    repeats: Number(values.repeats),
+    name: values.name,
+    machine: isWeb ? "wasm" : process.arch,
+    system: process.platform,
+    runtime: `${values.runtime} ${ort.env.versions[isWeb ? "web" : "node"]}`,
+  },
+);
+writeFileSync(values.output, content);
+console.log(`wrote ${values.output}`);
+process.exit(failed ? 1 : 0);

@@ -1,0 +1,203 @@
+"""``verify`` elsewhere: a folder of cases for devices without ptq, and what their answers say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import numpy as np
+
+from ptq_cli.core.errors import AnswerError, GateError, UsageError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.read_files import is_folder
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.cases.device_answers import GATED, DeviceAnswers, answer_gates, read_answer
+from ptq_cli.evaluation.cases.exact_sums import Expected
+from ptq_cli.evaluation.cases.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
+from ptq_cli.evaluation.cases.manifest import CaseFiles, Manifest, read_manifest, run_tensors, write_cases
+from ptq_cli.evaluation.proof import STEPS
+from ptq_cli.models.batch_axes import Axes, noted_axes
+from ptq_cli.models.files.stored import read_model, serialize
+from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
+from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.qdq.metadata import FLOAT_SHA256
+from ptq_cli.runtime.session import Session
+
+AS_FAR = 4.0
+"""How many times as far from this machine as the file as it is written an output may be."""
+SAMPLES = 8
+SMALL_BATCHES = (1, 2)
+"""Samples that kernels get: with one, ONNX Runtime takes other kernels than with several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedCases:
+    """What ``ptq verify --pack`` wrote."""
+
+    cases: Annotated[Path, "The folder."]
+    bytes: Annotated[int, "Size of all its files."]
+    manifest: Annotated[Manifest, "What it holds."]
+
+
+def run_pack(
+    request: Request,
+    run: RunDirectory,
+    model: Path | None,
+    cases: Path,
+    *,
+    samples: int = SAMPLES,
+    made_up: bool = False,
+    progress: ProgressCallback = silent,
+) -> PackedCases:
+    """Write a folder of cases of a quantized model, for devices without ptq.
+
+    Args:
+        request: target and data.
+        run: whose quantized model is taken where none is named.
+        model: any ONNX file with Q/DQ, or with integer operators.
+        cases: the folder.
+        samples: how many runs of the whole file, of a sample each.
+        made_up: generate inputs if there are no data.
+        progress: is called as the work proceeds.
+
+    Raises:
+        UsageError: there are no samples, or the model's constants are in a file of their own.
+        PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
+    """
+    if samples < 1:
+        raise UsageError(f"--samples is {samples}, expected at least 1", hint=f"the default is {SAMPLES}")
+    path, graph, resolved, target = open_to_verify(request, run, model, progress)
+    stored = read_model(path)
+    if stored.data:
+        raise UsageError(
+            f"the constants of '{path.name}' are in a file of their own; cases are of models in one file",
+            hint="ONNX holds up to 2 GB in one file: onnx.save(onnx.load(NAME), OTHER) writes it",
+        )
+    required = "data" in request.settings
+    reading = resolved.strict_reading() if required else resolved.reading
+    compared, faults = compared_samples(graph, resolved.recipe, reading, required=required, made_up=made_up)
+    if not compared.batches:
+        raise UsageError(
+            f"there are no data for the cases of '{path.name}'{': ' if faults else ''}{'; '.join(faults)}",
+            hint="pass samples with --data PATH, or --random-inputs",
+        )
+    runs, batches = _runs(compared, noted_axes(graph), samples)
+    progress(Progress("cutting out kernels", 0, None))
+    content = serialize(graph).content if resolved.recipe.model.inputs else stored.content
+    kernels = IntegerKernels(graph).cases(batches)
+    whole, reference = _whole_case(path, content, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
+    manifest = write_cases(
+        cases,
+        [whole, *map(_kernel_case, kernels)],
+        {
+            "versions": {name: version(name) for name in ("ptq-cli", "onnxruntime", "numpy")},
+            "source": path.name,
+            "target": target.name,
+            "data": compared.data,
+            "samples": len(runs),
+            "reference": reference,
+        },
+    )
+    size = sum(item.stat().st_size for item in cases.rglob("*") if item.is_file())
+    return PackedCases(cases=cases, bytes=size, manifest=manifest)
+
+
+def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensors], list[Tensors]]:
+    """Return the inputs of the whole file's runs, and those that kernels get."""
+    if compared.fixed:
+        return list(compared.batches[:most]), list(compared.batches[:1])
+    singles = [run for batch in compared.batches for run in single_samples(batch, axes, most)]
+    batches = (single_samples(compared.batches[0], axes, size, size) for size in SMALL_BATCHES)
+    return list(singles[:most]), [run for found in batches for run in found]
+
+
+def _whole_case(
+    path: Path, content: bytes, float_sha256: str, runs: Sequence[Tensors]
+) -> tuple[CaseFiles, Literal["float", "written"]]:
+    """Return the case of the whole file, and what its reference outputs are of."""
+    float_model = RunDirectory(path.parent).float_model
+    is_known = float_model.is_file() and read_model(float_model).sha256 == float_sha256
+    written = Session(content, threads=1, optimize=False)
+    session, other = ReferenceSession(content), Session(float_model, threads=1) if is_known else written
+    tensors = []
+    for inputs in runs:
+        here, near = session.run(inputs), dict(zip(written.outputs, written.run(inputs), strict=True))
+        far = dict(zip(other.outputs, other.run(inputs), strict=True))
+        expected = {name: Expected(array, _rounding(array, near[name])) for name, array in here.items()}
+        floats = {name: array for name, array in far.items() if array.dtype.kind == "f" and name in here}
+        tensors.append(run_tensors(inputs, expected, floats))
+    case = CaseFiles(node="", op="", exact=False, model=content, runs=tensors)
+    return case, "float" if is_known else "written"
+
+
+def _rounding(here: Array, written: Array) -> Array:
+    """Return how far an output may be from this machine's: which values are rounded otherwise is chance.
+
+    ``AS_FAR`` times as far as the file as it is written, and at least a step of 8 bits over its range.
+    """
+    if here.dtype.kind != "f" or here.shape != written.shape or not here.size:
+        return np.array(0.0)
+    apart = np.abs(here.astype(np.float64) - written.astype(np.float64))
+    finite = here[np.isfinite(here)].astype(np.float64)
+    step = (finite.max() - finite.min()) / STEPS if finite.size else 0.0
+    return np.array(max(AS_FAR * float(np.max(apart[np.isfinite(apart)], initial=0.0)), step))
+
+
+def _kernel_case(kernel: KernelCase) -> CaseFiles:
+    runs = [run_tensors(inputs, expected, {}) for inputs, expected in kernel.runs]
+    return CaseFiles(
+        node=kernel.node, op=kernel.op, exact=kernel.adds_products, model=kernel.model, runs=runs
+    )
+
+
+# What devices answered.
+
+
+def run_answers(
+    answers: Path,
+    cases: Path,
+    *,
+    min_exact_kernels: float | None = None,
+    minimum: Mapping[str, float] = MappingProxyType({}),
+    progress: ProgressCallback = silent,
+) -> DeviceAnswers:
+    """Compare the answers of devices with what has to come out; nothing is written.
+
+    Args:
+        answers: a file that a runner wrote, or a folder of such files.
+        cases: the folder that the devices ran.
+        min_exact_kernels: the least share of exact kernels of each device, 0 to 1.
+        minimum: the least value of each device by metric, of ``GATED``.
+        progress: is called for each answer.
+
+    Raises:
+        GateError: a limit is of another metric.
+        UsageError: the share is not between 0 and 1.
+        PtqError: the folder or an answer cannot be used.
+    """
+    if min_exact_kernels is not None and not 0 <= min_exact_kernels <= 1:
+        raise UsageError(
+            f"--min-exact-kernels is {min_exact_kernels:g}, expected a share from 0 to 1",
+            hint="for example: --min-exact-kernels 1",
+        )
+    for metric in minimum:
+        if metric not in GATED:
+            raise GateError(
+                f"--min names '{metric}', which answers do not have", hint=f"they have {', '.join(GATED)}"
+            )
+    manifest = read_manifest(cases)
+    files = sorted(answers.glob("*.safetensors")) if is_folder(answers) else [answers]
+    if not files:
+        raise AnswerError(
+            f"the folder '{answers}' has no answers, which are .safetensors files",
+            hint="copy what the runners wrote there, under a name for each device",
+        )
+    devices = []
+    for number, file in enumerate(files, 1):
+        progress(Progress(f"answer {number} of {len(files)}: {file.name}", 0, None))
+        devices.append(read_answer(file, cases, manifest))
+    gates = tuple(answer_gates(devices, min_exact_kernels, minimum))
+    return DeviceAnswers(cases=cases, manifest=manifest, devices=tuple(devices), gates=gates)
