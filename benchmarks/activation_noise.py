@@ -1,87 +1,65 @@
-"""What 8-bit activations alone cost the speech sample, and what its input's part of that is.
+"""What the weights and the activations of a quantized network cost, each by itself, as ``ptq analyze`` says.
 
-python -m benchmarks.activation_noise            print the table
+python -m benchmarks.activation_noise            print the table of the samples
+python -m benchmarks.activation_noise DIR        and a folder of networks, as benchmarks.zoo has it
 python -m benchmarks.activation_noise --write    also write it to benchmarks/RESULTS.md
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-import onnx
-
-from benchmarks.results_page import is_to_write, print_part
+from benchmarks.each_network import table_line
+from benchmarks.results_page import networks_parser, print_part
 from benchmarks.timing import run_ptq
-from ptq_cli.core.tensors import Array
-from ptq_cli.recovery.recovery_samples import output_sqnr
-from ptq_cli.runtime.session import Session
+from benchmarks.zoo import find_networks
+from ptq_cli.core.documents import read_document
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.report.text.tables import format_decibels
 
-ROOT = Path(__file__).parent.parent
-SAMPLE = ROOT / "sample_models" / "spoken_digits_transformer"
-FIRST, BATCH = "embedding", 50
-"""The layer that reads the features, and how many recordings run together."""
-EXPORTS: Mapping[str, Sequence[str]] = {
-    "all layers": (),
-    "all layers, `--recover weighed`": ("--recover", "weighed"),
-    f"`--exclude {FIRST}`": ("--exclude", FIRST),
-}
-HEADER = ("integers", "SQNR", "the same with float weights")
+SAMPLES = Path(__file__).parent.parent / "sample_models"
+SPEECH, FIRST = "spoken_digits_transformer", "embedding"
+"""The sample that is exported in further ways, and its layer that reads the features."""
+FURTHER = (("--recover", "weighed"), ("--exclude", FIRST))
+HEADER = ("network", "weights only", "activations only", "both")
+FEW = 16
+"""Samples of a network of the folder, to calibrate and to analyze with."""
 
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    write = is_to_write("Measure the noise of activations in the speech sample.")
-    lines = [f"| {' | '.join(HEADER)} |", f"| {' | '.join('---' for _ in HEADER)} |", *rows()]
-    print_part("activation_noise", lines, write=write)
+    description = "Measure what weights and activations cost."
+    arguments = networks_parser(description, FEW, is_optional=True).parse_args()
+    networks = find_networks(arguments.folder, arguments.only) if arguments.folder else []
+    print_part("activation_noise", _lines(networks, arguments.samples), write=arguments.write)
 
 
-def rows() -> list[str]:
-    """Calibrate once, and return a line for each export."""
-    with np.load(SAMPLE / "eval.npz") as file:
-        data = {name: file[name] for name in ("features", "mask")}
-    lines = []
+def _lines(networks: Sequence[Path], samples: int) -> Iterator[str]:
+    yield from (table_line(*HEADER), f"|{'---|' * len(HEADER)}")
+    for folder in sorted(path.parent for path in SAMPLES.glob("*/ptq.toml")):
+        exports = ((), *FURTHER) if folder.name == SPEECH else ((),)
+        yield from _rows(folder, ["calibrate"], [], exports)
+    for folder in networks:
+        count = ["--samples", str(samples), "--batch-size", "1"]
+        calibrate = ["calibrate", "model.onnx", "--data", "calib.npz", *count]
+        yield from _rows(folder, calibrate, ["--eval-data", "eval.npz", *count], ((),))
+
+
+def _rows(
+    folder: Path, calibrate: Sequence[str], data: Sequence[str], exports: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Calibrate once, and yield a line for each export."""
     with tempfile.TemporaryDirectory() as run:
-        run_ptq(["calibrate", "--run", run], SAMPLE)
-        floating = onnx.load(Path(run) / "model.float.onnx")
-        wanted = outputs(floating, data)
-        for name, words in EXPORTS.items():
-            run_ptq(["export", "--run", run, "--reset", *words], SAMPLE)
-            quantized = onnx.load(Path(run) / "model.int8.onnx")
-            found = [outputs(model, data) for model in (quantized, with_float_weights(quantized, floating))]
-            shown = [f"{output_sqnr(wanted, made):.2f} dB" for made in found]
-            lines.append(f"| {' | '.join((name, *shown))} |")
-    return lines
-
-
-def outputs(model: onnx.ModelProto, data: Mapping[str, Array]) -> list[list[Array]]:
-    """Return what a model makes of the data, batch by batch."""
-    session = Session(model.SerializeToString(), threads=1)
-    count = len(next(iter(data.values())))
-    return [
-        session.run({name: array[start : start + BATCH] for name, array in data.items()})
-        for start in range(0, count, BATCH)
-    ]
-
-
-def with_float_weights(quantized: onnx.ModelProto, floating: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a quantized model whose nodes read the float constants: only activations are integers."""
-    made = onnx.ModelProto()
-    made.CopyFrom(quantized)
-    constants = {item.name: item for item in floating.graph.initializer}
-    before = {node.name: node for node in floating.graph.node}
-    held = {item.name for item in made.graph.initializer}
-    for node in made.graph.node:
-        source = before.get(node.name)
-        if source is None or source.op_type != node.op_type:
-            continue
-        for index, name in enumerate(source.input):
-            if name in constants:
-                node.input[index] = name
-                if name not in held:
-                    made.graph.initializer.append(constants[name])
-                    held.add(name)
-    return made
+        run_ptq([*calibrate, "--run", run], folder)
+        for words in exports:
+            run_ptq(["export", "--run", run, "--reset", *words], folder)
+            run_ptq(["analyze", "--run", run, "--no-sensitivity", *data], folder)
+            shares = read_document(Analysis, Path(run) / "analysis.json").shares
+            found = (shares.weights, shares.activations, shares.both)
+            name = f"{folder.name}, `{' '.join(words)}`" if words else folder.name
+            yield table_line(
+                name, *("none" if item is None else format_decibels(item.sqnr_db) for item in found)
+            )
 
 
 if __name__ == "__main__":

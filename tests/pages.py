@@ -12,6 +12,7 @@ from ptq_cli.evaluation.analysis.analysis_document import (
     MetricSummary,
     Samples,
 )
+from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares
 from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.document.details import ChangedSample, Changes
 from ptq_cli.evaluation.document.gate_result import Times
@@ -189,6 +190,12 @@ class Network:
             target="ort-cpu",
             samples=Samples("eval.npz", 256, "d" * 64),
             metric=metric,
+            shares=NoiseShares(
+                weights=NoiseShare(34.5, 0.828),
+                activations=NoiseShare(33.0, 0.829),
+                both=NoiseShare(31.5, 0.826),
+                advice=("activations bound what recovery of weights can win: at most 1.5 dB",),
+            ),
             order="sqnr",
             cost=Cost(self.count, 6.5),
             tensors=tuple(self._tensor_analysis(index) for index in range(self.count)),

@@ -1,6 +1,6 @@
 """``analyze``: where a quantized model loses, tensor by tensor and layer by layer, and what to try."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,14 +25,17 @@ from ptq_cli.evaluation.analysis.analyzed_layers import (
     constant_rows,
     layer_rows,
 )
-from ptq_cli.evaluation.analysis.judge import Yardstick
+from ptq_cli.evaluation.analysis.judge import SQNR, Judge, Yardstick
 from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, activation_rows, measure
+from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares, noise_shares
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.document.gate_result import current_time
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.evaluation.proof import saturation_here
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.analysis_subject import (
+    ACTIVATIONS,
+    WEIGHTS,
     OpenedAnalysis,
     Question,
     make_subject,
@@ -50,7 +53,7 @@ from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.metadata import AMAX_METHOD
+from ptq_cli.qdq import metadata
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
@@ -103,6 +106,7 @@ def run_analyze(
     progress(Progress("reading both models", 0, None))
     plan = plan_of(opened.pair.float_model, opened.resolved.target)
     layers = evaluated_layers(plan, opened.origin, opened.pair.quantized_name)
+    progress(Progress("two more forward passes, with float weights and with float activations", 0, None))
     subject = make_subject(opened.twins, layers, question, opened.yardstick)
     settings, machine = opened.settings, opened.resolved.machine
     measured = measure(
@@ -176,6 +180,7 @@ def _assembled(
         target=recipe.quantization.target,
         samples=Samples(source, measured.samples, dataset.digest()),
         metric=metric,
+        shares=_shares(opened, measured, metric),
         order=question.order,
         cost=_cost(subject, work),
         tensors=tensors,
@@ -187,7 +192,7 @@ def _tensors(opened: OpenedAnalysis, measured: Measured, plan: Plan) -> tuple[Te
     settings, calibration = opened.resolved.recipe.amax, opened.calibration
     pairs = {site.tensor: site.pairs for site in plan.weights}
     # A rung, a target or a bias may have moved one tensor's range away from what the method says.
-    now = opened.origin.get(AMAX_METHOD, "")
+    now = opened.origin.get(metadata.AMAX_METHOD, "")
 
     def better(name: str, parameters: QuantParameters) -> str:
         found = better_activation_method(calibration.statistics.get(name), parameters, settings)
@@ -243,10 +248,47 @@ def _metric_summary(yardstick: Yardstick, measured: Measured) -> MetricSummary:
     )
 
 
+def _shares(opened: OpenedAnalysis, measured: Measured, metric: MetricSummary | None) -> NoiseShares:
+    origin, has_metric = opened.origin, metric is not None and metric.name != SQNR
+
+    def share(judge: Judge) -> NoiseShare:
+        return NoiseShare(judge.sqnr_db, judge.value if has_metric else None)
+
+    found = {name: share(judge) for name, judge in measured.halves.items()}
+    formats = opened.resolved.target.activation.formats
+    return noise_shares(
+        found.get(WEIGHTS),
+        found.get(ACTIVATIONS),
+        share(measured.output),
+        recovered=metadata.RECOVERY in origin,
+        ranges=metadata.RANGES in origin,
+        wide=next((item for item in formats if item in WIDE), ""),
+        why=_missing(opened.twins, found),
+    )
+
+
+WIDE = ("uint16", "int16")
+"""Integers that lose next to nothing of an activation."""
+
+
+def _missing(twins: TwinGraphs, found: Collection[str]) -> str:
+    """Return why one of the two shares was not measured; empty if both were."""
+    if len(found) == len((WEIGHTS, ACTIVATIONS)):
+        return ""
+    if not twins.constants:
+        return "no weight is quantized: all that is lost is lost by the activations"
+    if not (twins.pairs or twins.containers or twins.dynamic) and WEIGHTS in found:
+        return "the file quantizes no activation: kernels of the runtime lose what the weights do not"
+    if WEIGHTS in found:
+        return "activations become integers at each run, which cannot be done with float weights"
+    return "constants of more than 2 GB: neither share was measured"
+
+
 def _cost(subject: LayerSubject, work: Mapping[str, int | None]) -> Cost:
     staged = subject.staged
     weights = [float(sum(work.get(name) or 0 for name in stage.nodes)) for stage in staged.stages]
     if not sum(weights):
         weights = [1.0] * len(weights)
     again = sum(weights[index] for layer in subject.layers for index in staged.behind(layer))
-    return Cost(2 * len(subject.layers), round(2 + 2 * again / sum(weights), 3))
+    whole = 2 + len(subject.halves)
+    return Cost(2 * len(subject.layers), round(whole + 2 * again / sum(weights), 3))

@@ -64,6 +64,7 @@ class Session:
         device: Device = HOST,
         accuracy_level: int | None = None,
         exact_sums: bool = False,
+        integer_kernels: bool = True,
     ) -> None:
         """Open a session.
 
@@ -81,6 +82,8 @@ class Session:
             profile: measure each kernel, for ``end_profile``; its file's name begins with this path.
             accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
             exact_sums: no sum of two products saturates on this processor where activations are int8.
+            integer_kernels: let ONNX Runtime make them of Q/DQ pairs: it then quantizes float weights beside
+                quantized activations, too. False computes pairs as they are written.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
 
@@ -91,6 +94,8 @@ class Session:
         options = _options(threads, optimize=optimize, arena=arena, device=device)
         if accuracy_level is not None:
             options.add_session_config_entry(OPTION, str(accuracy_level))
+        if not integer_kernels:
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         if save_optimized is not None:
             options.optimized_model_filepath = str(save_optimized)
             if apart:

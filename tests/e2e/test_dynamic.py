@@ -77,7 +77,12 @@ def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
     assert inspected["down"]["parameters"] == HIDDEN * HIDDEN + HIDDEN
     analyzed = ptq("analyze --eval-data data.npz --json")
     assert analyzed.status == 0, analyzed.err
-    rows = {item["name"]: item for item in json.loads(analyzed.out)["layers"]}
+    found = json.loads(analyzed.out)
+    shares, rows = found["shares"], {item["name"]: item for item in found["layers"]}
+    assert shares["activations"] is None and shares["weights"]["sqnr_db"] > shares["both"]["sqnr_db"] > 20
+    assert shares["advice"] == [
+        "activations become integers at each run, which cannot be done with float weights"
+    ]
     assert all(rows[name]["sensitivity"]["sqnr_only_quantized_db"] > 30 for name in ("up", "down", "head"))
     page = (network / "ptq-run/report.html").read_text()
     assert "dynamic uint8" in page

@@ -60,9 +60,14 @@ def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
     assert ptq("evaluate --eval-data data.npz --set evaluation.latency=false").status == 0
     report = json.loads((dense / "ptq-run/report.json").read_text())
     assert {layer["integer"] for layer in report["layers"]} == {False}
-    for command in ("verify", "inspect ptq-run/model.int8.onnx", "report"):
+    for command in ("verify", "inspect ptq-run/model.int8.onnx", "analyze --no-sensitivity", "report"):
         outcome = ptq(command)
         assert outcome.status == 0, (command, outcome.err)
+    shares = json.loads((dense / "ptq-run/analysis.json").read_text())["shares"]
+    assert (shares["activations"], shares["weights"]["metric"]) == (None, None)
+    assert shares["weights"]["sqnr_db"] > shares["both"]["sqnr_db"] > 30
+    assert shares["advice"][0].startswith("the file quantizes no activation")
+    assert shares["advice"][0] in (dense / "ptq-run/report.html").read_text()
     assert (dense / "ptq-run/calibration.safetensors").read_bytes() == first
 
 

@@ -14,6 +14,7 @@ from ptq_cli.evaluation.analysis.tensor_rows import Cause, TensorAnalysis
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 from ptq_cli.report.text.result_warnings import SATURATING
 from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.tables import share_table
 
 SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
 """Short names of causes that are too long for a table on a terminal with 80 columns."""
@@ -53,9 +54,12 @@ def _print_summary(analysis: Analysis, *, is_last: bool, unit: str) -> None:
     say(f"at the cost of {analysis.cost.forward_passes:.1f} forward passes")
     source = as_typed(analysis.samples.source, Path.cwd())
     say(f"data: {source}{', as in the last ptq evaluate' if is_last else ''}")
-    metric = analysis.metric
-    if metric is None:
-        return
+    if analysis.metric is not None:
+        _print_output(analysis.metric)
+    _print_shares(analysis)
+
+
+def _print_output(metric: MetricSummary) -> None:
     if metric.float_value is not None:
         values = [_value(metric, value) for value in (metric.float_value, metric.quantized_value)]
         say(f"{metric.name}: float {values[0]}, quantized {values[1]}")
@@ -65,6 +69,13 @@ def _print_summary(analysis: Analysis, *, is_last: bool, unit: str) -> None:
         say("SQNR of the output: none, because the quantized model's output holds NaN or Inf")
     else:
         say(f"SQNR of the output: {decibels(metric.sqnr_db)} dB")
+
+
+def _print_shares(analysis: Analysis) -> None:
+    table = share_table(analysis)
+    print_table(table, right=tuple(range(1, len(table.header))), whole=tuple(range(len(table.header))))
+    for line in analysis.shares.advice:
+        say(line)
 
 
 def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSummary) -> None:

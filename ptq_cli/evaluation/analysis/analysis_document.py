@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ptq_cli.core.documents import AtLeast, FileFormat
 from ptq_cli.core.errors import AnalysisError
+from ptq_cli.evaluation.analysis.noise_shares import NoiseShares
 from ptq_cli.evaluation.analysis.tensor_rows import Cause, Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.document.gate_result import Timestamp
 from ptq_cli.evaluation.document.report_document import ModelEntry
@@ -116,6 +117,7 @@ class Analysis:
     target: Annotated[str, "The target whose rules placed the quantization."]
     samples: Annotated[Samples, "The samples that it was measured on."]
     metric: Annotated[MetricSummary | None, "The metric of the sensitivity; null without sensitivities."]
+    shares: Annotated[NoiseShares, "What the weights and the activations cost, each by itself."]
     order: Annotated[Order, "What the layers are ranked by."]
     cost: Annotated[Cost, "How much work it took."]
     tensors: Annotated[tuple[TensorAnalysis, ...], "Each quantized tensor, in the order of the graph."]

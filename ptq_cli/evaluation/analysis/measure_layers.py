@@ -26,6 +26,7 @@ from ptq_cli.evaluation.model_outputs import Place, first_nonfinite
 from ptq_cli.evaluation.sample_axes import Axis, Runs, run_evaluator, turned
 from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
 from ptq_cli.qdq.staged_model import Held, StagedModel, Tensors
+from ptq_cli.runtime.session import Session
 
 STAGE = "analyze"
 
@@ -59,6 +60,7 @@ class LayerSubject:
         yardstick: what variants are judged by.
         constants: outputs that no stage computes, by name.
         output_axes: the axis of the samples of each output; none if all have them first.
+        halves: models of which only a share is quantized, by its name.
     """
 
     staged: StagedModel
@@ -69,6 +71,7 @@ class LayerSubject:
     yardstick: Yardstick
     constants: Mapping[str, Array] = field(default_factory=dict)
     output_axes: Sequence[Axis] = ()
+    halves: Mapping[str, Session] = field(default_factory=dict)
 
     def axis_of(self, output: int) -> Axis:
         """Return the axis of the samples of an output."""
@@ -87,6 +90,7 @@ class Measured:
         not_finite: where such a tensor holds NaN or Inf first, in the float or in the quantized model.
         shapes: of those tensors; None if a size changed, or is the samples'.
         judged: by layer.
+        halves: by the name of what is quantized.
         sizes: shape of each input, for one sample.
     """
 
@@ -108,6 +112,7 @@ class Measured:
         self.judged = {
             name: Variants(Judge(subject.yardstick), Judge(subject.yardstick)) for name in subject.layers
         }
+        self.halves = {name: Judge(subject.yardstick) for name in subject.halves}
 
     def float_outputs(self, inputs: dict[str, Array]) -> list[Array]:
         """Run both models, and return the outputs of the float one."""
@@ -143,13 +148,23 @@ class Measured:
         self.output.update(wanted, self._outputs(self._quantized)[index], place)
         self.sizes = self.sizes or {name: array.shape for name, array in cut(piece, 0, 1).inputs.items()}
         tensors = [self._tensor(name, place) for name in self.noises]
-        work: list[Callable[[], None]] = []
+        work = [self._half(name, wanted, place) for name in self.halves]
         for layer in self._subject.layers:
             work += [self._variant(layer, form, wanted, place) for form in (True, False)]
         work += tensors
         futures: list[Future[None]] = [self._pool.submit(task) for task in work]
         for future in futures:
             future.result()
+
+    def _half(self, name: str, wanted: Array, place: Place) -> Callable[[], None]:
+        index = self._subject.yardstick.output
+
+        def run() -> None:
+            made = self._subject.halves[name].run(place.batch.inputs)[index]
+            (found,) = turned([made], [self._subject.axis_of(index)])
+            self.halves[name].update(wanted, found, place)
+
+        return run
 
     def _variant(self, layer: str, quantized: bool, wanted: Array, place: Place) -> Callable[[], None]:
         judged, index = self.judged[layer], self._subject.yardstick.output

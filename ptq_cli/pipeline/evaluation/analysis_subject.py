@@ -24,7 +24,7 @@ from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.evaluation.evaluator import judged_metrics
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
-from ptq_cli.models.files.stored import read_model
+from ptq_cli.models.files.stored import read_model, serialize
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.static_shapes import reopened
@@ -43,12 +43,14 @@ from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.qdq.cut_stages import cut_stages
+from ptq_cli.qdq.read.constant_values import with_float_activations, with_float_weights
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.pair_grids import spelled_out
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.sections import EvaluationSettings, MetricSettings
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.tapped import Cutter
 
 PIECE_BYTES = 32 << 20
@@ -109,7 +111,21 @@ def make_subject(
         yardstick=yardstick,
         constants=constants,
         output_axes=noted_output_axes(twins.float_model) or (),
+        halves=_halves(twins),
     )
+
+
+WEIGHTS, ACTIVATIONS = "weights", "activations"
+
+
+def _halves(twins: TwinGraphs) -> dict[str, Session]:
+    """Open the models of which only the weights, or only the activations, are integers."""
+    made = {WEIGHTS: with_float_activations(twins), ACTIVATIONS: with_float_weights(twins)}
+    return {
+        name: Session(serialize(model), threads=1, arena=False, integer_kernels=False)
+        for name, model in made.items()
+        if model is not None
+    }
 
 
 def yardstick_of(

@@ -9,9 +9,11 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
-from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.files.stored import LARGEST_BYTES, constant_bytes, serialize
+from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.preparing.rewriting import add_constant
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of, product_of
 from ptq_cli.qdq.read.twin_graphs import DynamicPart, QuantizedConstant, TwinGraphs, part_of
 from ptq_cli.runtime.session import Session
@@ -24,6 +26,9 @@ WEIGHT = 1
 class ConstantValues:
     """One constant in both models, and what is stored of it; without integers and grid if that is a codebook.
 
+    Attributes:
+        is_turned: the float model holds it transposed, which its Gemm turns.
+
     Shapes:
         floats, values and integers alike, where the integers are not those of one vector for (1, C).
     """
@@ -33,6 +38,7 @@ class ConstantValues:
     dtype: str
     integers: Array | None = None
     grid: Grid | None = None
+    is_turned: bool = False
 
     @property
     def scale(self) -> Array | None:
@@ -79,16 +85,25 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     values = found[0].astype(np.float32)
     with mapped(constant.floats) as array:
         floats = array.astype(np.float32)
-    is_turned = constant.node.attributes.get_int("transB", 0) == 0 and constant.input_index == WEIGHT
-    if constant.node.op_type == "Gemm" and is_turned and _is_turned(twins, constant):
+    is_turned = (
+        (constant.node.op_type, constant.input_index) == ("Gemm", WEIGHT)
+        and constant.node.attributes.get_int("transB", 0) == 0
+        and _is_turned(twins, constant)
+    )
+    if is_turned:
         floats = floats.T
     if floats.shape != values.shape:  # Gemm lets a bias of one element stand for a vector.
         floats = np.broadcast_to(floats.reshape(-1), values.shape)
     dtype = _stored_type(constant)
     if restoring is None:
-        return ConstantValues(floats=floats, values=values, dtype=f"{dtype} in a table")
+        return ConstantValues(floats=floats, values=values, dtype=f"{dtype} in a table", is_turned=is_turned)
     return ConstantValues(
-        floats=floats, values=values, dtype=dtype, integers=found[1], grid=_grid_of(restoring)
+        floats=floats,
+        values=values,
+        dtype=dtype,
+        integers=found[1],
+        grid=_grid_of(restoring),
+        is_turned=is_turned,
     )
 
 
@@ -187,3 +202,44 @@ def _stored_type(constant: QuantizedConstant) -> str:
     made = first is not None and first.op_type == QUANTIZE
     dtype = grid_of(first).dtype if first is not None and made else constant.stored.dtype
     return dtype.name.lower() if dtype is not None else ""
+
+
+# Models of which only the weights, or only the activations, are integers.
+
+
+def with_float_activations(twins: TwinGraphs) -> ir.Model | None:
+    """Return the float model with the values that the integers of its weights and biases stand for.
+
+    None if no constant is quantized, or if they are too many for a model in memory.
+    """
+    if not twins.constants or constant_bytes(twins.float_model) > LARGEST_BYTES:
+        return None
+    return _with_constants(twins, twins.float_model, of_floats=False)
+
+
+def with_float_weights(twins: TwinGraphs) -> ir.Model | None:
+    """Return the quantized model with the float model's weights and biases.
+
+    None if no activation is quantized, if a layer makes integers of them at each run, which no float weight
+    goes with, or as ``with_float_activations``.
+    """
+    makes_integers = twins.dynamic or any(item.node.op_type == DYNAMIC_LSTM for item in twins.constants)
+    if makes_integers or not (twins.pairs or twins.containers):
+        return None
+    if constant_bytes(twins.float_model) > LARGEST_BYTES:
+        return None
+    return _with_constants(twins, twins.quantized_model, of_floats=True)
+
+
+def _with_constants(twins: TwinGraphs, model: ir.Model, *, of_floats: bool) -> ir.Model:
+    made = model.clone()
+    names = FreshNames.of(made.graph)
+    nodes = {node.name: node for node in made.graph.all_nodes()}
+    for constant in twins.constants:
+        node, found = nodes[constant.node.name], constant_values(twins, constant)
+        array = found.floats if of_floats else (found.values.T if found.is_turned else found.values)
+        dtype = constant.floats.dtype or ir.DataType.FLOAT
+        array = np.ascontiguousarray(array.astype(dtype.numpy()))
+        value = add_constant(node.graph, array, f"{constant.tensor}.other", names)
+        node.replace_input_with(constant.input_index, value)
+    return made

@@ -42,7 +42,7 @@ from ptq_cli.report.text.summary import (
     share_of_float,
     verdict_line,
 )
-from ptq_cli.report.text.tables import ladder_table, trade_off_table
+from ptq_cli.report.text.tables import ladder_table, share_table, trade_off_table
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
@@ -116,6 +116,8 @@ def _page(found: PageInput) -> dict[str, Any]:
         "depth": analysis and depth_chart(analysis, [tensor.name for tensor in evidence.drawn]),
         "sensitivity": analysis and sensitivity_chart(analysis, [layer.name for layer in layers]),
         "analyzed": analysis is not None,
+        "shares": analysis and share_table(analysis),
+        "share_advice": analysis.shares.advice if analysis is not None else (),
         "analysis_note": found.analysis_note,
         "has_pytorch": any(row.pytorch_value for row in paired),
         "has_pictures": changes is not None and any(sample.picture for sample, *_ in changes["rows"]),

@@ -1,8 +1,10 @@
 """Numbers written for a reader."""
 
 import math
+from typing import cast
 
 from ptq_cli.core.words import format_bytes
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import (
     SWITCHED_OFF,
     Latency,
@@ -12,7 +14,7 @@ from ptq_cli.evaluation.document.gate_result import (
     inverse,
     latency_verdict,
 )
-from ptq_cli.evaluation.document.measurement import BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.measurement import BudgetCheck, Ladder, LadderStep, Unit
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
 from ptq_cli.report.text.summary import INTERVAL, Row, Table, format_drop, format_interval, format_value
@@ -69,6 +71,27 @@ def format_decibels(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return f"{value:.2f} dB" if math.isfinite(value) else str(value)
+
+
+def share_table(analysis: Analysis) -> Table:
+    """Return what the output is with the weights, the activations, or both quantized."""
+    shares = analysis.shares
+    metric = analysis.metric if shares.both.metric is not None else None
+    found = {
+        "weights only": shares.weights,
+        "activations only": shares.activations,
+        "weights and activations": shares.both,
+    }
+    rows = []
+    for name, item in found.items():
+        if item is not None:
+            values = [] if metric is None else [_metric_text(item.metric, cast(Unit, metric.unit))]
+            rows.append((name, format_decibels(item.sqnr_db), *values))
+    return Table(("quantized", "SQNR", *([] if metric is None else [metric.name])), tuple(rows))
+
+
+def _metric_text(value: float | None, unit: Unit) -> str:
+    return "NaN" if value is None or math.isnan(value) else format_value(value, unit)
 
 
 def format_latency(seconds: float) -> str:

@@ -10,6 +10,7 @@ from ptq_cli.evaluation.analysis.analysis_document import (
     MetricSummary,
     Samples,
 )
+from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares
 from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.document.report_document import ModelEntry
 
@@ -34,6 +35,12 @@ def analysis() -> Analysis:
             float_value=0.83,
             quantized_value=0.826,
             sqnr_db=31.5,
+        ),
+        shares=NoiseShares(
+            weights=NoiseShare(34.5, 0.828),
+            activations=NoiseShare(33.0, 0.829),
+            both=NoiseShare(31.5, 0.826),
+            advice=("activations bound what recovery of weights can win: at most 1.5 dB",),
         ),
         order="sqnr",
         cost=Cost(4, 6.5),

@@ -95,8 +95,8 @@ def test_every_tensor_and_layer_has_a_row_and_a_ruined_layer_ranks_first(deep: R
     assert {layer.multiply_accumulates for layer in analysis.layers} == {64}
     assert analysis.layers[-1].sqnr_isolated_db is None, "the model's output stays float"
     assert analysis.layers[-1].sqnr_accumulated_db == pytest.approx(analysis.metric.sqnr_db)
-    # Both models once; of each layer two models, which begin at that layer: 4/4 + 3/4 + 2/4 + 1/4, twice.
-    assert (analysis.cost.variants, analysis.cost.forward_passes) == (8, 7.0)
+    # Both models and both halves once; of each layer two models, from it on: 4/4 + 3/4 + 2/4 + 1/4, twice.
+    assert (analysis.cost.variants, analysis.cost.forward_passes) == (8, 9.0)
     other = analyze(deep, Question(order="metric"), batch_size=5, threads=2)
     assert (other.order, other.layers[0].output, other.tensors) == ("metric", "h0", analysis.tensors)
     values = [layer.sensitivity.metric_only_quantized for layer in other.ranked()]
@@ -108,6 +108,41 @@ def test_every_tensor_and_layer_has_a_row_and_a_ruined_layer_ranks_first(deep: R
     assert analysis.metric.sqnr_db == pytest.approx(found["sqnr_db"].quantized_value)
     assert analysis.samples.data_digest == report.evaluation.data_digest
     assert analysis.models.quantized_model == report.model.quantized_model
+
+
+def test_weights_and_activations_are_measured_each_by_itself(deep: RunDirectory) -> None:
+    analysis = analyze(deep)
+    model = onnx.load(deep.float_model)
+    weights = [numpy_helper.to_array(item) for item in model.graph.initializer if item.name.startswith("w")]
+    grids = [(item.scale_min, item.zero_point_min) for item in analysis.tensors if item.kind == "activation"]
+    with np.load("calib.npz") as file:
+        x = file["x"]
+
+    def output(*, integers: bool, steps: bool) -> np.ndarray:
+        found = x
+        for weight, (scale, zero) in zip(weights, grids, strict=True):
+            if integers:
+                found = (np.clip(np.rint(found / scale) + zero, 0, 255) - zero) * scale
+            step = np.abs(weight).max(axis=0) / 127
+            step[step == 0] = 1
+            found = found @ (np.rint(weight / step) * step if steps else weight)
+        return found
+
+    def sqnr_db(found: np.ndarray) -> float:
+        wanted = output(integers=False, steps=False)
+        return float(10 * np.log10((wanted**2).sum() / ((wanted - found) ** 2).sum()))
+
+    shares = analysis.shares
+    assert shares.activations.sqnr_db == pytest.approx(sqnr_db(output(integers=True, steps=False)), abs=0.05)
+    assert shares.weights.sqnr_db == pytest.approx(sqnr_db(output(integers=False, steps=True)), abs=0.05)
+    assert (shares.both.sqnr_db, shares.both.metric) == (
+        analysis.metric.sqnr_db,
+        analysis.metric.quantized_value,
+    )
+    of_weights, of_activations = shares.advice
+    won = max(0.0, shares.weights.sqnr_db - shares.both.sqnr_db)
+    assert f"weights bound what better activations can win: at most {won:.1f} dB" in of_activations
+    assert of_weights.startswith("activations bound what recovery of weights can win: at most ")
 
 
 def test_work_is_of_one_sample_where_the_model_fixes_a_batch_size(tmp_path, monkeypatch):
@@ -131,7 +166,7 @@ def test_layers_can_be_chosen(deep: RunDirectory) -> None:
 
 def test_without_sensitivity_tensors_are_measured_alone(deep: RunDirectory) -> None:
     analysis = analyze(deep, Question(sensitivity=False))
-    assert analysis.metric is None and analysis.cost.forward_passes == 2.0
+    assert analysis.metric is None and analysis.cost.forward_passes == 4.0
     assert not analysis.ranked()
     assert analysis.tensors == analyze(deep).tensors
 
