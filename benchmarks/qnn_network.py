@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -117,14 +118,14 @@ def _words(folder: Path, samples: int) -> list[str]:
     return ["model.onnx", "--data", "calib.npz", "--samples", str(samples), *words, *shaped]
 
 
-def worst_db(metrics: Sequence[Mapping[str, float]]) -> float:
+def worst_db(metrics: Sequence[Mapping[str, Any]]) -> float:
     """Return the smallest SQNR of the outputs.
 
     Example:
         >>> worst_db([{"name": "sqnr_db", "quantized_value": 30.0}, {"name": "top1", "quantized_value": 1.0}])
         30.0
     """
-    return min(item["quantized_value"] for item in metrics if item["name"] == "sqnr_db")
+    return min(float(item["quantized_value"]) for item in metrics if item["name"] == "sqnr_db")
 
 
 if __name__ == "__main__":
