@@ -123,6 +123,7 @@ def weights_are_floats_on_the_grid_behind_a_pair(made: Exported) -> None:
 
 
 ONE_TARGET = {
+    "qnn": (its_rules_say_what_its_plan_does,),
     "generic": (every_zero_point_is_0, its_rules_say_what_its_plan_does),
     "tensorrt": (
         every_zero_point_is_0,

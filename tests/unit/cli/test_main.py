@@ -109,7 +109,7 @@ def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFi
 MOST = {
     "quantize": 30,
     "verify": 24,
-    "tune": 25,
+    "tune": 26,
     "export": 25,
     "calibrate": 22,
     "evaluate": 23,
