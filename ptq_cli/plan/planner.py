@@ -203,7 +203,13 @@ def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
     for name in values:
         source = groups.sources[name]
         rule = formats[source]
-        sites[name] = ActivationSite(name, source, rule.integers, rule.symmetric, fixed.get(source, {}))
+        sites[name] = ActivationSite(
+            tensor=name,
+            source=source,
+            format=rule.integers,
+            symmetric=rule.symmetric,
+            fixed=fixed.get(source, {}),
+        )
     layers = tell_ties(graph, (layer_plan(node, requests) for node in graph.all_nodes()), computing.weights)
     target = requests.rules.target.name
     return Plan(

@@ -8,7 +8,7 @@ from ptq_cli.core.formats import NumberFormat
 from ptq_cli.core.pair_sums import PairRule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ActivationSite:
     """A tensor that gets a QuantizeLinear and a DequantizeLinear.
 

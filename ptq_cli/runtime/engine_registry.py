@@ -14,7 +14,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
-from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, RUNTIME_TITLES, Target
 from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import OPEN_VINO, Engine, Kernel, KernelCounts, Model, Placement
 from ptq_cli.runtime.qnn import QNN_HTP, is_installed
@@ -151,12 +151,15 @@ class OnnxRuntime(Engine):
     name = ONNXRUNTIME
     has_profiler = True
 
-    def __init__(self, accuracy_level: int | None = None, *, exact_sums: bool = False) -> None:
+    def __init__(
+        self, accuracy_level: int | None = None, *, exact_sums: bool = False, integer_kernels: bool = True
+    ) -> None:
         """Make a runtime.
 
         With ``exact_sums``, no sum of two products saturates, on any processor, where activations are int8.
+        Without ``integer_kernels``, pairs are computed as they are written.
         """
-        self._level, self._exact_sums = accuracy_level, exact_sums
+        self._level, self._exact_sums, self._integer_kernels = accuracy_level, exact_sums, integer_kernels
 
     @property
     def title(self) -> str:
@@ -172,7 +175,13 @@ class OnnxRuntime(Engine):
 
     def open(self, model: Model, *, threads: int) -> Session:
         """Return a session."""
-        return Session(model, threads=threads, accuracy_level=self._level, exact_sums=self._exact_sums)
+        return Session(
+            model,
+            threads=threads,
+            accuracy_level=self._level,
+            exact_sums=self._exact_sums,
+            integer_kernels=self._integer_kernels,
+        )
 
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return the kernel of each node, from the graph that it optimized."""
@@ -209,6 +218,9 @@ EXACT_BLOCKS = OnnxRuntime(accuracy_level=EXACT)
 AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 """ONNX Runtime for files of other runtimes, which do not saturate where this processor does."""
 
+FOR_HTP = OnnxRuntime(accuracy_level=EXACT, integer_kernels=False)
+"""ONNX Runtime for files of the HTP: its own integer Softmax makes 0 of the largest probabilities."""
+
 
 def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
@@ -216,6 +228,8 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     The recipe may ask for another by name.
     """
+    if target.runtime == QNN and (asked == ONNXRUNTIME or engine_of(target) is None):
+        return FOR_HTP
     if asked is not None:
         ENGINES[asked].require()
         return ENGINES[asked]

@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.proof.structure import structure_faults
 from tests.properties.noise import noise_errors, rms
 from tests.properties.random_graphs import BATCH
@@ -47,7 +47,8 @@ def check(proto: onnx.ModelProto, target: Target) -> Outcome:
     except NothingToQuantizeError as error:
         return Outcome(refused=error.message)
     assert [layer.name for layer in plan.layers if not layer.quantized and not layer.reason] == []
-    return _quantized(model, plan, batches)
+    # ONNX Runtime's integer Softmax makes 0 of a probability of 1 on the grid of the HTP.
+    return _quantized(model, plan, batches, (False,) if target.runtime == QNN else (False, True))
 
 
 def assert_same(wanted: list[Array], found: list[Array]) -> None:
@@ -57,7 +58,9 @@ def assert_same(wanted: list[Array], found: list[Array]) -> None:
         assert np.max(np.abs(one - other), initial=0.0) <= AS_PREPARED * np.max(np.abs(one), initial=1e-3)
 
 
-def _quantized(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> Outcome:
+def _quantized(
+    model: ir.Model, plan: Plan, batches: list[dict[str, Array]], optimizing: tuple[bool, ...]
+) -> Outcome:
     decided = parameters(model, plan, batches)
     result = quantize_model(model, plan, decided)
     onnx.checker.check_model(ir.to_proto(result), full_check=True)
@@ -66,7 +69,7 @@ def _quantized(model: ir.Model, plan: Plan, batches: list[dict[str, Array]]) -> 
     reference = run(model, inputs, optimize=False)
     allowed = noise_errors(model, plan, decided, inputs)
     ratios = []
-    for optimize in (False, True):
+    for optimize in optimizing:
         outputs = run(content, inputs, optimize=optimize)
         for wanted, output, noise in zip(reference, outputs, allowed, strict=True):
             assert wanted.shape == output.shape

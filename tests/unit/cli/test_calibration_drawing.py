@@ -28,7 +28,7 @@ def make_tensor(values: np.ndarray, collector: type = HistogramCollector, **choi
         name: MethodView(method=name, choice=choice, parameters=parameters, clipped=None, error=None)
         for name, choice in choices.items()
     }
-    site = ActivationSite("x", "x", UINT8, symmetric=False)
+    site = ActivationSite(tensor="x", source="x", format=UINT8, symmetric=False)
     return TensorView(
         site=site,
         statistics=kept.statistics(),
