@@ -295,6 +295,7 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
 
 def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, monkeypatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's job in the background ignores it.
     monkeypatch.setattr(recovered_model, "seconds_of", lambda *_: 1500.0)
     told: list[Progress] = []
 
