@@ -228,7 +228,8 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     The recipe may ask for another by name.
     """
-    if target.runtime == QNN and (asked == ONNXRUNTIME or engine_of(target) is None):
+    is_missing = asked is None and engine_of(target) is None
+    if target.runtime == QNN and (asked == ONNXRUNTIME or is_missing):
         return FOR_HTP
     if asked is not None:
         ENGINES[asked].require()
