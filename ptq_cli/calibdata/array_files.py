@@ -366,6 +366,8 @@ class NpzFolder(ItemsDataset):
         arrays, _ = first.whole()
         super().__init__(arrays)
 
+    holds_files = True
+
     def along(self, axes: Mapping[str, int | None]) -> Self:
         """Return the same files with the samples of their arrays on these axes."""
         return super().along(axes)._counted()

@@ -350,6 +350,23 @@ class DataSettings:
         "`none` each item of the data is one step, run as it is. The arrays of the data have their samples "
         "on the same axis.",
     )
+    carry: dict[str, str] = setting(
+        {},
+        "Outputs that are inputs of the next step, input by output: the data are recordings then. If empty, "
+        "those whose names and shapes show it and that the data do not have; `*` with `none` for no output.",
+    )
+    steps: int | None = setting(
+        None, "Steps to use of each recording, from the first on; all if not set.", low=1
+    )
+    frame: int | None = setting(
+        None, "Values of a step where a recording is one row of values, if the model does not say it.", low=1
+    )
+    hop: int | None = setting(
+        None,
+        "Values from the start of a step to the start of the next; if not set, those of a step. The first step "
+        "begins with zeros where steps overlap.",
+        low=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.float_model import open_source
 from ptq_cli.pipeline.setup.output_checks import (
     input_files,
@@ -325,7 +326,9 @@ def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> Eva
         progress(Progress("evaluate", 0, None, opened.note))
     reading = resolved.strict_reading(labels=True)
     dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
-    return fit_evaluation(dataset, resolved.recipe, opened.loaded.graph)
+    loaded = opened.loaded
+    dataset = with_states(dataset, resolved.recipe.data, loaded.graph, loaded.float_model)
+    return fit_evaluation(dataset, resolved.recipe, loaded.graph)
 
 
 def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[Path]) -> list[RunDirectory]:

@@ -299,7 +299,7 @@ def with_data_of(
     flags: Mapping[str, Any] = request.flags().table
     recipe = resolved.recipe
     if not any(section in flags for section in READ_BY):
-        data = replace(recipe.data, rename=remembered.data.rename)
+        data = replace(remembered.data, batch_axis=recipe.data.batch_axis)
         recipe = replace(recipe, data=data, image=remembered.image, text=remembered.text)
     return resolved.with_recipe(replace(recipe, evaluation=evaluation))
 
