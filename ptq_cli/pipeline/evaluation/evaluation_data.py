@@ -9,9 +9,11 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
+from ptq_cli.calibdata.carries import Carry
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
+from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.core.errors import GateError, MetricError, RuntimeFailedError, UsageError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
@@ -28,6 +30,7 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.static_shapes import SAMPLES
+from ptq_cli.pipeline.setup.carried import carry_notes
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
@@ -52,6 +55,7 @@ class _Measured:
     metrics: tuple[Judged, ...]
     baseline: Report | None
     is_step: bool
+    carries: tuple[Carry, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +67,8 @@ class EvaluationSet(_Measured):
         batch_size: samples a batch: the model's own, which is ``fixed_batch``, or the recipe's.
         leads_with_samples: the model says that the first axis of each output is that of the samples.
         noted_axes: the axis of the samples of each output, if the model's metadata have axes.
-        is_step: whether each sample is a whole step, because no input has an axis for samples.
+        is_step: whether each sample is a step, because no input has an axis for samples or states are carried.
+        carries: outputs that are the next step's inputs.
     """
 
     dataset: Dataset
@@ -95,6 +100,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     if recipe.evaluation.with_pytorch:
         _require_pytorch(recipe.model.path)
     inputs = input_specs(model)
+    carries = dataset.carries if isinstance(dataset, Recordings) else ()
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
     own_batch = fixed_batch or _closed_batch(recipe, inputs)
@@ -116,8 +122,9 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         noted_axes=noted_output_axes(model),
         metrics=metrics,
         baseline=read_baseline(recipe.gate),
-        is_step=steps,
-        notes=bound.notes,
+        is_step=steps or bool(carries),
+        carries=carries,
+        notes=(*bound.notes, *carry_notes(dataset)),
     )
 
 
