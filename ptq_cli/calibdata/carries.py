@@ -43,6 +43,17 @@ class Carry:
         """Return the states of some samples."""
         return array if self.axis is None else np.take(array, rows, self.axis)
 
+    def require_fit(self, array: Array) -> None:
+        """Refuse an output that does not have the shape of the input that it is to be."""
+        pairs = zip(array.shape, self.state.shape, strict=False)
+        fits = array.ndim == len(self.state.shape) and all(size in (None, own) for own, size in pairs)
+        if not fits:
+            raise CarryError(
+                f"--carry {self}: the output '{self.output}' has shape {format_shape(array.shape)}, and the "
+                f"input '{self.state.name}' {format_shape(self.state.shape)}",
+                hint="name the output that is the next step's input",
+            )
+
     def __str__(self) -> str:
         return f"{self.output}={self.state.name}"
 

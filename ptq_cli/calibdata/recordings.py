@@ -171,7 +171,7 @@ class Recordings(Dataset):
             return len(shape) <= len(frame) or all(None in pair or pair[0] == pair[1] for pair in sizes)
         return False
 
-    def _recordings(self) -> Iterator[_Recording]:
+    def _recordings(self) -> Generator[_Recording]:
         with closing(self._items.batches(1)) as batches:
             for batch in batches:
                 yield self._recording(batch)
@@ -278,8 +278,8 @@ class Recordings(Dataset):
         lengths = {item.steps for item in group}
         if fixed not in (None, 1) and (len(group) != batch_size or len(lengths) > 1):
             raise DataShapeError(
-                f"the model takes batches of {fixed}, but '{self.source}' does not have so many recordings of "
-                "one length",
+                f"the model takes batches of {fixed}, but '{self.source}' does not have so many "
+                "recordings of one length",
                 hint="export the model with a dynamic batch axis, or use --samples and --steps",
             )
 
@@ -322,6 +322,7 @@ class Recordings(Dataset):
         states = {}
         for item in self._carries:
             found = states[item.state.name] = outputs[item.output]
+            item.require_fit(found)
             if found.dtype.kind == "f" and not np.isfinite(found).all():
                 bad = np.argwhere(~np.isfinite(found))[0]
                 sample = int(bad[item.axis]) if item.axis is not None else 0
@@ -363,7 +364,7 @@ class Recordings(Dataset):
         for item in self._carries:
             for axis, size in enumerate(item.state.shape):
                 if size is None and axis != item.axis:
-                    return states[item.state.name].shape[axis]
+                    return int(states[item.state.name].shape[axis])
         return 0
 
 

@@ -193,11 +193,7 @@ class BatchAxisError(PtqError):
 
 
 class CarryError(PtqError):
-    """An output cannot be the next step's input: names, types or shapes do not fit.
-
-    Write `--carry OUTPUT=INPUT` with an output and an input of one type and shape, or `--carry none` for data
-    that hold the states themselves.
-    """
+    """An output cannot be the next step's input: names, types or shapes do not fit."""
 
     code = "PTQ-DATA-010"
 

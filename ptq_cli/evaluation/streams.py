@@ -8,8 +8,7 @@ import numpy.typing as npt
 
 from ptq_cli.calibdata.carries import Carry
 from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
-from ptq_cli.core.errors import CarryError
-from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
 from ptq_cli.evaluation.document.stream import Drift, StepErrors, Stream
@@ -88,7 +87,7 @@ class SamplePlaces:
 def drawn_by(recordings: Indices | None, found: Resampling, samples: int) -> Resampling:
     """Return a metric whose uncertainty is told by drawing recordings, and not their steps.
 
-    Steps of one recording depend on each other, so that drawing them would give intervals that are too narrow.
+    Steps of one recording depend on each other, so drawing them would give too narrow intervals.
 
     Edge case:
         Without recordings it is as it was.
@@ -257,16 +256,3 @@ def require_steps(batch: Batch) -> StepBatch:
     if not isinstance(batch, StepBatch):
         raise TypeError("a stream has batches of steps")
     return batch
-
-
-def require_fed_back(carries: Sequence[Carry], outputs: Sequence[str], arrays: Sequence[Array]) -> None:
-    """Refuse an output that does not have the shape of the input that it should be."""
-    for item in carries:
-        found, wanted = arrays[outputs.index(item.output)].shape, item.state.shape
-        pairs = zip(found, wanted, strict=False)
-        if len(found) != len(wanted) or any(size not in (None, own) for own, size in pairs):
-            raise CarryError(
-                f"--carry {item}: the output '{item.output}' has shape {format_shape(found)}, and the input "
-                f"'{item.state.name}' {format_shape(wanted)}",
-                hint="name the output that is the next step's input",
-            )

@@ -363,8 +363,8 @@ class DataSettings:
     )
     hop: int | None = setting(
         None,
-        "Values from the start of a step to the start of the next; if not set, those of a step. The first step "
-        "begins with zeros where steps overlap.",
+        "Values from the start of a step to the start of the next; if not set, those of a step. The first "
+        "step begins with zeros where steps overlap.",
         low=1,
     )
 
@@ -513,6 +513,11 @@ class GateSettings:
         {},
         'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.',
     )
+    max_drift: dict[str, Limit] = setting(
+        {},
+        "How much worse a metric may be in the last tenth of each recording's steps than in the first: "
+        "`sqnr_db = 3`.",
+    )
     max_size: str = setting(
         "", "Largest size of the quantized model's file: `1MB`, `900KiB`; no limit if empty."
     )
@@ -535,7 +540,7 @@ class GateSettings:
     @property
     def has_limits(self) -> bool:
         """Whether there is a limit."""
-        limits = (self.max_drop, self.max_ratio, self.min, self.max_size, self.max_regression)
+        limits = (self.max_drop, self.max_ratio, self.min, self.max_drift, self.max_size, self.max_regression)
         return any(limits) or self.max_latency_ratio is not None or self.require_portable
 
 

@@ -136,6 +136,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         "max_ratio": limits.MAX_RATIO_FLAG,
         "max_regression": limits.MAX_REGRESSION_FLAG,
         "min": limits.MIN_FLAG,
+        "max_drift": limits.MAX_DRIFT_FLAG,
         "budget": limits.BUDGET_FLAG,
     }
     for name, flag in flags.items():

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
@@ -63,15 +63,12 @@ class CalibrationSubject:
 
         Later commands then need not be told them either, and a calibration is that of the same settings.
         """
-        told: dict[str, Mapping[str, Any]] = {
-            "batch_axis": self.told_axes,
-            "carry": carried_settings(self.data),
-        }
-        data, settings = resolved.recipe.data, dict(request.settings)
-        for name, found in told.items():
-            if found:
-                settings[name] = {**found, **request.settings.get(name, {})}
-                data = replace(data, **{name: {**found, **getattr(data, name)}})
+        data, settings, carry = resolved.recipe.data, dict(request.settings), carried_settings(self.data)
+        if self.told_axes:
+            settings["batch_axis"] = {**self.told_axes, **request.settings.get("batch_axis", {})}
+            data = replace(data, batch_axis={**self.told_axes, **data.batch_axis})
+        if carry:
+            settings["carry"], data = carry, replace(data, carry=carry)
         return (
             replace(request, settings=settings),
             resolved.with_recipe(replace(resolved.recipe, data=data)),

@@ -67,7 +67,8 @@ class EvaluationSet(_Measured):
         batch_size: samples a batch: the model's own, which is ``fixed_batch``, or the recipe's.
         leads_with_samples: the model says that the first axis of each output is that of the samples.
         noted_axes: the axis of the samples of each output, if the model's metadata have axes.
-        is_step: whether each sample is a step, because no input has an axis for samples or states are carried.
+        is_step: whether each sample is a step, because no input has an axis for samples or states are
+            carried.
         carries: outputs that are the next step's inputs.
     """
 
@@ -110,6 +111,11 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         specs = BY_DEFAULT
     if labeled := [spec.name for spec in specs if spec.needs_labels]:
         require_labels(bound, f"metric '{labeled[0]}'")
+    if recipe.gate.max_drift and not carries:
+        raise GateError(
+            "'gate.max_drift' limits how errors grow from step to step, and no output is carried",
+            hint="name what is fed back: --carry OUTPUT=INPUT",
+        )
     metrics, steps = _fitting_metrics(recipe.gate, model, specs), is_step(inputs)
     if not steps:
         _require_tables(metrics, model)

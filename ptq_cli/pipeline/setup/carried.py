@@ -30,7 +30,7 @@ def fitting_data(dataset: Dataset, data: DataSettings, source: ModelSource, axes
         dataset = as_recordings(dataset, data, source.to_onnx({}), axes)
     elif data.carry not in ({}, NOTHING):
         raise CarryError(
-            f"--carry needs the names of outputs, and '{source.file.path.name}' is a {source.file.kind.value}",
+            f"--carry needs an ONNX model, and '{source.file.path.name}' is a {source.file.kind.value}",
             hint="ptq prepare makes an ONNX model of it first",
         )
     match_names(dataset, source.input_names)

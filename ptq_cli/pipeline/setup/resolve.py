@@ -250,7 +250,8 @@ def _look_up(recipe: Recipe) -> Resolved:
     drops, ratios, minima, regressions = (
         [split_output(name)[0] for name in limits if name not in own] for limits in limited
     )
-    for name in (*drops, *ratios, *minima, *regressions):
+    drifts = [split_output(name)[0] for name in recipe.gate.max_drift if name not in own]
+    for name in (*drops, *ratios, *minima, *regressions, *drifts):
         require_metric(name, own)
     _check_sides({"drop": drops, "ratio": ratios}, minima)
     recipe = replace(recipe, recovery=settled_recovery(recipe))
