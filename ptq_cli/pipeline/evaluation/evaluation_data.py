@@ -30,7 +30,6 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.pipeline.setup.carried import carry_notes
 from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
@@ -130,7 +129,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         baseline=read_baseline(recipe.gate),
         is_step=steps or bool(carries),
         carries=carries,
-        notes=(*bound.notes, *carry_notes(dataset)),
+        notes=bound.notes,
     )
 
 

@@ -44,7 +44,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.pipeline.setup.carried import with_states
+from ptq_cli.pipeline.setup.carried import carry_notes, with_states
 from ptq_cli.pipeline.setup.float_model import open_source
 from ptq_cli.pipeline.setup.output_checks import (
     input_files,
@@ -349,6 +349,8 @@ def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> Eva
     dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
     loaded = opened.loaded
     dataset = with_states(dataset, resolved.recipe.data, loaded.graph, loaded.float_model)
+    for note in carry_notes(dataset):
+        teller(progress)(note)
     return fit_evaluation(dataset, resolved.recipe, loaded.graph)
 
 
