@@ -75,10 +75,22 @@ def carries_of(
         wanted = _shown_carries([spec for spec in inputs if spec.name not in given], outputs)
     for output, name in wanted.items():
         _require_pair(output, name, states, found)
-    carries = tuple(Carry(output, states[name]) for output, name in wanted.items())
-    for item in carries:
-        _require_start(item, given)
-    return carries
+    return tuple(Carry(output, states[name]) for output, name in wanted.items())
+
+
+def state_axes(
+    carries: Sequence[Carry], inputs: Sequence[TensorSpec], axes: Mapping[str, int | str]
+) -> dict[str, int]:
+    """Return the axis of the samples of states that lead with a fixed size, and have one open size.
+
+    It is that one if all other inputs lead with an open size. States that ``axes`` names are left out.
+    """
+    states = [item.state for item in carries if not axes.keys() & {item.state.name, "*"}]
+    names = {item.state.name for item in carries}
+    if any(spec.shape and spec.shape[0] is not None for spec in inputs if spec.name not in names):
+        return {}
+    sizes = {spec.name: spec.shape for spec in states if spec.shape and spec.shape[0] is not None}
+    return {name: shape.index(None) for name, shape in sizes.items() if shape.count(None) == 1}
 
 
 def _shown_carries(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, str]:
@@ -136,7 +148,8 @@ def _require_pair(
         )
 
 
-def _require_start(carry: Carry, given: Collection[str]) -> None:
+def require_start(carry: Carry, given: Collection[str]) -> None:
+    """Refuse a state whose size at the first step neither the model nor the data tell."""
     name = carry.state.name
     is_open = any(
         size is None and axis != carry.axis for axis, size in enumerate(carry.state.shape)

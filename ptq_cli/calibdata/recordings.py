@@ -226,8 +226,8 @@ class Recordings(Dataset):
         size = frame[0] or self._cuts.frame or (1 if array.dtype.kind in "iu" else None)
         if size is None:
             raise DataShapeError(
-                f"the recording {where} is one row of values, and the model does not say how many '{spec.name}' "
-                "takes a step",
+                f"the recording {where} is one row of values, and the model does not say how many "
+                f"'{spec.name}' takes a step",
                 hint="pass --set data.frame=512, or save arrays [steps, values]",
             )
         hop = self._cuts.hop or size

@@ -28,7 +28,13 @@ from ptq_cli.pipeline.calibration.collect import collect, counting_on
 from ptq_cli.pipeline.calibration.count_batches import Counting
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
-from ptq_cli.pipeline.setup.carried import carried_settings, carry_notes, fitting_data, with_states
+from ptq_cli.pipeline.setup.carried import (
+    carried_settings,
+    carry_notes,
+    fitting_data,
+    with_state_axes,
+    with_states,
+)
 from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -101,7 +107,7 @@ def open_subject(
     if recipe.calibration.data is not None or needs_ranges(recipe):
         others = () if evaluation is None else (evaluation,)
         dataset = open_data(recipe.calibration, resolved.strict_reading(*others), "calibration", "--data")
-    told = axes_told(source, recipe.data.batch_axis)
+    told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
     axes = {**told, **recipe.data.batch_axis}
     if dataset is not None:
         dataset = fitting_data(dataset, recipe.data, source, axes)

@@ -6,7 +6,7 @@ from functools import partial
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import match_names
-from ptq_cli.calibdata.carries import NOTHING, Carry, carries_of
+from ptq_cli.calibdata.carries import NOTHING, Carry, carries_of, require_start, state_axes
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.recordings import Cuts, Recordings, Step
 from ptq_cli.core.errors import CarryError
@@ -37,6 +37,18 @@ def fitting_data(dataset: Dataset, data: DataSettings, source: ModelSource, axes
     return dataset
 
 
+def with_state_axes(
+    dataset: Dataset | None, data: DataSettings, source: ModelSource, told: Mapping[str, int | str]
+) -> dict[str, int | str]:
+    """Return the axes of samples that a model's file tells, with those that its states show."""
+    if dataset is None or source.file.kind is not ModelKind.ONNX:
+        return dict(told)
+    model = source.to_onnx({})
+    inputs = input_specs(model)
+    carries = carried_pairs(dataset, data, model, inputs)
+    return {**told, **state_axes(carries, inputs, {**told, **data.batch_axis})}
+
+
 def as_recordings(
     dataset: Dataset, data: DataSettings, model: ir.Model, axes: Wanted | None = None
 ) -> Dataset:
@@ -50,6 +62,8 @@ def as_recordings(
     carries = carried_pairs(dataset, data, model, inputs)
     if not carries or isinstance(dataset, Recordings):
         return dataset
+    for item in carries:
+        require_start(item, dataset.specs)
     return Recordings(dataset, inputs, carries, Cuts(data.steps, data.frame, data.hop))
 
 
