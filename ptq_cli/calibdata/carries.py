@@ -138,7 +138,8 @@ def _require_pair(
     for kind, wanted, known in (("output", output, outputs), ("input", name, states)):
         if wanted not in known:
             raise CarryError(
-                f"--carry {output}={name}: the model has no {kind} '{wanted}'{did_you_mean(wanted, list(known))}",
+                f"--carry {output}={name}: the model has no {kind} '{wanted}'"
+                f"{did_you_mean(wanted, list(known))}",
                 hint=f"its {kind}s: {', '.join(known)}; write --carry OUTPUT=INPUT",
             )
     if reason := _misfit(outputs[output], states[name]):
@@ -156,7 +157,8 @@ def require_start(carry: Carry, given: Collection[str]) -> None:
     ) and not starts_empty(name)
     if is_open and name not in given:
         raise CarryError(
-            f"the state '{name}' is {format_shape(carry.state.shape)}, so its size at the first step is not known",
+            f"the state '{name}' is {format_shape(carry.state.shape)}, so its size at the first step is "
+            "not known",
             hint=f"save its start as an array '{name}' in the data, or name the axis of the samples: "
             f"--batch-axis {name}=1",
         )

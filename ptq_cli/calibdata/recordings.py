@@ -1,7 +1,7 @@
 """Recordings: sequences of steps whose states a model hands on from one step to the next.
 
-A recording is an item of any data that ptq reads, with its steps on the first axis, or values that are cut into
-steps. The batches of recordings are those of their steps, with the states that the float model has there.
+A recording is an item of any data that ptq reads, with its steps on the first axis, or values that are cut
+into steps. Their batches are those of the steps, with the states that the float model has there.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Cuts:
     hop: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Recording:
     """Arrays [steps, …] of the inputs by name, and what holds for all steps; ``starts`` are of one sample."""
 
@@ -210,7 +210,13 @@ class Recordings(Dataset):
             )
         most = min(most, cuts.steps or most)
         arrays = {name: array[:most] for name, array in arrays.items()}
-        return _Recording(batch.names[0], arrays, self._labels(batch, arrays, most, where), constants, starts)
+        return _Recording(
+            name=batch.names[0],
+            arrays=arrays,
+            labels=self._labels(batch, arrays, most, where),
+            constants=constants,
+            starts=starts,
+        )
 
     def _steps(self, array: Array, spec: TensorSpec, where: str) -> Array:
         """Return an input's array [steps, …]: one row of values is cut."""

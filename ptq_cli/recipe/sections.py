@@ -334,7 +334,7 @@ class ModelSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataSettings:
     """How the arrays of calibration and evaluation data become the model's inputs."""
 

@@ -111,7 +111,7 @@ def open_subject(
     axes = {**told, **recipe.data.batch_axis}
     if dataset is not None:
         dataset = fitting_data(dataset, recipe.data, source, axes)
-        for note in carry_notes(dataset):
+        for note in carry_notes(dataset, recipe.data):
             progress(Progress(f"reading {source.file.path.name}", 0, None, note))
     if evaluation is not None:
         fitting_data(evaluation, recipe.data, source, axes)

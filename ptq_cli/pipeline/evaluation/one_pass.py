@@ -349,7 +349,7 @@ def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> Eva
     dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
     loaded = opened.loaded
     dataset = with_states(dataset, resolved.recipe.data, loaded.graph, loaded.float_model)
-    for note in carry_notes(dataset):
+    for note in carry_notes(dataset, resolved.recipe.data):
         teller(progress)(note)
     return fit_evaluation(dataset, resolved.recipe, loaded.graph)
 

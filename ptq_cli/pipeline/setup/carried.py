@@ -96,9 +96,9 @@ def carried_settings(dataset: Dataset | None) -> dict[str, str]:
     return {item.output: item.state.name for item in dataset.carries}
 
 
-def carry_notes(dataset: Dataset | None) -> tuple[str, ...]:
-    """Return what to tell of outputs that are carried."""
-    if not isinstance(dataset, Recordings):
+def carry_notes(dataset: Dataset | None, data: DataSettings) -> tuple[str, ...]:
+    """Return what to tell of outputs that are carried although nobody named them."""
+    if not isinstance(dataset, Recordings) or data.carry:
         return ()
     pairs = [f"'{item.output}' as '{item.state.name}'" for item in dataset.carries]
     shown = ", ".join(pairs[:3]) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")

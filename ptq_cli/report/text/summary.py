@@ -179,7 +179,7 @@ def comparison_table(report: Report) -> Table:
 
 def stream_table(report: Report) -> Table:
     """Return metrics on both kinds of states, and in the first and the last tenth of the steps."""
-    header = ("over the steps", "own states", "float's states", "first tenth", "last tenth", "loss", INTERVAL)
+    header = ("over the steps", "own", "float's", "begin", "end", "loss", INTERVAL)
     if report.stream is None:
         return Table(header, ())
     own, forced = ({item.name: item for item in found} for found in (report.metrics, report.stream.forced))
@@ -203,7 +203,11 @@ def stream_lines(report: Report) -> list[str]:
     worst = values[found.worst_step]
     at = f", {format_value(worst, 'decibel')}" if worst is not None and name == "sqnr_db" else ""
     recordings = f"{found.recordings:,} recording{'' if found.recordings == 1 else 's'}"
-    return [f"{recordings} of up to {found.longest:,} steps; worst at step {found.worst_step}{at}"]
+    return [
+        f"{recordings} of up to {found.longest:,} steps: on its own states, on the float model's, and on its "
+        "own in the first and the last tenth",
+        f"worst at step {found.worst_step}{at}",
+    ]
 
 
 def size_table(report: Report) -> Table:
