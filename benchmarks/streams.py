@@ -131,9 +131,9 @@ def drift_lines(folder: Path) -> Iterator[str]:
     make_gru(folder)
     curves = [curve_of(GRU, folder), curve_of(DECODER, SAMPLE)]
     yield (
-        f"`python -m benchmarks.streams --write`, {processor()}: SQNR in dB of the first output by step, on the "
-        f"model's own states and on the float model's, over {RECORDINGS} recordings of {STEPS} steps. GRU: a "
-        "cell that predicts tones. Decoder: the language sample's, over its caches."
+        f"`python -m benchmarks.streams --write`, {processor()}: SQNR in dB of the first output by step, on "
+        f"the model's own states and on the float model's, over {RECORDINGS} recordings of {STEPS} steps. GRU: "
+        "a cell that predicts tones. Decoder: the language sample's, over its caches."
     )
     yield ""
     yield "| step | GRU, own states | GRU, float's | decoder, own caches | decoder, float's |"
@@ -164,8 +164,8 @@ def vad_lines(folder: Path) -> Iterator[str]:
     exact = windows(model, files)
     yield (
         f"`python -m benchmarks.streams DIR --write`, {processor()}: Silero VAD 6.2 from its package, and "
-        f"{len(exact):,} windows of spoken digits by speakers that it was not calibrated on. A window agrees if "
-        "both models, each on its own states, hear a voice in it, or none."
+        f"{len(exact):,} windows of spoken digits by speakers that it was not calibrated on. A window agrees "
+        "if both models, each on its own states, hear a voice in it, or none."
     )
     yield ""
     yield "| command | windows that agree | size |"
