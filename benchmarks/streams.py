@@ -70,8 +70,7 @@ def trained(model: nn.Module, loss: Callable[[], torch.Tensor], rounds: int) -> 
     adam = torch.optim.Adam(model.parameters(), 3e-3)
     for _ in range(rounds):
         adam.zero_grad()
-        found = loss()
-        found.backward()
+        loss().backward()  # type: ignore[no-untyped-call]
         adam.step()
     return model.eval()
 
@@ -132,8 +131,8 @@ def drift_lines(folder: Path) -> Iterator[str]:
     curves = [curve_of(GRU, folder), curve_of(DECODER, SAMPLE)]
     yield (
         f"`python -m benchmarks.streams --write`, {processor()}: SQNR in dB of the first output by step, on "
-        f"the model's own states and on the float model's, over {RECORDINGS} recordings of {STEPS} steps. GRU: "
-        "a cell that predicts tones. Decoder: the language sample's, over its caches."
+        f"the model's own states and on the float model's, over {RECORDINGS} recordings of {STEPS} steps. "
+        "GRU: a cell that predicts tones. Decoder: the language sample's, over its caches."
     )
     yield ""
     yield "| step | GRU, own states | GRU, float's | decoder, own caches | decoder, float's |"
@@ -148,10 +147,10 @@ def windows(path: Path, files: list[Path]) -> Array:
     session, heard = onnxruntime.InferenceSession(path), []
     wanted = {item.name for item in session.get_inputs()}
     for file in files:
-        sound, state, before = np.load(file)["input"], np.zeros((2, 1, 128), np.float32), np.zeros(OVERLAP)
+        state, sound = np.zeros((2, 1, 128), np.float32), np.load(file)["input"]
+        padded = np.concatenate([np.zeros(OVERLAP, np.float32), sound])
         for start in range(0, len(sound) - FRAME + 1, FRAME):
-            frame = np.concatenate([before, sound[start : start + FRAME]]).astype(np.float32)[None]
-            before = frame[0, -OVERLAP:]
+            frame = padded[None, start : start + OVERLAP + FRAME]
             given = {"input": frame, "state": state, "sr": np.array(RATE)}
             score, state = session.run(None, {name: given[name] for name in wanted})
             heard.append(score[0, 0] > 0.5)
