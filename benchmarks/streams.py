@@ -24,7 +24,7 @@ from benchmarks.results_page import print_part, processor, result_parser
 from ptq_cli.cli.main import run
 from ptq_cli.core.tensors import Array
 
-STEPS, RECORDINGS, WINDOW = 512, 24, 128
+STEPS, RECORDINGS, WINDOW = 512, 8, 128
 SHOWN = (0, 8, 16, 32, 64, 128, 192, 256, 320, 384, 448, 511)
 SAMPLE = Path(__file__).parents[1] / "sample_models" / "shakespeare_language_model"
 GRU = "model.onnx --data calib.npz --eval-data eval.npz"

@@ -19,6 +19,7 @@ from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of
+from ptq_cli.models.batch_axes import starts_empty
 
 LENGTHS = "lengths"
 """Name of the array that says how many steps of each recording count, where shorter ones were filled up."""
@@ -76,7 +77,9 @@ class Recordings(Dataset):
         self._is_step = is_step(inputs)
         self._fed = fed_inputs(dataset, inputs, carries)
         states = [item.state for item in carries if item.state.name in dataset.specs]
-        lengths = [dataset.specs[name] for name in (LENGTHS,) if name in dataset.specs]
+        unread = dataset.specs.keys() - {spec.name for spec in self._fed}
+        self._lengths = tuple(name for name in (LENGTHS, MASK) if name in unread)
+        lengths = [dataset.specs[name] for name in self._lengths]
         dataset, self._names = fit_dataset(dataset, [*self._fed, *states, *lengths])
         self._label = positional_label(dataset, self._names)
         self._kept = [*self._names.values(), *([self._label] if self._label is not None else [])]
@@ -157,8 +160,7 @@ class Recordings(Dataset):
             name = self._names[spec.name]
             is_shared = not spec.shape or (spec.samples_axis is None and not self._is_step)
             axes[name] = axis_in_data(dataset, name, spec) if is_shared else 0
-        if LENGTHS in self._names:
-            axes[LENGTHS] = 0
+        axes |= dict.fromkeys(self._lengths, 0)
         if self._are_apart(dataset) and (found := dataset.singles(axes)) is not None:
             return found
         return dataset.along(axes)
@@ -215,8 +217,9 @@ class Recordings(Dataset):
                 f"the inputs of {where} differ in their number of steps: {counts}",
                 hint="each input needs one row a step",
             )
-        if LENGTHS in self._names:
-            most = min(most, int(batch.inputs[self._names[LENGTHS]].reshape(-1)[0]))
+        for name in self._lengths:
+            # A number of steps, or the mask of a text that was filled up at its end.
+            most = min(most, int(batch.inputs[self._names[name]].sum()))
         asked = self._cuts.steps
         if most < (asked or 1):
             raise DataShapeError(
@@ -269,6 +272,8 @@ class Recordings(Dataset):
                 f"the recording {where} has {len(labels)} labels for {steps} steps",
                 hint="save one label for each step, or one for each recording",
             )
+        if self._tokens is not None and labels.ndim == 1:
+            labels = labels[:, None]  # Of each step a row with its one position.
         return labels[:steps] if labels.ndim else np.repeat(labels[None], steps)
 
     # The batches: groups of recordings, step by step.
@@ -393,12 +398,17 @@ def _open_sizes(
 def fed_inputs(
     dataset: Dataset, inputs: Sequence[TensorSpec], carries: Sequence[Carry]
 ) -> tuple[TensorSpec, ...]:
-    """Return the inputs that each step of the data has: neither states nor what follows from its number."""
+    """Return the inputs that each step of the data has: neither states nor what follows from its number.
+
+    Masks and positions of whole texts say nothing of one token behind a cache.
+    """
     states = {item.state.name for item in carries}
+    has_cache = any(map(starts_empty, states))
     return tuple(
         spec
         for spec in inputs
-        if spec.name not in states and not (spec.name in MADE and spec.name not in dataset.specs)
+        if spec.name not in states
+        and not (spec.name in MADE and (has_cache or spec.name not in dataset.specs))
     )
 
 

@@ -90,7 +90,9 @@ def test_a_decoder_reads_one_token_a_step_behind_a_cache_that_grows(tmp_path: Pa
     places = TensorSpec("position_ids", np.dtype(np.int64), (None, None))
     past = TensorSpec("past_key_values.0.key", FLOAT, (None, 2, None, 3))
     present = TensorSpec("present.0.key", FLOAT, (None, 2, None, 3))
-    np.savez(tmp_path / "t.npz", input_ids=np.array([[1, 2, 3], [4, 5, 6]]))
+    # What was filled up does not count; the mask of a step is that of its cache.
+    texts = np.array([[1, 2, 3, 0], [4, 5, 6, 0]])
+    np.savez(tmp_path / "t.npz", input_ids=texts, attention_mask=np.minimum(texts, 1))
     data, inputs = NpzDataset(str(tmp_path / "t.npz")), [ids, mask, places, past]
     carries = carries_of({}, inputs, [present], data.specs.__contains__)
 
