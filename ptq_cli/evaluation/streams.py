@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.carries import Carry
 from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
 from ptq_cli.evaluation.document.stream import Drift, StepErrors, Stream
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, State
+
+if TYPE_CHECKING:
+    from ptq_cli.calibdata.carries import Carry
 
 FORCED = "on the float model's states"
 """Follows the name of a quantized model that is given them."""
@@ -26,7 +29,7 @@ Indices = npt.NDArray[np.int64]
 class FreeStates:
     """The states of one quantized model that reads its own, while recordings are run step by step."""
 
-    def __init__(self, carries: Sequence[Carry], outputs: Sequence[str]) -> None:
+    def __init__(self, carries: "Sequence[Carry]", outputs: Sequence[str]) -> None:
         self._carries = carries
         self._places = {item.output: outputs.index(item.output) for item in carries}
         self._states: dict[str, Array] = {}
