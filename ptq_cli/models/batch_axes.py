@@ -98,7 +98,7 @@ def told_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | str]:
 
 
 def _other_axis(value: ir.Value, samples: str) -> int | None:
-    """Return the one axis whose size has that name, if the first axis has a fixed size (so is no batch)."""
+    """Return the only axis whose size has that name; None if there are several, or the first is a batch."""
     sizes = list(value.shape or ())
     places = [axis for axis in range(len(sizes)) if _size(value, axis) == samples]
     is_batch = sizes[0] == 1 and "batch" not in samples.lower()

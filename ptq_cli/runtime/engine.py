@@ -75,10 +75,12 @@ class Engine(ABC):
     Attributes:
         name: what the table of a target calls it.
         has_profiler: whether its operators can be measured one by one, as ``latency.operator_times`` does.
+        counted: operators whose kernels ``count_kernels`` counts.
     """
 
     name: ClassVar[str]
     has_profiler: ClassVar[bool] = False
+    counted: ClassVar[tuple[str, ...]] = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat")
 
     @property
     def title(self) -> str:
@@ -104,9 +106,17 @@ class Engine(ABC):
         The model is left as it is; the names of its nodes are unique.
         """
 
-    @abstractmethod
     def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many kernels compute in integers."""
+        """Return how many nodes, those of nested graphs too, it computes in integers and in floats."""
+        graph = model.load()
+        kernels = self.find_kernels(graph)
+        nodes = graph.graph.all_nodes()
+        counts = Counter((node.op_type, kernels[node.name or ""].placement) for node in nodes)
+        return KernelCounts(
+            self.title,
+            {name: counts[name, "integer"] for name in self.counted},
+            {name: counts[name, "float"] for name in self.counted},
+        )
 
 
 # Names by which the nodes of a graph are found again in what a runtime makes of it.
@@ -146,8 +156,6 @@ MOST_SHAPES = 4
 SAID_LIMIT = 400
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat")
-"""Operators whose kernels ``count_kernels`` counts."""
 INTEGERS = ("i8", "u8")
 AROUND = {
     "Const": (),
@@ -195,18 +203,6 @@ class OpenVino(Engine):
             node.name or "": found.get(node, Kernel("gone")) if node in top else inside
             for node in model.graph.all_nodes()
         }
-
-    def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many primitives there are of the operators that quantized models consist of."""
-        graph = model.load()
-        kernels, counts = self.find_kernels(graph), Counter[tuple[str, str]]()
-        for node in graph.graph:
-            counts[node.op_type, kernels[node.name or ""].placement] += 1
-        return KernelCounts(
-            self.title,
-            {name: counts[name, "integer"] for name in COUNTED},
-            {name: counts[name, "float"] for name in COUNTED},
-        )
 
 
 OPEN_VINO = OpenVino()

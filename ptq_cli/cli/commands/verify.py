@@ -1,7 +1,7 @@
 """``ptq verify``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from ptq_cli.cli.options.model_options import (
     target_option,
 )
 from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.setup.resolve import Request
 
 
 @click.command(
@@ -104,22 +107,7 @@ def command(
         return _compare_answers(answers, model, min_exact_kernels, minimum, as_json=as_json)
     request = request_from(options)
     if pack is not None:
-        from ptq_cli.cli.shown.case_tables import print_packed
-        from ptq_cli.pipeline.run_cases import SAMPLES, run_pack
-
-        count = SAMPLES if samples is None else samples
-        with shown_progress() as progress:
-            packed = run_pack(
-                request,
-                RunDirectory(run),
-                model,
-                pack,
-                samples=count,
-                made_up=random_inputs,
-                progress=progress,
-            )
-        (print_json if as_json else print_packed)(packed)
-        return 0
+        return _pack(request, run, model, pack, samples, made_up=random_inputs, as_json=as_json)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
         from ptq_cli.pipeline.run_verify_folder import VerifiedFolder, run_verify_folder
@@ -139,6 +127,31 @@ def command(
     else:
         print_verification(result, show_all=show_all)
     return 0 if result.verdict == "pass" else GATE_MISSED
+
+
+def _pack(
+    request: "Request",
+    run: Path,
+    model: Path | None,
+    cases: Path,
+    samples: int | None,
+    *,
+    made_up: bool,
+    as_json: bool,
+) -> int:
+    from ptq_cli.cli.shown.case_tables import print_packed
+    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.pipeline.run_cases import SAMPLES, run_pack
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+
+    count = SAMPLES if samples is None else samples
+    with shown_progress() as progress:
+        packed = run_pack(
+            request, RunDirectory(run), model, cases, samples=count, made_up=made_up, progress=progress
+        )
+    (print_json if as_json else print_packed)(packed)
+    return 0
 
 
 def _compare_answers(

@@ -1,7 +1,10 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
@@ -117,8 +120,7 @@ def open_subject(
         output=output,
     )
     if resolved.target.static_shapes:
-        first = next(bind_inputs(dataset, model.inputs).batches(1)).inputs if dataset is not None else {}
-        example = {name: array.shape for name, array in first.items()}
+        example = partial(_example_shapes, dataset, model.inputs)
         closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
@@ -134,6 +136,13 @@ def open_subject(
         notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
         told_axes=told,
     )
+
+
+def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
+    if dataset is None:
+        return {}
+    with closing(bind_inputs(dataset, inputs).batches(fixed_batch_size(inputs) or 1)) as batches:
+        return {name: array.shape for batch in islice(batches, 1) for name, array in batch.inputs.items()}
 
 
 def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:

@@ -113,7 +113,7 @@ def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFil
     if not resolved.recipe.evaluation.latency:
         return SWITCHED_OFF
     if item.target.runtime == QNN:
-        return "the times of the HTP simulator are no device's"
+        return "the HTP simulator does not run at the speed of a device"
     if not item.target.runtime:
         return f"no installed runtime runs models for target {item.target.name}"
     if holds_same_graph(float_model, item.model):
