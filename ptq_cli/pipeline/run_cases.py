@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ptq_cli.core.errors import AnswerError, GateError, UsageError
+from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.core.tensors import Array
@@ -20,6 +21,7 @@ from ptq_cli.evaluation.cases.manifest import CaseFiles, Manifest, read_manifest
 from ptq_cli.evaluation.proof import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import read_model, serialize
+from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -95,8 +97,9 @@ def run_pack(
         {
             "versions": {name: version(name) for name in ("ptq-cli", "onnxruntime", "numpy")},
             "source": path.name,
+            "source_sha256": stored.sha256,
             "target": target.name,
-            "data": compared.data,
+            "data": Path(compared.data).name,  # The folder travels; where the data are here does not matter.
             "samples": len(runs),
             "reference": reference,
         },
@@ -164,7 +167,7 @@ def run_answers(
     minimum: Mapping[str, float] = MappingProxyType({}),
     progress: ProgressCallback = silent,
 ) -> DeviceAnswers:
-    """Compare the answers of devices with what has to come out; nothing is written.
+    """Compare the answers of devices with what has to come out; ``write_answers`` puts it on a page.
 
     Args:
         answers: a file that a runner wrote, or a folder of such files.
@@ -200,4 +203,15 @@ def run_answers(
         progress(Progress(f"answer {number} of {len(files)}: {file.name}", 0, None))
         devices.append(read_answer(file, cases, manifest))
     gates = tuple(answer_gates(devices, min_exact_kernels, minimum))
-    return DeviceAnswers(cases=cases, manifest=manifest, devices=tuple(devices), gates=gates)
+    return DeviceAnswers(cases=str(cases), manifest=manifest, devices=tuple(devices), gates=gates)
+
+
+def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:
+    """Show what devices gave on the page of a run's report, and return which files were written.
+
+    Edge case:
+        A run without a report of this model is left as it is.
+    """
+    files = page_with_devices(found, run)
+    write_together(files)
+    return tuple(files)

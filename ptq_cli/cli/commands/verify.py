@@ -104,7 +104,7 @@ def command(
     limited = bool(minimum) or min_exact_kernels is not None
     require_one_use(pack, answers, model=model, samples=samples, limited=limited)
     if answers is not None and model is not None:
-        return _compare_answers(answers, model, min_exact_kernels, minimum, as_json=as_json)
+        return _compare_answers(answers, model, run, min_exact_kernels, minimum, as_json=as_json)
     request = request_from(options)
     if pack is not None:
         return _pack(request, run, model, pack, samples, made_up=random_inputs, as_json=as_json)
@@ -155,14 +155,21 @@ def _pack(
 
 
 def _compare_answers(
-    answers: Path, cases: Path, min_exact_kernels: float | None, minimum: tuple[str, ...], *, as_json: bool
+    answers: Path,
+    cases: Path,
+    run: Path,
+    min_exact_kernels: float | None,
+    minimum: tuple[str, ...],
+    *,
+    as_json: bool,
 ) -> int:
     from ptq_cli.cli.shown.case_tables import print_answers
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
     from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
-    from ptq_cli.pipeline.run_cases import run_answers
+    from ptq_cli.pipeline.run_cases import run_answers, write_answers
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.report.text.device_table import answers_to_markdown
 
     limits = {metric: float(limit) for metric, limit in parse_limits(minimum, MIN_FLAG).items()}
@@ -170,6 +177,10 @@ def _compare_answers(
         result = run_answers(
             answers, cases, min_exact_kernels=min_exact_kernels, minimum=limits, progress=progress
         )
+    written = write_answers(result, RunDirectory(run))
     add_to_step_summary(answers_to_markdown(result))
-    (print_json if as_json else print_answers)(result)
+    if as_json:
+        print_json(result)
+    else:
+        print_answers(result, written)
     return GATE_MISSED if result.verdict == "fail" else 0
