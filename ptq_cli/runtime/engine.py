@@ -154,6 +154,10 @@ HINT = "pip install 'ptq-cli[openvino]'"
 MOST_SHAPES = 4
 """So many shapes of inputs a model is compiled for, at most: with known shapes it is up to a third faster."""
 SAID_LIMIT = 400
+ON_ARM = "Convolution input precision should be single"
+"""What OpenVINO 2026.4 says on ARM of a Pad of integers before a Conv, which pads an image's channels."""
+HINT_ON_ARM = "on ARM, OpenVINO cannot pad channels of integers: export with --target openvino"
+HINT_OF_FAILURE = "check that OpenVINO supports the model's operators and this batch size"
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 INTEGERS = ("i8", "u8")
@@ -340,7 +344,7 @@ def _main_node(properties: Mapping[str, str], nodes: Sequence[ir.Node]) -> ir.No
 def _failed(what: str, error: Exception) -> PtqError:
     if isinstance(error, PtqError):
         return error
-    said = " ".join(str(error).split())[:SAID_LIMIT]
+    said = " ".join(str(error).split())
     return RuntimeFailedError(
-        f"{what}: {said}", hint="check that OpenVINO supports the model's operators and this batch size"
+        f"{what}: {said[:SAID_LIMIT]}", hint=HINT_ON_ARM if ON_ARM in said else HINT_OF_FAILURE
     )

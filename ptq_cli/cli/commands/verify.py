@@ -92,6 +92,7 @@ def command(
     If MODEL is a folder, each quantized ONNX file in it is checked.
 
     --pack writes cases instead, which a device without ptq runs, and --answers compares what the device gave.
+    If the run directory has a report of this model, its page then shows the result.
     """
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
     from ptq_cli.cli.shown.verification_tables import print_verification
