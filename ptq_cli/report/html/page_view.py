@@ -27,9 +27,9 @@ from ptq_cli.report.html.charts.depth_chart import (
     ladder_chart,
     layer_chart,
     sensitivity_chart,
-    trade_off_charts,
 )
 from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
+from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.layer_table import layer_changes, layer_table
 from ptq_cli.report.html.ranking import headline, origin_rows, time_rows
