@@ -1,4 +1,4 @@
-"""SQNR along the depth of a network and a tuning, and sensitivity against multiply-accumulates, as geometry."""
+"""SQNR along a network or a tuning, and sensitivity against multiply-accumulates, as geometry."""
 
 import math
 from collections.abc import Iterable, Sequence
