@@ -21,8 +21,6 @@ from ptq_cli.report.text.device_table import (
 )
 from ptq_cli.report.text.tables import format_decibels
 
-MOST_KERNELS = 20
-
 
 def print_packed(result: PackedCases) -> None:
     """Print what a folder of cases holds, and how a device runs it."""
@@ -57,29 +55,22 @@ def _print_device(item: DeviceAnswer, manifest: Manifest) -> None:
         f"{item.device} ({item.machine}, {item.system}): {item.runtime}, {item.provider}, "
         f"{counted(item.threads, 'thread')}"
     )
-    wrong = [kernel for kernel in item.kernels if not kernel.exact]
-    exact = len(item.kernels) - len(wrong)
+    table, wrong = kernel_table(item)
     if item.kernels:
-        say(f"kernels: {exact:,} of {len(item.kernels):,} exact")
+        say(f"kernels: {len(item.kernels) - wrong:,} of {len(item.kernels):,} exact")
     else:
         say("kernels: none that integers alone decide")
     if wrong:
-        print_table(kernel_table(item, MOST_KERNELS), right=(2, 3), whole=(1, 2, 3))
-        if len(wrong) > MOST_KERNELS:
-            say(f"and {len(wrong) - MOST_KERNELS:,} more; --json lists all of them")
+        print_table(table, right=(2, 3), whole=(1, 2, 3))
+        if wrong > len(table.rows):
+            say(f"and {wrong - len(table.rows):,} more; --json lists all of them")
         say(f"first layer that differs: {item.first_difference}")
     for output in item.outputs:
-        agreement = (
-            "" if output.top1_agreement is None else f", top-1 agreement {share_text(output.top1_agreement)}"
-        )
-        expected = (
-            ""
-            if output.expected_top1_agreement is None
-            else f" and {share_text(output.expected_top1_agreement)}"
-        )
+        agreement, expected = map(share_text, (output.top1_agreement, output.expected_top1_agreement))
         say(
-            f"{output.output}: SQNR {format_decibels(output.sqnr_db)}{agreement}; "
-            f"expected {format_decibels(output.expected_sqnr_db)}{expected}"
+            f"{output.output}: SQNR {format_decibels(output.sqnr_db)}"
+            f"{agreement and f', top-1 agreement {agreement}'}; "
+            f"expected {format_decibels(output.expected_sqnr_db)}{expected and f' and {expected}'}"
         )
     if item.outputs:
         say(f"both against {REFERENCES[manifest.reference]}")

@@ -71,14 +71,11 @@ def _by_pair(samples: Sequence[ChangedSample]) -> list[tuple[tuple[int, int], li
 # What devices without ptq gave for the same model.
 
 
-MOST_KERNELS = 20
-
-
 def device_view(found: DeviceAnswers, layers: Sequence[LayerEntry]) -> dict[str, Any]:
     """Return what the page shows of devices: a row for each, and the kernels of each that are not exact."""
     anchors = {layer.name: anchor for anchor, layer in enumerate(layers, 1)}
     table = device_table(found)
-    wrong = [(item, sum(not kernel.exact for kernel in item.kernels)) for item in found.devices]
+    kernels = [(item, *kernel_table(item)) for item in found.devices]
     return {
         "found": found,
         "header": table.header,
@@ -89,7 +86,7 @@ def device_view(found: DeviceAnswers, layers: Sequence[LayerEntry]) -> dict[str,
         ],
         "reference": reference_line(found),
         "missed": missed_lines(found),
-        "kernels": [(item, count, kernel_table(item, MOST_KERNELS)) for item, count in wrong if count],
+        "kernels": [(item, table, count) for item, table, count in kernels if count],
         "emulated": any(item.emulated for item in found.devices),
     }
 

@@ -19,6 +19,7 @@ COLUMNS = (
 )
 NUMBERS = (2, 3, 5, 6, 7)
 """Columns of numbers."""
+MOST_KERNELS = 20
 KERNEL_COLUMNS = ("kernel", "type", "differ", "steps")
 
 
@@ -36,14 +37,14 @@ def _row(item: DeviceAnswer) -> tuple[str, ...]:
         "" if item.steps is None else f"{item.steps:.3g}",
         item.first_difference or "",
         "" if item.sqnr_db is None else format_decibels(item.sqnr_db),
-        "" if item.top1_agreement is None else share_text(item.top1_agreement),
+        share_text(item.top1_agreement),
         time_text(item),
     )
 
 
-def share_text(share: float) -> str:
-    """Write a share of rows in percent."""
-    return f"{100 * share:.2f} %"
+def share_text(share: float | None) -> str:
+    """Write a share of rows in percent; nothing if there is none."""
+    return "" if share is None else f"{100 * share:.2f} %"
 
 
 def time_text(item: DeviceAnswer) -> str:
@@ -53,10 +54,10 @@ def time_text(item: DeviceAnswer) -> str:
     return f"{format_latency(item.seconds)}{' emulated' if item.emulated else ''}"
 
 
-def kernel_table(item: DeviceAnswer, most: int) -> Table:
-    """Return the first kernels of a device that are not exact, in the order of the graph."""
+def kernel_table(item: DeviceAnswer) -> tuple[Table, int]:
+    """Return the first kernels of a device that are not exact, and how many are not."""
     wrong = [kernel for kernel in item.kernels if not kernel.exact]
-    return Table(KERNEL_COLUMNS, tuple(_kernel_row(kernel) for kernel in wrong[:most]))
+    return Table(KERNEL_COLUMNS, tuple(map(_kernel_row, wrong[:MOST_KERNELS]))), len(wrong)
 
 
 def _kernel_row(kernel: DeviceKernel) -> tuple[str, ...]:
