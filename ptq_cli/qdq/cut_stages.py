@@ -42,7 +42,7 @@ class Stage:
 
     Attributes:
         layer: the node whose quantization it is; empty if it has none of its own.
-        quantized: as it is in the quantized model; None if that is no different.
+        quantized: as it is in the quantized model; None if that is the same.
     """
 
     nodes: tuple[str, ...]

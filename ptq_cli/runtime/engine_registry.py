@@ -36,7 +36,7 @@ LEAVE_INTEGERS = (
     "Shape",
     "Size",
 )
-"""They read integers, and what they give is none of a quantized tensor's."""
+"""They read integers, and their results are not the integers of a quantized tensor."""
 QGEMM_SCALE = 7
 """Its input that holds the scale of the result."""
 AROUND = (*QUANTIZING, "Transpose", "Cast", "ReorderInput", "ReorderOutput")
@@ -238,7 +238,7 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
 
 
 def engine_alone(target: Target, asked: str | None = None) -> Engine | None:
-    """Return what runs each kernel of a target's files alone; None if none of its kernels is compared so."""
+    """Return what runs each kernel of a target's files alone; None if they are not compared so."""
     name = asked or target.runtime
     if name == QNN:
         return QNN_HTP if is_installed() else None

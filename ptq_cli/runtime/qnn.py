@@ -313,7 +313,7 @@ def _kernel(node: ir.Node, provider: str) -> Kernel:
 def _is_integer(node: ir.Node) -> bool:
     """Return whether a node stands between pairs, or before what folds into the next pair."""
     computed = [value for value in node.inputs if value is not None and value.const_value is None]
-    # A shape is no activation.
+    # A shape is not an activation.
     before = [value.producer() for value in computed if value.dtype != ir.DataType.INT64]
     behind = [reader for reader, _ in node.outputs[0].uses()]
     folded = (*CLAMPS, "Add") if node.op_type == "MatMul" else CLAMPS

@@ -291,7 +291,7 @@ def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault:
             apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
             differing += int(np.count_nonzero(~(apart <= tolerance)))
             step = tolerance * QUARTERS if expected.dtype.kind == "f" else 1.0
-            # A NaN is infinitely many steps off, and no maximum of Python's.
+            # A NaN is infinitely many steps off, which Python's max would not see.
             steps = max(steps, float(np.max(np.nan_to_num(apart / step, nan=math.inf), initial=0.0)))
     return DeviceKernel(
         name=case.name,

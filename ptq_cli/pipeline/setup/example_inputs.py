@@ -142,7 +142,7 @@ LARGEST_INDEX = 2
 def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     """Return how many samples a run of a model takes, where its inputs say so; None if any may be.
 
-    1 where the inputs fix different ones: their first axes are no samples, and a run is one.
+    1 where the inputs fix different ones: their first axes do not count samples, and a run is one.
 
     Example:
         >>> x, table = TensorSpec("x", np.dtype("f4"), (4, 3)), TensorSpec("table", np.dtype("f4"), (9, 3))

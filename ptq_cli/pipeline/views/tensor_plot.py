@@ -67,7 +67,7 @@ def figure_in(path: Path) -> "Iterator[Figure]":
 
     kind = path.suffix.lower().removeprefix(".")
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # A name in a script that the font has not: the file shows boxes, which is no reason to speak.
+        # The font may lack the script of a name: the file shows boxes, and nobody needs a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
         yield figure

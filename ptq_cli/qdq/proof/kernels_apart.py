@@ -72,7 +72,7 @@ def kernels_apart(model: ir.Model) -> KernelsApart:
 
 
 def _is_computed(output: ir.Value) -> bool:
-    # A pair at an output is no kernel: what makes its integers is compared.
+    # A pair at an output is not a kernel: what makes its integers is compared.
     node = output.producer()
     return node is not None and node.op_type != DEQUANTIZE
 
