@@ -249,7 +249,7 @@ class _Work:
         turn = piece.turn
         arrays = turn.run(piece.batch.inputs)
         measured = dict(zip(turn.taps, arrays, strict=True))
-        # A tensor may be in blocks of channels; which changes nothing where channels do not matter.
+        # A tensor may be in blocks of channels, which changes nothing where channels do not matter.
         for name in self._in_order:
             if name in measured:
                 measured[name] = turn.in_model_order(name, measured[name])
