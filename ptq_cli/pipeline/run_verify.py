@@ -25,6 +25,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -82,7 +83,7 @@ def compared_samples(
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
         try:
-            dataset = bind_inputs(reading.open(data, count), inputs)
+            dataset = bind_inputs(with_states(reading.open(data, count), recipe.data, graph), inputs)
             batches = tuple(dataset.batches(batch))
             total = sum(item.size for item in batches)
             arrays = tuple(item.inputs for item in batches)

@@ -168,7 +168,7 @@ def count_batches(
 
     def is_due_after(piece: Piece) -> bool:
         nonlocal due
-        if piece.last and checkpoints is not None and checkpoints.is_due():
+        if piece.last and piece.batch.completes and checkpoints is not None and checkpoints.is_due():
             due = piece
         return piece is due
 
@@ -186,8 +186,10 @@ def count_batches(
                 samples += piece.batch.size if piece.done else 0
                 if not piece.last:
                     continue
-                number += 1
                 tell()
+                if not piece.batch.completes:
+                    continue
+                number += 1
                 if after_batch is not None:
                     after_batch(number, samples)
                 if checkpoints is not None and piece is due:

@@ -303,6 +303,7 @@ def _report(
             "step" if measured.is_step else "sample",
         ),
         metrics=evaluation.measurements,
+        stream=evaluation.stream,
         layers=judged.layers,
         gates=(),
     )

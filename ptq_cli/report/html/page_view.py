@@ -27,6 +27,7 @@ from ptq_cli.report.html.charts.depth_chart import (
     ladder_chart,
     layer_chart,
     sensitivity_chart,
+    stream_chart,
 )
 from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
 from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
@@ -41,6 +42,8 @@ from ptq_cli.report.text.summary import (
     placement_line,
     saturation_lines,
     share_of_float,
+    stream_lines,
+    stream_table,
     verdict_line,
 )
 from ptq_cli.report.text.tables import ladder_table, share_table, trade_off_table
@@ -115,6 +118,9 @@ def _page(found: PageInput) -> dict[str, Any]:
         "cards": tensor_cards(evidence.drawn, analysis.tensors if analysis is not None else ()),
         "ladder": ladder_chart(ladder) if ladder is not None else None,
         "ladder_table": ladder_table(ladder) if ladder is not None else None,
+        "stream": report.stream and stream_chart(report.stream),
+        "stream_table": stream_table(report),
+        "stream_lines": stream_lines(report),
         "depth": analysis and depth_chart(analysis, [tensor.name for tensor in evidence.drawn]),
         "sensitivity": analysis and sensitivity_chart(analysis, [layer.name for layer in layers]),
         "analyzed": analysis is not None,

@@ -8,6 +8,7 @@ from ptq_cli.core.words import format_count
 from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.document.measurement import Ladder
+from ptq_cli.evaluation.document.stream import Stream
 from ptq_cli.evaluation.trade_offs import LayerDifference
 from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, widened
 from ptq_cli.report.html.ranking import Ranking
@@ -112,6 +113,31 @@ def layer_chart(layers: Sequence[LayerDifference]) -> Chart | None:
         return None
     summary = f"{worst} lost most, {lost:.1f} dB" if lost > 0 else "No layer lost anything"
     return _along_network("layers, from input to output", len(layers), after, before, summary)
+
+
+def stream_chart(stream: Stream) -> Chart | None:
+    """Return the SQNR of the first output by step, on the model's own states and on the float model's.
+
+    Edge case:
+        None with fewer than two finite points.
+    """
+    if not stream.drifts:
+        return None
+    name, steps = stream.drifts[0].metric, [item.step for item in stream.curve]
+
+    def series(kind: str, found: Sequence[dict[str, float]]) -> list[Known]:
+        values = [item.get(name, math.nan) for item in found]
+        return [
+            (step, value, f"step {step}: {value:.1f} dB on {kind} states", 0)
+            for step, value in zip(steps, values, strict=True)
+            if math.isfinite(value)
+        ]
+
+    free = series("its own", [item.free for item in stream.curve])
+    forced = series("the float model's", [item.forced for item in stream.curve])
+    if len(free) < 2:
+        return None
+    return _along_network("steps", stream.longest, free, forced, f"Worst at step {stream.worst_step}")
 
 
 Known = tuple[int, float, str, int]
