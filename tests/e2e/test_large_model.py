@@ -173,7 +173,7 @@ def test_cases_have_its_constants_apart(large, ptq, refuse, monkeypatch):
     outcome = ptq("verify --pack cases --samples 2")
     assert outcome.status == 0, outcome.err
     data = Path("cases/model.data")
-    assert LAYERS * WIDTH * WIDTH <= data.stat().st_size
+    assert data.stat().st_size >= LAYERS * WIDTH * WIDTH
     assert run_cases().count("as expected") == LAYERS + 2
     gated = "verify --answers answer.safetensors cases --min-exact-kernels 1 --min sqnr_db=20"
     assert ptq(gated).out.splitlines()[-1] == "PASS"

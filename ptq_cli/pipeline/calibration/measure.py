@@ -116,14 +116,16 @@ def open_subject(
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )
+    fixed = fixed_batch_size(model.inputs)
     if resolved.target.static_shapes:
-        first = next(bind_inputs(dataset, model.inputs).batches(1)).inputs if dataset is not None else {}
+        size = fixed or 1
+        first = next(bind_inputs(dataset, model.inputs).batches(size)).inputs if dataset is not None else {}
         example = {name: array.shape for name, array in first.items()}
         closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
-    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    batch_size = fixed or recipe.calibration.batch_size
     if dataset is not None:
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
     return CalibrationSubject(
