@@ -1,5 +1,6 @@
 """``verify`` elsewhere: a folder of cases for devices without ptq, and what their answers say."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,10 +18,17 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.cases.device_answers import GATED, DeviceAnswers, answer_gates, read_answer
 from ptq_cli.evaluation.cases.exact_sums import Expected
 from ptq_cli.evaluation.cases.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
-from ptq_cli.evaluation.cases.manifest import CaseFiles, Manifest, read_manifest, run_tensors, write_cases
+from ptq_cli.evaluation.cases.manifest import (
+    MODEL,
+    CaseFiles,
+    Manifest,
+    read_manifest,
+    run_tensors,
+    write_cases,
+)
 from ptq_cli.evaluation.proof import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
-from ptq_cli.models.files.stored import read_model, serialize
+from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
 from ptq_cli.pipeline.setup.resolve import Request
@@ -66,18 +74,12 @@ def run_pack(
         progress: is called as the work proceeds.
 
     Raises:
-        UsageError: there are no samples, or the model's constants are in a file of their own.
+        UsageError: there are no samples.
         PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
     """
     if samples < 1:
         raise UsageError(f"--samples is {samples}, expected at least 1", hint=f"the default is {SAMPLES}")
     path, graph, resolved, target = open_to_verify(request, run, model, progress)
-    stored = read_model(path)
-    if stored.data:
-        raise UsageError(
-            f"the constants of '{path.name}' are in a file of their own; cases are of models in one file",
-            hint="ONNX holds up to 2 GB in one file: onnx.save(onnx.load(NAME), OTHER) writes it",
-        )
     required = "data" in request.settings
     reading = resolved.strict_reading() if required else resolved.reading
     compared, faults = compared_samples(graph, resolved.recipe, reading, required=required, made_up=made_up)
@@ -88,9 +90,12 @@ def run_pack(
         )
     runs, batches = _runs(compared, noted_axes(graph), samples)
     progress(Progress("cutting out kernels", 0, None))
-    content = serialize(graph).content if resolved.recipe.model.inputs else stored.content
-    kernels = IntegerKernels(graph).cases(batches)
-    whole, reference = _whole_case(path, content, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = IntegerKernels(graph, Path(folder)).cases(batches)
+    model = serialize(graph) if resolved.recipe.model.inputs else read_model(path)
+    if model.data:  # What one file can hold, it holds.
+        model = store_model(model.load(), cases.absolute().parent, MODEL)
+    whole, reference = _whole_case(path, model, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
     manifest = write_cases(
         cases,
         [whole, *map(_kernel_case, kernels)],
@@ -118,13 +123,13 @@ def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensor
 
 
 def _whole_case(
-    path: Path, content: bytes, float_sha256: str, runs: Sequence[Tensors]
+    path: Path, model: StoredModel, float_sha256: str, runs: Sequence[Tensors]
 ) -> tuple[CaseFiles, Literal["float", "written"]]:
     """Return the case of the whole file, and what its reference outputs are of."""
     float_model = RunDirectory(path.parent).float_model
     is_known = float_model.is_file() and read_model(float_model).sha256 == float_sha256
-    written = Session(content, threads=1, optimize=False)
-    session, other = ReferenceSession(content), Session(float_model, threads=1) if is_known else written
+    written = Session(model, threads=1, optimize=False)
+    session, other = ReferenceSession(model), Session(float_model, threads=1) if is_known else written
     tensors = []
     for inputs in runs:
         here, near = session.run(inputs), dict(zip(written.outputs, written.run(inputs), strict=True))
@@ -132,7 +137,7 @@ def _whole_case(
         expected = {name: Expected(array, _rounding(array, near[name])) for name, array in here.items()}
         floats = {name: array for name, array in far.items() if array.dtype.kind == "f" and name in here}
         tensors.append(run_tensors(inputs, expected, floats))
-    case = CaseFiles(node="", op="", exact=False, model=content, runs=tensors)
+    case = CaseFiles(node="", op="", exact=False, model=model, runs=tensors)
     return case, "float" if is_known else "written"
 
 
@@ -151,9 +156,8 @@ def _rounding(here: Array, written: Array) -> Array:
 
 def _kernel_case(kernel: KernelCase) -> CaseFiles:
     runs = [run_tensors(inputs, expected, {}) for inputs, expected in kernel.runs]
-    return CaseFiles(
-        node=kernel.node, op=kernel.op, exact=kernel.adds_products, model=kernel.model, runs=runs
-    )
+    model = StoredModel(content=kernel.model)
+    return CaseFiles(node=kernel.node, op=kernel.op, exact=kernel.adds_products, model=model, runs=runs)
 
 
 # What devices answered.

@@ -1,29 +1,23 @@
 """Cases that travel: packed, run by what needs no ptq, and answered; also under node and in a browser."""
 
-import base64
-import http.server
 import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 import ptq_cli
 from ptq_cli.core.errors import PtqError
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.e2e.conftest import Ptq, Refuse
 from tools.processors.emulators import UnavailableError, web_modules
+from tools.processors.page import press_run, saved_answer, served
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
 
 
 def run_cases(*words: str) -> None:
@@ -189,48 +183,25 @@ def browser() -> Iterator[webdriver.Chrome]:
     yield from start_browser()
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def served(packed: Path) -> Iterator[str]:
-    handler = partial(Quiet, directory=str(packed / "cases"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/index.html"
-        server.shutdown()
-        thread.join()
+def address(packed: Path) -> Iterator[str]:
+    with served(packed / "cases") as address:
+        yield address
 
 
-def test_in_a_browser(packed: Path, web: Path, served: str, browser: webdriver.Chrome, ptq: Ptq) -> None:
+def test_in_a_browser(packed: Path, web: Path, address: str, browser: webdriver.Chrome, ptq: Ptq) -> None:
     (packed / "cases/node_modules").symlink_to(web)
     set_screen(browser, PHONE)
-    browser.get(served)
+    browser.get(address)
     assert browser.execute_script(CONTRAST) == []
-    browser.find_element(By.TAG_NAME, "button").click()
-    log = browser.find_element(By.TAG_NAME, "pre")
-    WebDriverWait(browser, SECONDS).until(lambda _: "done" in log.text or "failed" in log.text)
-    assert log.text.splitlines()[-1] == "done" and log.text.count("as expected") == 4
+    lines = press_run(browser)
+    assert lines[-1] == "done" and sum("as expected" in line for line in lines) == 4
     assert browser.execute_script("return document.documentElement.scrollWidth") == PHONE
-    content = browser.execute_async_script(
-        "const done = arguments[0];"
-        "fetch(document.querySelector('a').href).then((it) => it.blob()).then((blob) => {"
-        "  const reader = new FileReader();"
-        "  reader.onload = () => done(reader.result.split(',')[1]);"
-        "  reader.readAsDataURL(blob);"
-        "})"
-    )
-    Path("browser.safetensors").write_bytes(base64.b64decode(content))
+    Path("browser.safetensors").write_bytes(saved_answer(browser))
     outcome = ptq("verify --answers browser.safetensors cases --min-exact-kernels 1 --min sqnr_db=15")
     assert outcome.status == 0 and "browser (wasm, Mozilla/" in outcome.out
 
 
-def test_a_page_without_its_runtime_says_what_to_do(served: str, browser: webdriver.Chrome) -> None:
-    browser.get(served)
-    browser.find_element(By.TAG_NAME, "button").click()
-    log = browser.find_element(By.TAG_NAME, "pre")
-    WebDriverWait(browser, SECONDS).until(lambda _: log.text)
-    assert log.text.endswith("npm install onnxruntime-web in this folder, and serve it")
+def test_a_page_without_its_runtime_says_what_to_do(address: str, browser: webdriver.Chrome) -> None:
+    browser.get(address)
+    assert press_run(browser)[-1].endswith("npm install onnxruntime-web in this folder, and serve it")

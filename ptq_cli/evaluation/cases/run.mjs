@@ -24,9 +24,10 @@ const { values } = parseArgs({
 const isWeb = values.runtime === "onnxruntime-web";
 const ort = await import(values.runtime);
 if (isWeb) ort.env.wasm.numThreads = Number(values.threads);
+const place = (name) => join(dirname(fileURLToPath(import.meta.url)), name);
 const { content, failed } = await runCases(
   ort,
-  async (name) => new Uint8Array(readFileSync(join(dirname(fileURLToPath(import.meta.url)), name))),
+  async (name) => new Uint8Array(readFileSync(place(name))),
   console.log,
   {
     provider: values.provider ?? (isWeb ? "wasm" : "cpu"),
@@ -38,6 +39,7 @@ const { content, failed } = await runCases(
     system: process.platform,
     runtime: `${values.runtime} ${ort.env.versions[isWeb ? "web" : "node"]}`,
   },
+  isWeb ? undefined : place,
 );
 writeFileSync(values.output, content);
 console.log(`wrote ${values.output}`);

@@ -25,6 +25,8 @@ import numpy.typing as npt
 import onnxruntime
 
 FORMAT, VERSION = "ptq.answer", "1"
+PARTS = ("model", "tensors", "data")
+BLOCK = 1 << 22
 DTYPES = {
     "BOOL": "?",
     "U8": "<u1",
@@ -64,8 +66,8 @@ def main(words: Sequence[str]) -> int:
         repeats = arguments.repeats if not case["op"] else 1
         title = " ".join(filter(None, (case["name"], case["op"], case["node"])))
         try:
-            model, tensors = (checked(folder, case, part) for part in ("model", "tensors"))
-            runs = by_run(unpacked(tensors))
+            model, tensors, *_ = (checked(folder, case, part) for part in PARTS if case[part])
+            runs = by_run(unpacked(tensors.read_bytes()))
             found, times = run_case(model, runs, arguments, repeats)
             text = compare(found, runs)
             outputs.update({case["name"] + ":" + key: array for key, array in found.items()})
@@ -94,12 +96,15 @@ def main(words: Sequence[str]) -> int:
     return 1 if faults else 0
 
 
-def checked(folder: Path, case: Mapping[str, Any], part: str) -> bytes:
-    """Return the content of a file whose hash is the one in the manifest."""
-    content: bytes = (folder / case[part]).read_bytes()
-    if hashlib.sha256(content).hexdigest() != case[part + "_sha256"]:
+def checked(folder: Path, case: Mapping[str, Any], part: str) -> Path:
+    """Return the path of a file whose hash is the one in the manifest."""
+    path, digest = folder / case[part], hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != case[part + "_sha256"]:
         raise ValueError(case[part] + " was changed or cut off: copy the folder again")
-    return content
+    return path
 
 
 def by_run(arrays: Arrays) -> list[dict[str, dict[str, npt.NDArray[Any]]]]:
@@ -112,13 +117,13 @@ def by_run(arrays: Arrays) -> list[dict[str, dict[str, npt.NDArray[Any]]]]:
 
 
 def run_case(
-    model: bytes, runs: Sequence[Mapping[str, Arrays]], arguments: argparse.Namespace, repeats: int
+    model: Path, runs: Sequence[Mapping[str, Arrays]], arguments: argparse.Namespace, repeats: int
 ) -> tuple[dict[str, npt.NDArray[Any]], list[float]]:
     """Return the outputs of a case by RUN:NAME, and how many seconds each run took."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = arguments.threads
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=[arguments.provider])
+    session = onnxruntime.InferenceSession(str(model), options, providers=[arguments.provider])
     names = [output.name for output in session.get_outputs()]
     found, times = {}, []
     for number, run in enumerate(runs):

@@ -133,13 +133,14 @@ def open_subject(
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )
+    fixed = fixed_batch_size(model.inputs)
     if resolved.target.static_shapes:
         example = partial(_example_shapes, dataset, model.inputs)
         closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
-    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    batch_size = fixed or recipe.calibration.batch_size
     if dataset is not None:
         dataset = with_states(dataset, recipe.data, model.model, model.stored)
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
