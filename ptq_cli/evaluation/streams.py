@@ -11,7 +11,7 @@ from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
-from ptq_cli.evaluation.document.stream import Drift, StepErrors, Stream
+from ptq_cli.evaluation.document.stream import StepDrift, StepErrors, Stream
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, State
 
 FORCED = "on the float model's states"
@@ -198,7 +198,7 @@ def _by_group(metrics: Mapping[str, SampleSums], group: Indices, samples: int) -
 
 def _drift(
     metric: SteppedMetric, sums: Mapping[str, SampleSums], steps: Indices, recordings: Indices
-) -> Drift:
+) -> StepDrift:
     """Return how much worse the last tenth of each recording is than its first."""
     count, samples = int(recordings.max()) + 1, len(steps)
     lengths = np.zeros(count, np.int64)
@@ -240,7 +240,7 @@ def _drift(
         first, last = tenths("free", rows["free"].sum(0), total)
         forced = tenths("forced", rows["forced"].sum(0), total)
         (interval,) = bootstrap_intervals(joined, of_sums, method="blocks")
-        return Drift(
+        return StepDrift(
             metric=metric.name,
             unit=metric.unit,
             first=float(first),

@@ -92,17 +92,18 @@ def run_pack(
     progress(Progress("cutting out kernels", 0, None))
     with tempfile.TemporaryDirectory() as folder:
         kernels = IntegerKernels(graph, Path(folder)).cases(batches)
-    model = serialize(graph) if resolved.recipe.model.inputs else read_model(path)
-    if model.data:  # What one file can hold, it holds.
-        model = store_model(model.load(), cases.absolute().parent, MODEL)
-    whole, reference = _whole_case(path, model, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
+    source = read_model(path)
+    stored = serialize(graph) if resolved.recipe.model.inputs else source
+    if stored.data:  # What one file can hold, it holds.
+        stored = store_model(stored.load(), cases.absolute().parent, MODEL)
+    whole, reference = _whole_case(path, stored, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
     manifest = write_cases(
         cases,
         [whole, *map(_kernel_case, kernels)],
         {
             "versions": {name: version(name) for name in ("ptq-cli", "onnxruntime", "numpy")},
             "source": path.name,
-            "source_sha256": stored.sha256,
+            "source_sha256": source.sha256,
             "target": target.name,
             "data": Path(compared.data).name,  # The folder travels; where the data are here does not matter.
             "samples": len(runs),
