@@ -95,8 +95,19 @@ class Network:
 
     def _case(self, index: int) -> Case:
         node, op = (self.name(index - 1), "QLinearConv") if index else ("", "")
-        file = {"model": "m.onnx", "model_sha256": "c" * 64, "tensors": "t.safetensors"}
-        return Case(name=f"{index}", node=node, op=op, exact=True, runs=3, tensors_sha256="d" * 64, **file)
+        file = {"model": "m.onnx", "model_sha256": "c" * 64, "data": "", "data_sha256": ""}
+        file |= {"tensors": "t.safetensors", "tensors_sha256": "d" * 64}
+        return Case(
+            name=f"{index}",
+            node=node,
+            op=op,
+            exact=True,
+            runs=3,
+            tensors_sha256="d" * 64,
+            data="",
+            data_sha256="",
+            **file,
+        )
 
     def _device(self, place: int, cases: tuple[Case, ...]) -> DeviceAnswer:
         kernels = tuple(

@@ -145,8 +145,8 @@ def make_listener(folder: Path) -> None:
     networks.save(model, folder / "model.onnx")
     for name in ("calib", "eval"):
         heard, sounds = scenes.recordings(random, 24, 40)
-        labels = {"label": (sounds > 0).astype(np.int64)} if name == "eval" else {}
-        np.savez(folder / f"{name}.npz", input=heard, **labels)
+        arrays = {"input": heard, "label": (sounds > 0).astype(np.int64)}
+        np.savez(folder / f"{name}.npz", **(arrays if name == "eval" else {"input": heard}))
 
 
 def make_encoder(folder: Path) -> None:
