@@ -1,15 +1,14 @@
 """Which outputs of a model are the next step's inputs: as a recipe names them, or as their names show."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ptq_cli.core.errors import CarryError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape
-from ptq_cli.models.batch_axes import starts_empty
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 
 NOTHING = {"*": "none"}
 """What ``--carry none`` says: no output is fed back."""
@@ -62,17 +61,19 @@ def carries_of(
     wanted: Mapping[str, str],
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
-    given: Collection[str],
+    is_given: Callable[[str], bool],
 ) -> tuple[Carry, ...]:
     """Return what is carried: what is wanted, or else what names, types and shapes show.
 
-    An input that the data has, ``given``, is carried only where that is wanted: its array is the start then.
+    An input that the data have or make is carried only where that is wanted: its array is the start then.
+    ``present.*`` stands for all outputs that begin so, each with the input of the same ending.
     """
     if wanted == NOTHING:
         return ()
     states, found = {spec.name: spec for spec in inputs}, {spec.name: spec for spec in outputs}
     if not wanted:
-        wanted = _shown_carries([spec for spec in inputs if spec.name not in given], outputs)
+        wanted = _shown_carries([spec for spec in inputs if not is_given(spec.name)], outputs)
+    wanted = _spelled_out(wanted, list(found))
     for output, name in wanted.items():
         _require_pair(output, name, states, found)
     return tuple(Carry(output, states[name]) for output, name in wanted.items())
@@ -91,6 +92,17 @@ def state_axes(
         return {}
     sizes = {spec.name: spec.shape for spec in states if spec.shape and spec.shape[0] is not None}
     return {name: shape.index(None) for name, shape in sizes.items() if shape.count(None) == 1}
+
+
+def _spelled_out(wanted: Mapping[str, str], outputs: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for output, name in wanted.items():
+        start, star, end = output.partition("*")
+        matching = [item for item in outputs if item.startswith(start) and item.endswith(end)] if star else []
+        pairs |= {item: name.replace("*", item[len(start) : len(item) - len(end)]) for item in matching}
+        if not matching:
+            pairs[output] = name
+    return pairs
 
 
 def _shown_carries(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> dict[str, str]:

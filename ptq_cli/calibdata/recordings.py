@@ -4,6 +4,7 @@ A recording is an item of any data that ptq reads, with its steps on the first a
 into steps. Their batches are those of the steps, with the states that the float model has there.
 """
 
+import copy
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ from ptq_cli.calibdata.dataset.batches import Batch, Selection, StepBatch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.core.errors import DataShapeError, NonFiniteActivationError
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of
+from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of, starts_empty
 
 LENGTHS = "lengths"
 """Name of the array that says how many steps of each recording count, where shorter ones were filled up."""
@@ -75,7 +76,9 @@ class Recordings(Dataset):
         self._is_step = is_step(inputs)
         self._fed = fed_inputs(dataset, inputs, carries)
         states = [item.state for item in carries if item.state.name in dataset.specs]
-        lengths = [dataset.specs[name] for name in (LENGTHS,) if name in dataset.specs]
+        unread = dataset.specs.keys() - {spec.name for spec in self._fed}
+        self._lengths = tuple(name for name in (LENGTHS, MASK) if name in unread)
+        lengths = [dataset.specs[name] for name in self._lengths]
         dataset, self._names = fit_dataset(dataset, [*self._fed, *states, *lengths])
         self._label = positional_label(dataset, self._names)
         self._kept = [*self._names.values(), *([self._label] if self._label is not None else [])]
@@ -86,11 +89,15 @@ class Recordings(Dataset):
         self._tokens = next((spec.name for spec in self._fed if self._is_tokens(spec)), None)
         self.has_labels = dataset.has_labels or self._label is not None or self._tokens is not None
         self.count: int | None = None
-        first = next(self._recordings(), None)
+        if not any(spec.shape for spec in self._fed):
+            raise CarryError(
+                "every input of the model is carried", hint="leave those that data are read for out"
+            )
+        with closing(self._recordings()) as recordings:
+            first = next(recordings, None)
         if first is None:
-            raise DataShapeError(f"'{dataset.source}' has no recording", hint="pass data with recordings")
-        self._first = first
-        found = self._batch([first], [0], 0, {item.state.name: item.start(1) for item in carries}).inputs
+            raise EmptyDataError(f"'{dataset.source}' has no recording", hint="pass data with recordings")
+        found = self._batch([first], 0, {item.state.name: item.start(1) for item in carries}).inputs
         axes = {spec.name: spec.samples_axis for spec in inputs}
         self.specs = {
             spec.name: TensorSpec(
@@ -107,7 +114,7 @@ class Recordings(Dataset):
 
         The model is opened by who reads the steps.
         """
-        found = Recordings(self._source, self._inputs, self._carries, self._cuts)
+        found = copy.copy(self)
         found._open = open_model
         return found
 
@@ -116,19 +123,19 @@ class Recordings(Dataset):
         """The recordings that are not in this part."""
         if not isinstance(self._source, DividedDataset):
             raise TypeError("recordings are divided first")
-        found = Recordings(self._source.other, self._inputs, self._carries, self._cuts)
-        found._open = self._open
-        return found
+        return self._of(self._source.other)
 
     @property
     def carries(self) -> tuple[Carry, ...]:
         """What is handed on from step to step."""
         return self._carries
 
-    def divided(self, division: Division, *, aside: bool = False) -> "Recordings":
-        """Return the recordings that are set aside, or the others: not steps of one on both sides."""
-        part = DividedDataset(self._source, division, aside=aside)
-        found = Recordings(part, self._inputs, self._carries, self._cuts)
+    def divided(self, division: Division) -> "Recordings":
+        """Return the recordings that are not set aside: no steps of one are on both sides."""
+        return self._of(DividedDataset(self._source, division))
+
+    def _of(self, dataset: Dataset) -> "Recordings":
+        found = Recordings(dataset, self._inputs, self._carries, self._cuts)
         found._open = self._open
         return found
 
@@ -152,8 +159,7 @@ class Recordings(Dataset):
             name = self._names[spec.name]
             is_shared = not spec.shape or (spec.samples_axis is None and not self._is_step)
             axes[name] = axis_in_data(dataset, name, spec) if is_shared else 0
-        if LENGTHS in self._names:
-            axes[LENGTHS] = 0
+        axes |= dict.fromkeys(self._lengths, 0)
         if self._are_apart(dataset) and (found := dataset.singles(axes)) is not None:
             return found
         return dataset.along(axes)
@@ -177,7 +183,7 @@ class Recordings(Dataset):
                 yield self._recording(batch)
 
     def _recording(self, batch: Batch) -> _Recording:
-        where, cuts = f"'{batch.names[0]}' of '{self.source}'", self._cuts
+        where = f"'{batch.names[0]}' of '{self.source}'"
         arrays: dict[str, Array] = {}
         constants: dict[str, Array] = {}
         for spec in self._fed:
@@ -191,24 +197,7 @@ class Recordings(Dataset):
             for item in self._carries
             if item.state.name in self._names
         }
-        most = min(map(len, arrays.values()))
-        if any(len(array) != most for array in arrays.values()):
-            counts = ", ".join(f"'{name}' {len(array)}" for name, array in arrays.items())
-            raise DataShapeError(
-                f"the inputs of {where} differ in their number of steps: {counts}",
-                hint="each input needs one row a step",
-            )
-        if LENGTHS in self._names:
-            most = min(most, int(batch.inputs[self._names[LENGTHS]].reshape(-1)[0]))
-        if most < (cuts.steps or 1):
-            raise DataShapeError(
-                f"the recording {where} has {most} steps"
-                + (f", and --steps asks for {cuts.steps}" if cuts.steps else ""),
-                hint=f"--steps {max(most, 1)}, or leave it out: recordings may end at different steps"
-                if most
-                else "leave recordings without steps out",
-            )
-        most = min(most, cuts.steps or most)
+        most = self._length(arrays, batch, where)
         arrays = {name: array[:most] for name, array in arrays.items()}
         return _Recording(
             name=batch.names[0],
@@ -218,10 +207,33 @@ class Recordings(Dataset):
             starts=starts,
         )
 
+    def _length(self, arrays: Mapping[str, Array], batch: Batch, where: str) -> int:
+        """Return how many steps of a recording are used."""
+        most = min(map(len, arrays.values()))
+        if any(len(array) != most for array in arrays.values()):
+            counts = ", ".join(f"'{name}' {len(array)}" for name, array in arrays.items())
+            raise DataShapeError(
+                f"the inputs of {where} differ in their number of steps: {counts}",
+                hint="each input needs one row a step",
+            )
+        for name in self._lengths:
+            # A number of steps, or the mask of a text that was filled up at its end.
+            most = min(most, int(batch.inputs[self._names[name]].sum()))
+        asked = self._cuts.steps
+        if most < (asked or 1):
+            raise DataShapeError(
+                f"the recording {where} has {most} steps"
+                + (f", and --steps asks for {asked}" if asked else ""),
+                hint=f"--steps {most}, or leave it out: recordings may end at different steps"
+                if most
+                else "leave recordings without steps out",
+            )
+        return asked or most
+
     def _steps(self, array: Array, spec: TensorSpec, where: str) -> Array:
         """Return an input's array [steps, …]: one row of values is cut."""
         frame = self._frames[spec.name]
-        if array.ndim == len(frame) + 1 and not self._cuts.hop:
+        if array.ndim == len(frame) + 1:
             return array
         if array.ndim != 1 or len(frame) != 1:
             raise DataShapeError(
@@ -239,11 +251,9 @@ class Recordings(Dataset):
         hop = self._cuts.hop or size
         padded = np.concatenate([np.zeros(max(size - hop, 0), array.dtype), array])
         count = max((len(padded) - size) // hop + 1, 0)
-        return (
-            np.lib.stride_tricks.sliding_window_view(padded, size)[: count * hop : hop]
-            if count
-            else array[:0]
-        )
+        if not count:
+            return array[:0]
+        return np.lib.stride_tricks.sliding_window_view(padded, size)[: count * hop : hop]
 
     def _labels(self, batch: Batch, arrays: Mapping[str, Array], steps: int, where: str) -> Array | None:
         labels = batch.labels[0] if batch.labels is not None else None
@@ -261,6 +271,8 @@ class Recordings(Dataset):
                 f"the recording {where} has {len(labels)} labels for {steps} steps",
                 hint="save one label for each step, or one for each recording",
             )
+        if self._tokens is not None and labels.ndim == 1:
+            labels = labels[:, None]  # Of each step a row with its one position.
         return labels[:steps] if labels.ndim else np.repeat(labels[None], steps)
 
     # The batches: groups of recordings, step by step.
@@ -299,7 +311,7 @@ class Recordings(Dataset):
                 self._require_full([group[index] for index in active], len(active))
                 states = {item.state.name: item.of(states[item.state.name], rows) for item in self._carries}
                 active = [active[row] for row in rows]
-            batch = self._batch([group[index] for index in active], active, number, states)
+            batch = self._batch([group[index] for index in active], number, states)
             if step is None:
                 yield batch
                 return
@@ -339,9 +351,7 @@ class Recordings(Dataset):
                 )
         return states
 
-    def _batch(
-        self, group: Sequence[_Recording], active: Sequence[int], number: int, states: Mapping[str, Array]
-    ) -> Batch:
+    def _batch(self, group: Sequence[_Recording], number: int, states: Mapping[str, Array]) -> Batch:
         inputs, axes = dict[str, Array](), dict[str, int | None]()
         width, past = self._token_width(group[0]), self._past(states)
         for spec in self._inputs:
@@ -354,7 +364,7 @@ class Recordings(Dataset):
                 parts = [item.arrays[name][number] for item in group]
                 inputs[name] = np.stack(parts, axis) if axis is not None else np.ascontiguousarray(parts[0])
             else:
-                inputs[name] = made_input(spec, len(active), past, width)
+                inputs[name] = made_input(spec, len(group), past, width)
             if axis != 0:
                 axes[name] = axis
         labels = None
@@ -387,12 +397,17 @@ def _open_sizes(
 def fed_inputs(
     dataset: Dataset, inputs: Sequence[TensorSpec], carries: Sequence[Carry]
 ) -> tuple[TensorSpec, ...]:
-    """Return the inputs that each step of the data has: neither states nor what follows from its number."""
+    """Return the inputs that each step of the data has: neither states nor what follows from its number.
+
+    Masks and positions of whole texts say nothing of one token behind a cache.
+    """
     states = {item.state.name for item in carries}
+    has_cache = any(map(starts_empty, states))
     return tuple(
         spec
         for spec in inputs
-        if spec.name not in states and not (spec.name in MADE and spec.name not in dataset.specs)
+        if spec.name not in states
+        and not (spec.name in MADE and (has_cache or spec.name not in dataset.specs))
     )
 
 

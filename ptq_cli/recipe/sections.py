@@ -352,7 +352,8 @@ class DataSettings:
     )
     carry: dict[str, str] = setting(
         {},
-        "Outputs that are inputs of the next step, input by output: the data are recordings then. If empty, "
+        "Outputs that are inputs of the next step, input by output, `*` for what both end with: the data are "
+        "recordings then. If empty, "
         "those whose names and shapes show it and that the data do not have; `*` with `none` for no output.",
     )
     steps: int | None = setting(

@@ -145,8 +145,8 @@ def make_listener(folder: Path) -> None:
     networks.save(model, folder / "model.onnx")
     for name in ("calib", "eval"):
         heard, sounds = scenes.recordings(random, 24, 40)
-        arrays = {"input": heard, "label": (sounds > 0).astype(np.int64)}
-        np.savez(folder / f"{name}.npz", **(arrays if name == "eval" else {"input": heard}))
+        np.savez(folder / f"{name}.npz", input=heard)
+    np.savez(folder / "eval.npz", input=heard, label=(sounds > 0).astype(np.int64))
 
 
 def make_encoder(folder: Path) -> None:

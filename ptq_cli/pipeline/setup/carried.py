@@ -72,7 +72,9 @@ def carried_pairs(
 ) -> tuple[Carry, ...]:
     """Return which outputs of a model are its next inputs, as the recipe or their names say."""
     outputs = [value_spec(value) for value in model.graph.outputs]
-    return carries_of(data.carry, inputs, outputs, dataset.specs)
+    return carries_of(
+        data.carry, inputs, outputs, lambda name: name in dataset.specs or dataset.can_make(name)
+    )
 
 
 def with_states(

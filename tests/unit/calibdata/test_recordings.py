@@ -33,7 +33,7 @@ def steps_of(dataset: Recordings, size: int = 2, selection: Selection | None = N
 def npz(place: Path, cuts: Cuts | None = None, **arrays: Array) -> Recordings:
     np.savez(place / "r.npz", **arrays)
     data = NpzDataset(str(place / "r.npz"))
-    carries = carries_of({"h_out": "h"}, [X, H], [H_OUT], data.specs)
+    carries = carries_of({"h_out": "h"}, [X, H], [H_OUT], data.specs.__contains__)
     return Recordings(data, [X, H], carries, cuts or Cuts()).carried(lambda: add)
 
 
@@ -66,7 +66,7 @@ def test_a_callable_yields_pairs_of_any_length(tmp_path: Path, monkeypatch: pyte
     )
     monkeypatch.chdir(tmp_path)
     data = CallableDataset("mine.py:pairs")
-    carries = carries_of({}, [X, H], [H_OUT], data.specs)
+    carries = carries_of({}, [X, H], [H_OUT], data.specs.__contains__)
     found = steps_of(Recordings(data, [X, H], carries, Cuts()).carried(lambda: add))
     assert [batch.size for batch in found] == [2, 2, 2, 1, 1]
     assert found[4].labels is not None and found[4].labels.tolist() == [4]
@@ -90,9 +90,11 @@ def test_a_decoder_reads_one_token_a_step_behind_a_cache_that_grows(tmp_path: Pa
     places = TensorSpec("position_ids", np.dtype(np.int64), (None, None))
     past = TensorSpec("past_key_values.0.key", FLOAT, (None, 2, None, 3))
     present = TensorSpec("present.0.key", FLOAT, (None, 2, None, 3))
-    np.savez(tmp_path / "t.npz", input_ids=np.array([[1, 2, 3], [4, 5, 6]]))
+    # What was filled up does not count; the mask of a step is that of its cache.
+    texts = np.array([[1, 2, 3, 0], [4, 5, 6, 0]])
+    np.savez(tmp_path / "t.npz", input_ids=texts, attention_mask=np.minimum(texts, 1))
     data, inputs = NpzDataset(str(tmp_path / "t.npz")), [ids, mask, places, past]
-    carries = carries_of({}, inputs, [present], data.specs)
+    carries = carries_of({}, inputs, [present], data.specs.__contains__)
 
     def grow(inputs: Mapping[str, Array]) -> dict[str, Array]:
         old = inputs[past.name]
@@ -137,20 +139,35 @@ def test_what_does_not_fit_is_named(
 def test_what_names_and_shapes_show() -> None:
     def shown(inputs: list[str], outputs: list[str], shape: tuple[int | None, ...] = (None, 4)) -> list[str]:
         specs = [[TensorSpec(name, FLOAT, shape) for name in names] for names in (inputs, outputs)]
-        return [str(item) for item in carries_of({}, *specs, [])]
+        return [str(item) for item in carries_of({}, *specs, lambda name: False)]
 
     assert shown(["x", "h0", "c0"], ["y", "hn", "cn"]) == ["hn=h0", "cn=c0"]
     assert shown(["input", "state"], ["output", "stateN"]) == ["stateN=state"]
     assert shown(["a", "state"], ["b", "new_state", "state_out"]) == [], "which of them, nobody knows"
-    assert carries_of({}, [H], [TensorSpec("h_out", np.dtype(np.float16), (None, 1))], []) == ()
+    assert (
+        carries_of({}, [H], [TensorSpec("h_out", np.dtype(np.float16), (None, 1))], lambda name: False) == ()
+    )
     with pytest.raises(CarryError, match=r"is float16, and the input 'h' is float32"):
-        carries_of({"h_out": "h"}, [H], [TensorSpec("h_out", np.dtype(np.float16), (None, 1))], [])
+        carries_of(
+            {"h_out": "h"}, [H], [TensorSpec("h_out", np.dtype(np.float16), (None, 1))], lambda name: False
+        )
+
+
+def test_a_star_stands_for_all_caches() -> None:
+    caches = [f"{layer}.{kind}" for layer in range(2) for kind in ("key", "value")]
+    inputs, outputs = (
+        [TensorSpec(f"{start}.{name}", FLOAT, (None, 2, None, 3)) for name in caches]
+        for start in ("past_key_values", "present")
+    )
+    found = carries_of({"present.*": "past_key_values.*"}, inputs, outputs, lambda name: True)
+    assert [str(item) for item in found] == [f"present.{name}=past_key_values.{name}" for name in caches]
+    assert carries_of({}, inputs, outputs, lambda name: True) == (), "data that make empty caches"
 
 
 def test_the_samples_of_a_state_whose_sizes_have_no_names() -> None:
     state = TensorSpec("state", FLOAT, (2, None, 128))
     inputs = [TensorSpec("input", FLOAT, (None, None)), state]
-    carries = carries_of({}, inputs, [TensorSpec("stateN", FLOAT, (None, None, None))], [])
+    carries = carries_of({}, inputs, [TensorSpec("stateN", FLOAT, (None, None, None))], lambda name: False)
     assert state_axes(carries, inputs, {}) == {"state": 1}
     assert state_axes(carries, inputs, {"*": "none"}) == {}
     assert state_axes(carries, [TensorSpec("input", FLOAT, (1, 80)), state], {}) == {}
