@@ -272,7 +272,7 @@ class NpzDataset(ArrayDataset):
                 # Before anything is allocated: a header may claim more than the member holds.
                 require_size(headers[name], size, where)
         label = find_label(headers, f"data '{source}'")
-        # An array of labels alone is no data for any model.
+        # An array of labels alone is not data for any model.
         if all(name == label for name in headers):
             raise EmptyDataError(f"data '{source}' has no input array", hint="save an array for each input")
         super().__init__(source, headers, label, samples)

@@ -8,8 +8,7 @@ import numpy as np
 
 from ptq_cli.core.errors import CarryError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape
-from ptq_cli.models.batch_axes import starts_empty
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 
 NOTHING = {"*": "none"}
 """What ``--carry none`` says: no output is fed back."""

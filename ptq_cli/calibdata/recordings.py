@@ -18,8 +18,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of
-from ptq_cli.models.batch_axes import starts_empty
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of, starts_empty
 
 LENGTHS = "lengths"
 """Name of the array that says how many steps of each recording count, where shorter ones were filled up."""

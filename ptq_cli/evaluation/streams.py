@@ -11,7 +11,7 @@ from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
-from ptq_cli.evaluation.document.stream import Drift, StepErrors, Stream
+from ptq_cli.evaluation.document.stream import StepDrift, StepErrors, Stream
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, State
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _tenths(steps: Indices, recordings: Indices) -> tuple[npt.NDArray[np.bool_],
 
 def _drift(
     metric: SteppedMetric, sums: Mapping[str, SampleSums], steps: Indices, recordings: Indices
-) -> Drift:
+) -> StepDrift:
     """Return how much worse the last tenth of each recording is than its first."""
     count, samples, sign = int(recordings.max()) + 1, len(steps), 1 if metric.higher_is_better else -1
     places: dict[tuple[str, int], slice] = {}
@@ -238,7 +238,7 @@ def _drift(
         (interval,) = bootstrap_intervals(
             rows, lambda found: (worse("free", 1, found) - worse("free", 0, found),), method="blocks"
         )
-        return Drift(
+        return StepDrift(
             metric=metric.name,
             unit=metric.unit,
             first=float(shown("free", 0, total)),

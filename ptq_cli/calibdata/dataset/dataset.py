@@ -95,7 +95,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 of the source, in hexadecimal; how it is used is no part of it, such as ``samples``."""
+        """SHA-256 of the source, in hexadecimal. Settings such as ``samples`` do not change it."""
 
     def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
         """Yield the selected batches in order; only the last of all may be smaller.

@@ -110,7 +110,7 @@ class ModelSummary:
     """The two models.
 
     Edge case:
-        What preparation adds or saves is no merit of the quantization: sizes are compared with the file that
+        What preparation adds or saves is not due to the quantization: sizes are compared with the file that
         the user named, where it is ONNX.
     """
 

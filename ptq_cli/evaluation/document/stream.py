@@ -25,7 +25,7 @@ class StepErrors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drift:
+class StepDrift:
     """How much worse a metric is in the last tenth of each recording than in the first."""
 
     metric: Annotated[str, "Its name."]
@@ -51,4 +51,4 @@ class Stream:
     ]
     curve: Annotated[tuple[StepErrors, ...], "Errors by step, at most a hundred points."]
     worst_step: Annotated[Count, "Where the SQNR of the first output is lowest, on its own states."]
-    drifts: Annotated[tuple[Drift, ...], "How much worse the end of a recording is than its beginning."]
+    drifts: Annotated[tuple[StepDrift, ...], "How much worse the end of a recording is than its beginning."]

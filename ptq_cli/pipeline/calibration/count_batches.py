@@ -146,7 +146,7 @@ def count_batches(
         run_and_count: returns what is wrong with a piece's tensors, if anything is; threads call it.
         statistics: returns what was counted so far.
         forward: how batches are run.
-        batches: of the data; none of them is no error.
+        batches: of the data; having none is not an error.
         stage: the name of what is done.
         total: how many samples there will be, if known.
         prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.

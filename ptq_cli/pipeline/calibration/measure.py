@@ -1,7 +1,10 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
@@ -130,14 +133,14 @@ def open_subject(
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )
+    fixed = fixed_batch_size(model.inputs)
     if resolved.target.static_shapes:
-        first = next(bind_inputs(dataset, model.inputs).batches(1)).inputs if dataset is not None else {}
-        example = {name: array.shape for name, array in first.items()}
+        example = partial(_example_shapes, dataset, model.inputs)
         closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
-    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    batch_size = fixed or recipe.calibration.batch_size
     if dataset is not None:
         dataset = with_states(dataset, recipe.data, model.model, model.stored)
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
@@ -149,6 +152,13 @@ def open_subject(
         notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
         told_axes=told,
     )
+
+
+def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
+    if dataset is None:
+        return {}
+    with closing(bind_inputs(dataset, inputs).batches(fixed_batch_size(inputs) or 1)) as batches:
+        return {name: array.shape for batch in islice(batches, 1) for name, array in batch.inputs.items()}
 
 
 def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:

@@ -283,7 +283,7 @@ def choose_ranges(
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
-        done=lambda done, total: progress(RunProgress(STAGE, done, total)),
+        done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 
     sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)

@@ -14,12 +14,13 @@ from markupsafe import Markup, escape
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.document.details import Changes
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.report.html.change_table import change_view, time_table
+from ptq_cli.report.html.change_table import change_view, device_view, time_table
 from ptq_cli.report.html.charts.axis_scale import tensor_cards
 from ptq_cli.report.html.charts.depth_chart import (
     depth_chart,
@@ -27,9 +28,9 @@ from ptq_cli.report.html.charts.depth_chart import (
     layer_chart,
     sensitivity_chart,
     stream_chart,
-    trade_off_charts,
 )
 from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
+from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.layer_table import layer_changes, layer_table
 from ptq_cli.report.html.ranking import headline, origin_rows, time_rows
@@ -65,6 +66,7 @@ class PageInput:
     analysis: Analysis | None = None
     analysis_note: str = NOT_ANALYZED
     profile: MachineProfile | None = None
+    devices: DeviceAnswers | None = None
 
 
 def render_page(found: PageInput) -> str:
@@ -129,6 +131,7 @@ def _page(found: PageInput) -> dict[str, Any]:
         "has_pictures": changes is not None and any(sample.picture for sample, *_ in changes["rows"]),
         "changes": changes,
         "layer_times": time_table(found.profile, layers) if found.profile is not None else None,
+        "devices": device_view(found.devices, layers) if found.devices is not None else None,
         "origin": origin_rows(report),
         "evidence": evidence,
         "times": time_rows(report, analysis),
