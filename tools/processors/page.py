@@ -100,7 +100,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("cases", type=Path)
     parser.add_argument("--name", default="browser")
-    parser.add_argument("--repeats", default="10")
+    parser.add_argument("--repeats", default="0")
     parser.add_argument("-o", "--output", type=Path, default=Path("answer.safetensors"))
     asked = parser.parse_args(words)
     with served(asked.cases) as address, open_browser() as browser:

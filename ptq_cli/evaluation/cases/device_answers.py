@@ -76,7 +76,9 @@ class DeviceAnswer:
     DERIVED: ClassVar[tuple[str, ...]] = ("exact_share", "sqnr_db", "top1_agreement", "first_difference")
 
     file: Annotated[str, "The answer file."]
-    device: Annotated[str, "Name of the device, as the runner was told."]
+    device: Annotated[
+        str, "Name of the device, as the runner was told; with its file's if two have the same."
+    ]
     machine: Annotated[str, "Its architecture."]
     system: Annotated[str, "Its operating system, or the browser."]
     runtime: Annotated[str, "The runtime with its version."]
