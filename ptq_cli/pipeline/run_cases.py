@@ -104,10 +104,10 @@ def run_pack(
     progress(Progress("cutting out kernels", 0, None))
     with tempfile.TemporaryDirectory() as folder:
         kernels = IntegerKernels(graph, Path(folder)).cases(batches)
-    model = serialize(graph) if resolved.recipe.model.inputs else read_model(path)
-    if model.data:  # What one file can hold, it holds.
-        model = store_model(model.load(), cases.absolute().parent, MODEL)
-    whole, reference = _whole_case(path, model, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
+    stored = serialize(graph) if resolved.recipe.model.inputs else read_model(path)
+    if stored.data:  # What one file can hold, it holds.
+        stored = store_model(stored.load(), cases.absolute().parent, MODEL)
+    whole, reference = _whole_case(path, stored, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
     manifest = write_cases(
         cases,
         [whole, *map(_kernel_case, kernels)],
@@ -230,10 +230,8 @@ def run_answers(
 
 def _first_of(refused: Sequence[PtqError]) -> PtqError:
     """Return the first error, with what the others say in the same line."""
-    first, *others = refused
-    if not others:
-        return first
-    return type(first)("; ".join(error.message for error in refused), hint=first.hint)
+    messages = dict.fromkeys(error.message for error in refused)
+    return type(refused[0])("; ".join(messages), hint=refused[0].hint)
 
 
 def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:

@@ -29,7 +29,7 @@ ARGUMENTS = (
     # What a page asks of any other host fails, and the browser's log says so.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
-LONGEST_S = 1200
+LONGEST_S = 3600
 SAVED = """
 const done = arguments[0];
 fetch(document.querySelector("a").href).then((it) => it.blob()).then((blob) => {

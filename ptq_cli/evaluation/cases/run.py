@@ -102,7 +102,7 @@ def main(words: Sequence[str]) -> int:
 
 def checked(folder: Path, case: Mapping[str, Any], part: str) -> Path:
     """Return the path of a file whose hash is the one in the manifest."""
-    path, digest = folder / case[part], hashlib.sha256()
+    path, digest = folder / str(case[part]), hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             digest.update(block)
