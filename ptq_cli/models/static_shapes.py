@@ -1,6 +1,6 @@
 """Close the open dimensions of a model's inputs, for a compiler that takes static shapes alone."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -16,7 +16,7 @@ def closed_sizes(
     model: ir.Model,
     shapes: Mapping[str, Sequence[int]],
     target: str,
-    example: Mapping[str, Sequence[int]] | None = None,
+    example: Callable[[], Mapping[str, Sequence[int]]] = dict,
 ) -> dict[str, int]:
     """Return the size of each open dimension of a model's inputs, by its name, or its place without one.
 
@@ -24,7 +24,7 @@ def closed_sizes(
         model: whose inputs have names for what is open.
         shapes: of inputs, by name; ``"batch"`` is the size of all axes of samples.
         target: for messages.
-        example: shapes of one sample, for the hint.
+        example: gives the shapes of one sample, for the hint.
 
     Raises:
         ModelInputError: the shapes leave one open.
@@ -51,7 +51,7 @@ def closed_sizes(
                 found.setdefault(key, batch[0])
             else:
                 is_alone = sum(not isinstance(item, int) for item in sizes) == 1
-                words = [f"{SAMPLES}=1"] if is_alone and axis == samples else _wanted(model, found, example)
+                words = [f"{SAMPLES}=1"] if is_alone and axis == samples else _wanted(model, found, example())
                 raise ModelInputError(
                     f"target '{target}' takes static shapes, and axis {axis} of input '{name}' is open",
                     hint=f"pass {' '.join(f'--input-shape {word}' for word in words)}",
@@ -59,16 +59,14 @@ def closed_sizes(
     return found
 
 
-def _wanted(
-    model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequence[int]] | None
-) -> Iterator[str]:
+def _wanted(model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequence[int]]) -> Iterator[str]:
     """Yield the shapes that close all that is open, each of an input that closes more than those before."""
     known = set(closed)
     for value in model.graph.inputs:
         name, sizes = value.name or "", list(value.shape or ())
         keys = {_key(value, axis) for axis, size in enumerate(sizes) if not isinstance(size, int)}
         if keys - known:
-            seen = (example or {}).get(name, [size if isinstance(size, int) else 1 for size in sizes])
+            seen = example.get(name, [size if isinstance(size, int) else 1 for size in sizes])
             yield f"{name}={','.join(map(str, seen))}"
         known |= keys
 

@@ -19,6 +19,7 @@ from ptq_cli.core.errors import (
     PtqError,
     UsageError,
 )
+from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.core.tensors import Array
@@ -42,6 +43,7 @@ from ptq_cli.evaluation.cases.manifest import (
 from ptq_cli.evaluation.proof import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
+from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -104,7 +106,8 @@ def run_pack(
     progress(Progress("cutting out kernels", 0, None))
     with tempfile.TemporaryDirectory() as folder:
         kernels = IntegerKernels(graph, Path(folder)).cases(batches)
-    stored = serialize(graph) if resolved.recipe.model.inputs else read_model(path)
+    source = read_model(path)
+    stored = serialize(graph) if resolved.recipe.model.inputs else source
     if stored.data:  # What one file can hold, it holds.
         stored = store_model(stored.load(), cases.absolute().parent, MODEL)
     whole, reference = _whole_case(path, stored, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
@@ -114,8 +117,9 @@ def run_pack(
         {
             "versions": {name: version(name) for name in ("ptq-cli", "onnxruntime", "numpy")},
             "source": path.name,
+            "source_sha256": source.sha256,
             "target": target.name,
-            "data": compared.data,
+            "data": Path(compared.data).name,  # The folder travels; where the data are here does not matter.
             "samples": len(runs),
             "reference": reference,
         },
@@ -182,7 +186,7 @@ def run_answers(
     minimum: Mapping[str, float] = MappingProxyType({}),
     progress: ProgressCallback = silent,
 ) -> DeviceAnswers:
-    """Compare the answers of devices with what has to come out; nothing is written.
+    """Compare the answers of devices with what has to come out; ``write_answers`` puts it on a page.
 
     Args:
         answers: a file that a runner wrote, or a folder of such files.
@@ -225,7 +229,7 @@ def run_answers(
         raise _first_of(refused)
     named = _told_apart(devices)
     gates = tuple(answer_gates(named, min_exact_kernels, minimum))
-    return DeviceAnswers(cases=cases, manifest=manifest, devices=named, gates=gates)
+    return DeviceAnswers(cases=str(cases), manifest=manifest, devices=named, gates=gates)
 
 
 def _first_of(refused: Sequence[PtqError]) -> PtqError:
@@ -241,3 +245,14 @@ def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
         item if names[item.device] == 1 else replace(item, device=f"{item.device} ({Path(item.file).stem})")
         for item in devices
     )
+
+
+def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:
+    """Show what devices gave on the page of a run's report, and return which files were written.
+
+    Edge case:
+        A run without a report of this model is left as it is.
+    """
+    files = page_with_devices(found, run)
+    write_together(files)
+    return tuple(files)

@@ -64,6 +64,36 @@ def test_a_gate_on_many_devices(packed: Path, ptq: Ptq, monkeypatch: pytest.Monk
     assert json.loads(ptq("verify --pack cases --json").out)["manifest"]["samples"] == 8
 
 
+def test_the_runs_page_shows_what_devices_gave(packed: Path, ptq: Ptq, refuse: Refuse) -> None:
+    page, markdown = packed / "ptq-run/report.html", packed / "ptq-run/report.md"
+    before = page.read_bytes(), markdown.read_bytes()
+    Path("bad.safetensors").write_text("no answer")
+    refuse("verify --answers bad.safetensors cases", "PTQ-CASES-002", "is damaged or cut off", hint="")
+    run_cases("--name", "pi", "--emulated")
+    assert "wrote" not in ptq("verify --answers answer.safetensors cases --run other").out
+    assert (page.read_bytes(), markdown.read_bytes()) == before, "bad answers and other runs change nothing"
+    outcome = ptq("verify --answers answer.safetensors cases --min sqnr_db=99")
+    assert outcome.status == 3
+    assert "wrote ptq-run/devices.json, report.md and report.html" in outcome.out
+    shown = page.read_text(encoding="utf-8"), markdown.read_text(encoding="utf-8")
+    assert 'id="devices"' in shown[0] and "FAIL pi: sqnr_db is" in shown[0] and "µs emulated<" in shown[0]
+    assert "### On devices" in shown[1] and "| pi | onnxruntime" in shown[1]
+    assert ptq("report").status == 0
+    assert page.read_text(encoding="utf-8") == shown[0]
+    assert ptq("evaluate --min top1=0.01").status == 0
+    assert 'id="devices"' in page.read_text(encoding="utf-8"), "a new evaluation of the same model keeps it"
+    assert "### On devices" in markdown.read_text(encoding="utf-8")
+
+
+def test_answers_to_an_earlier_model_are_not_shown(packed: Path, ptq: Ptq) -> None:
+    run_cases()
+    assert ptq("verify --answers answer.safetensors cases").status == 0
+    assert ptq("export --amax max").status == ptq("evaluate").status == 0
+    outcome = ptq("report")
+    assert "note: The answers of devices are to another quantized model, and are not shown." in outcome.out
+    assert 'id="devices"' not in (packed / "ptq-run/report.html").read_text(encoding="utf-8")
+
+
 def test_from_python(packed: Path) -> None:
     assert ptq_cli.pack_cases("cases", samples=2).manifest.samples == 2
     run_cases()

@@ -90,10 +90,11 @@ def run_cases(name: str, cases: Path, cache: Path, answer: Path) -> None:
     """
     processor = PROCESSORS[name]
     words = COMMANDS[processor.emulator](processor.cpu, cases, cache)
+    emulated = ["--emulated"] if processor.cpu else []
     answer.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            [*words, "--repeats", "0", "--name", name, "-o", str(answer)],
+            [*words, "--repeats", "0", "--name", name, *emulated, "-o", str(answer)],
             capture_output=True,
             text=True,
             check=False,

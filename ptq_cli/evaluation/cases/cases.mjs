@@ -23,7 +23,7 @@ const NAMES = Object.fromEntries(Object.entries(TYPES).map(([name, [type]]) => [
 //
 // ort: onnxruntime-web or onnxruntime-node. read: returns the bytes of a file of the folder.
 // whole: returns where a file lies, for a runtime that finds a model's constants there itself, or nothing.
-// say: is given a line per case. about: provider, threads, repeats, name, machine, system, runtime.
+// say: is given a line per case. about: provider, threads, repeats, name, emulated, machine, system, runtime.
 export async function runCases(ort, read, say, about, whole) {
   const manifest = JSON.parse(new TextDecoder().decode(await read("manifest.json")));
   const [answers, seconds, faults] = [{}, {}, {}];
@@ -46,12 +46,12 @@ export async function runCases(ort, read, say, about, whole) {
       say(`${title} failed: ${faults[item.name]}`);
     }
   }
-  const { name, machine, system, runtime, provider, threads } = about;
+  const { name, machine, system, runtime, provider, threads, emulated = false } = about;
   const header = { format: FORMAT, format_version: VERSION, id: manifest.id };
   const content = packed(answers, {
     ...header,
     model_sha256: manifest.cases[0].model_sha256,
-    ...{ name, machine, system, runtime, provider, threads: String(threads) },
+    ...{ name, machine, system, runtime, provider, threads: String(threads), emulated: String(emulated) },
     ...{ seconds: JSON.stringify(seconds), faults: JSON.stringify(faults) },
   });
   return { content, failed: Object.keys(faults).length };

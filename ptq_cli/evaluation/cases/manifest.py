@@ -80,8 +80,9 @@ class Manifest:
     versions: Annotated[dict[str, str], "Of ptq and of the libraries that made the folder, by name."]
     machine: Annotated[str, "The processor's architecture of the machine that made it."]
     source: Annotated[str, "Name of the quantized file."]
+    source_sha256: Annotated[Sha256, "Of that file; the cases hold it with the inputs that were fixed."]
     target: Annotated[str, "The target that it is for."]
-    data: Annotated[str, "Where its samples are from, or that they were generated."]
+    data: Annotated[str, "Name of the data that its samples are from, or that they were generated."]
     samples: Annotated[int, "How many runs of the whole file."]
     reference: Annotated[
         Literal["float", "written"],

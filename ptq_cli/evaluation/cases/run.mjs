@@ -1,6 +1,6 @@
 // Run these cases with ONNX Runtime under node, and write what they give, as run.py does.
 //
-// node run.mjs [--runtime onnxruntime-web] [--provider wasm] [--threads 1] [--repeats 10] [--name NAME] [-o FILE]
+// node run.mjs [--runtime onnxruntime-web] [--provider wasm] [--threads 1] [--repeats 10] [--name NAME] [--emulated] [-o FILE]
 //
 // It needs the npm package onnxruntime-web or onnxruntime-node, installed in this folder or in one above it.
 
@@ -20,6 +20,7 @@ const options = {
   threads: { type: "string", default: "1" },
   repeats: { type: "string", default: "10" },
   name: { type: "string", default: process.arch },
+  emulated: { type: "boolean", default: false },
   output: { type: "string", short: "o", default: "answer.safetensors" },
 };
 let values;
@@ -46,6 +47,7 @@ const { content, failed } = await runCases(
     threads: Number(values.threads),
     repeats: Number(values.repeats),
     name: values.name,
+    emulated: values.emulated,
     machine: isWeb ? "wasm" : process.arch,
     system: process.platform,
     runtime: `${values.runtime} ${ort.env.versions[isWeb ? "web" : "node"]}`,

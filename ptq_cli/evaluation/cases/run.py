@@ -1,6 +1,6 @@
 """Run these cases with ONNX Runtime, and write what they give: all that a device has to do.
 
-python run.py [--provider NAME] [--threads N] [--repeats N] [--name NAME] [-o answer.safetensors]
+python run.py [--provider NAME] [--threads N] [--repeats N] [--name NAME] [--emulated] [-o answer.safetensors]
 
 It needs Python 3.8 or later, numpy and onnxruntime, and nothing of ptq. It prints a line per case, and writes
 all outputs into one file, which ``ptq verify --answers`` judges where the cases were made.
@@ -55,6 +55,7 @@ def main(words: Sequence[str]) -> int:
         "--repeats", type=int, default=10, help="runs of the model that are timed, after the first"
     )
     parser.add_argument("--name", default=platform.machine(), help="of the device, for the table of devices")
+    parser.add_argument("--emulated", action="store_true", help="note that times are those of an emulator")
     parser.add_argument("-o", "--output", type=Path, default=Path("answer.safetensors"), metavar="FILE")
     arguments = parser.parse_args(words)
     there = onnxruntime.get_available_providers()
@@ -92,6 +93,7 @@ def main(words: Sequence[str]) -> int:
         "runtime": "onnxruntime " + onnxruntime.__version__,
         "provider": arguments.provider,
         "threads": str(arguments.threads),
+        "emulated": json.dumps(arguments.emulated),
         "seconds": json.dumps(seconds),
         "faults": json.dumps(faults),
     }
@@ -102,7 +104,8 @@ def main(words: Sequence[str]) -> int:
 
 def checked(folder: Path, case: Mapping[str, Any], part: str) -> Path:
     """Return the path of a file whose hash is the one in the manifest."""
-    path, digest = folder / str(case[part]), hashlib.sha256()
+    path = folder / str(case[part])
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
             digest.update(block)
