@@ -17,6 +17,7 @@ FILES: Mapping[str, str] = {
     "details.json": "evaluation.document.details:Details",
     "tune.json": "evaluation.document.measurement:Ladder",
     "bench.json": "pipeline.run_bench:BenchResult",
+    "drift.json": "evaluation.document.drift_document:Drift",
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
@@ -28,6 +29,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "export": ("pipeline.run_export:ExportResult",),
     "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "analyze": (FILES["analysis.json"],),
+    "drift": (FILES["drift.json"],),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "pipeline.run_quantize_folder:FolderResult"),
     "tune": ("pipeline.run_tune:TuneResult",),
     "verify": (

@@ -1,0 +1,309 @@
+"""From what new data left to the document of their drift: rows of tensors, limits and the verdict."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ptq_cli.amax.choice import expected_error
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.evaluation.document.drift_document import Drift, ExpectedSqnr, Movement, TensorDrift
+from ptq_cli.evaluation.drift import (
+    CLIPPED,
+    COUNT,
+    FEWEST_BLOCKS,
+    LEAST_DISTANCE,
+    Blocks,
+    Chance,
+    Grid,
+    Resampled,
+    Values,
+    chance_of,
+    clipped_share,
+    decibels,
+    distances,
+    noise,
+    row_of,
+)
+from ptq_cli.evaluation.interval import TOLERANCE
+
+MOST_DRAWN = 24
+"""Tensors that the page draws: those that moved, or else the four that moved most."""
+DRAWN_ANYWAY = 4
+MOST_NAMED = 3
+"""Tensors that a fault names."""
+
+
+class Seen:
+    """What new data left: rows of blocks, and the range of each tensor."""
+
+    def __init__(self, grids: Mapping[str, Grid]) -> None:
+        self.grids = grids
+        self.blocks = Blocks()
+        self.ranges: dict[str, TensorStatistics] = {}
+        self.broken: dict[str, str] = {}
+        """By tensor, the first sample of the first batch that held NaN or infinities."""
+
+    def add(self, found: Mapping[str, TensorStatistics], rows: Mapping[str, Values], batch: Batch) -> None:
+        """Add what a batch left."""
+        self.blocks.add(rows, batch.size)
+        for name, item in found.items():
+            plain = replace(item, histogram=None, channels=None, zeros=0)
+            before = self.ranges.get(name)
+            self.ranges[name] = plain if before is None else before.merge(plain)
+            if item.nonfinite.total:
+                self.broken.setdefault(name, batch.names[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """New data, and the calibration that they are compared with.
+
+    Attributes:
+        watched: parameters and the calibration's statistics, by tensor.
+    """
+
+    source: str
+    inputs_only: bool
+    exported: bool
+    calibration_samples: int
+    watched: Mapping[str, tuple[QuantParameters, TensorStatistics]]
+    seen: Seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What must hold; None where nothing was asked.
+
+    Units:
+        max_clipped: share of a tensor's values, 0 to 1; min_expected_sqnr: decibels.
+    """
+
+    max_clipped: float | None = None
+    min_expected_sqnr: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is one."""
+        return self.max_clipped is not None or self.min_expected_sqnr is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Two histograms of a tensor.
+
+    Attributes:
+        low, high: the quantizer's range.
+        calibrated, new: shares of all values, by cell.
+
+    Shapes:
+        edges: (N + 1,). calibrated, new: (N,).
+    """
+
+    name: str
+    low: float
+    high: float
+    edges: Values
+    calibrated: Values
+    new: Values
+
+
+def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, ...]]:
+    """Return the document, and the histograms that its page draws."""
+    seen, calibrated = observed.seen, {}
+    for name, (_, statistics) in observed.watched.items():
+        if seen.ranges[name].count:
+            has_histogram = statistics.histogram is not None
+            calibrated[name] = row_of(seen.grids[name], statistics) if has_histogram else None
+    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
+    chance = None
+    if known and seen.blocks.count >= FEWEST_BLOCKS:
+        chance = chance_of(seen.blocks, known, observed.calibration_samples)
+    rows = _Rows(observed, calibrated, chance)
+    tensors = sorted((rows.tensor(name) for name in calibrated), key=_badness, reverse=True)
+    drift = Drift(
+        faults=(),
+        doubt="",
+        source=observed.source,
+        samples=seen.blocks.samples,
+        blocks=seen.blocks.count,
+        calibration_samples=observed.calibration_samples,
+        inputs_only=observed.inputs_only,
+        exported=observed.exported,
+        max_clipped=limits.max_clipped,
+        min_expected_sqnr=limits.min_expected_sqnr,
+        expected=rows.expected(),
+        tensors=tuple(tensors),
+    )
+    faults = tuple(_faults(drift, observed))
+    drift = replace(drift, faults=faults, doubt="" if faults or limits.asked else _doubt(drift, chance))
+    drawn = drift.moved[:MOST_DRAWN] or drift.tensors[:DRAWN_ANYWAY]
+    pictures = (_picture(seen, item.name, calibrated[item.name]) for item in drawn)
+    return drift, tuple(picture for picture in pictures if picture is not None)
+
+
+def _badness(tensor: TensorDrift) -> tuple[bool, float, float]:
+    movement = tensor.movement
+    distance = movement.distance if movement is not None else 0.0
+    return movement is not None and movement.moved, distance, tensor.clipped
+
+
+class _Rows:
+    """The rows of the document, and the sums of noise that they share."""
+
+    def __init__(
+        self, observed: Observed, calibrated: Mapping[str, Values | None], chance: Chance | None
+    ) -> None:
+        self._observed, self._calibrated, self._chance = observed, calibrated, chance
+        self._resampled = Resampled(observed.seen.blocks.count)
+        self._noise: Values | None = None
+        self._before = 0.0
+
+    def tensor(self, name: str) -> TensorDrift:
+        """Return the row of a tensor."""
+        seen = self._observed.seen
+        grid, sums = seen.grids[name], self._resampled.sums(seen.blocks.rows(name))
+        parameters, statistics = self._observed.watched[name]
+        old, now, clipped = self._calibrated[name], seen.ranges[name], clipped_share(sums)
+        becomes_integers = isinstance(parameters.format, IntegerFormat)
+        before = None
+        if becomes_integers:
+            self._add_noise(noise(sums))
+            before = self._calibrated_noise(statistics, parameters)
+        return TensorDrift(
+            name=name,
+            format=parameters.format.name,
+            range_low=grid.low,
+            range_high=grid.high,
+            low=now.low,
+            high=now.high,
+            calibration_low=statistics.low,
+            calibration_high=statistics.high,
+            clipped=float(clipped[0]),
+            clipped_interval=self._resampled.interval(clipped),
+            calibration_clipped=float(clipped_share(old)) if old is not None else None,
+            sqnr_db=decibels(float(noise(sums)[0])) if becomes_integers else None,
+            calibration_sqnr_db=before,
+            nonfinite=now.nonfinite,
+            movement=self._movement(name, distances(grid, sums, old)) if old is not None else None,
+        )
+
+    def _add_noise(self, ratios: Values) -> None:
+        self._noise = ratios if self._noise is None else self._noise + ratios
+
+    def _calibrated_noise(self, statistics: TensorStatistics, parameters: QuantParameters) -> float | None:
+        if statistics.histogram is None:
+            return None
+        found = expected_error(statistics, statistics.histogram, parameters).sqnr_db
+        self._before += 10 ** (-found / 10)
+        return found
+
+    def _movement(self, name: str, found: Values) -> Movement:
+        return Movement(
+            distance=float(found[0]),
+            interval=self._resampled.interval(found),
+            chance=self._chance.distances[name] if self._chance is not None else None,
+            least=LEAST_DISTANCE,
+        )
+
+    def expected(self) -> ExpectedSqnr | None:
+        """Return the SQNR that the noise of all tensors leads to expect, once all rows were made."""
+        if self._noise is None:
+            return None
+        with np.errstate(divide="ignore"):
+            values = -10 * np.log10(self._noise)
+        whole = all(row is not None for row in self._calibrated.values())
+        return ExpectedSqnr(
+            sqnr_db=float(values[0]),
+            interval=self._resampled.interval(values),
+            calibration_db=decibels(self._before) if whole else None,
+        )
+
+
+# The verdict.
+
+
+def _faults(drift: Drift, observed: Observed) -> Iterator[str]:
+    for item in drift.tensors:
+        allowed = observed.watched[item.name][1].nonfinite.total
+        if item.nonfinite.total and not allowed:
+            first = observed.seen.broken[item.name]
+            yield (
+                f"{item.nonfinite.total:,} values of '{item.name}' are NaN or infinite, "
+                f"first in the batch of sample '{first}'"
+            )
+            break
+    limit = drift.max_clipped
+    if limit is not None:
+        over = sorted(
+            (item for item in drift.tensors if item.clipped > limit + TOLERANCE),
+            key=lambda item: -item.clipped,
+        )
+        if over:
+            yield (
+                f"{100 * over[0].clipped:.3g} % of '{over[0].name}' is clipped, more than "
+                f"{100 * limit:g} %{_more(over)}"
+            )
+    least, expected = drift.min_expected_sqnr, drift.expected
+    if least is not None and expected is not None and expected.sqnr_db < least - TOLERANCE:
+        yield f"the expected SQNR is {expected.sqnr_db:.2f} dB, below {least:g} dB"
+    if limit is None and least is None and drift.moved:
+        worst = drift.moved[0]
+        if worst.movement is not None and worst.movement.chance is not None:
+            yield (
+                f"'{worst.name}' has moved by {worst.movement.distance:.1f} steps of 8 bits, chance explains "
+                f"{worst.movement.chance:.1f}{_more(drift.moved)}"
+            )
+
+
+def _more(tensors: Sequence[TensorDrift]) -> str:
+    return (
+        f"; so {'has' if len(tensors) == 2 else 'have'} {len(tensors) - 1:,} more" if len(tensors) > 1 else ""
+    )
+
+
+def _doubt(drift: Drift, chance: Chance | None) -> str:
+    if all(item.movement is None for item in drift.tensors):
+        return "the calibration kept only ranges, which do not tell whether values have moved"
+    if chance is None:
+        return (
+            f"{drift.samples} samples in {drift.blocks} blocks are too few to tell drift from chance, "
+            f"at least {FEWEST_BLOCKS} blocks are needed"
+        )
+    return ""
+
+
+# What the page draws.
+
+
+def _picture(seen: Seen, name: str, calibrated: Values | None) -> Picture | None:
+    if calibrated is None:
+        return None
+    grid, new = seen.grids[name], seen.blocks.rows(name).sum(axis=0)
+    found, edges = seen.ranges[name], grid.edges
+    width = edges[-1] - edges[0]
+    # New values beyond all cells get one more on that side, unless it would leave no room for the others.
+    low, high = (
+        max(min(found.low, edges[0]), edges[0] - width),
+        min(max(found.high, edges[-1]), edges[-1] + width),
+    )
+    shares = [
+        np.diff(np.concatenate([[0.0], row[1 : CLIPPED - 2] / row[COUNT], [1.0]]))
+        for row in (calibrated, new)
+    ]
+    inside = slice(0 if low < edges[0] else 1, len(edges) + 1 if high > edges[-1] else len(edges))
+    if not low < edges[0]:
+        for share in shares:
+            share[1] += share[0]  # What lies at the first edge itself, such as zeros.
+    ends = np.concatenate([[low] if low < edges[0] else [], edges, [high] if high > edges[-1] else []])
+    return Picture(
+        name=name,
+        low=grid.low,
+        high=grid.high,
+        edges=ends,
+        calibrated=shares[0][inside],
+        new=shares[1][inside],
+    )
