@@ -12,9 +12,12 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.evaluation.document.drift_document import Drift, ExpectedSqnr, Movement, TensorDrift
 from ptq_cli.evaluation.drift import (
+    CELLS,
     CLIPPED,
     COUNT,
     FEWEST_BLOCKS,
+    FEWEST_CALIBRATED,
+    FEWEST_SAMPLES,
     LEAST_DISTANCE,
     Blocks,
     Chance,
@@ -120,7 +123,7 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
             calibrated[name] = row_of(seen.grids[name], statistics) if has_histogram else None
     known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
     chance = None
-    if known and seen.blocks.count >= FEWEST_BLOCKS:
+    if known and not _too_few(seen.blocks, observed.calibration_samples):
         chance = chance_of(seen.blocks, known, observed.calibration_samples)
     rows = _Rows(observed, calibrated, chance)
     tensors = sorted((rows.tensor(name) for name in calibrated), key=_badness, reverse=True)
@@ -139,10 +142,29 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
         tensors=tuple(tensors),
     )
     faults = tuple(_faults(drift, observed))
-    drift = replace(drift, faults=faults, doubt="" if faults or limits.asked else _doubt(drift, chance))
+    drift = replace(drift, faults=faults, doubt="" if faults or limits.asked else _doubt(drift, observed))
     drawn = drift.moved[:MOST_DRAWN] or drift.tensors[:DRAWN_ANYWAY]
-    pictures = (_picture(seen, item.name, calibrated[item.name]) for item in drawn)
+    pictures = (
+        _picture(seen, item.name, observed.watched[item.name][1], calibrated[item.name]) for item in drawn
+    )
     return drift, tuple(picture for picture in pictures if picture is not None)
+
+
+def _too_few(blocks: Blocks, calibration_samples: int) -> str:
+    """Return why chance cannot be told; empty if it can."""
+    needed = (
+        (blocks.samples, FEWEST_SAMPLES, "samples"),
+        (blocks.count, FEWEST_BLOCKS, "batches"),
+        (calibration_samples, FEWEST_CALIBRATED, "samples of the calibration"),
+    )
+    return next(
+        (
+            f"{found} {what} are too few to tell drift from chance, at least {least} are needed"
+            for found, least, what in needed
+            if found < least
+        ),
+        "",
+    )
 
 
 def _badness(tensor: TensorDrift) -> tuple[bool, float, float]:
@@ -231,10 +253,9 @@ def _faults(drift: Drift, observed: Observed) -> Iterator[str]:
         allowed = observed.watched[item.name][1].nonfinite.total
         if item.nonfinite.total and not allowed:
             first = observed.seen.broken[item.name]
-            yield (
-                f"{item.nonfinite.total:,} values of '{item.name}' are NaN or infinite, "
-                f"first in the batch of sample '{first}'"
-            )
+            count = item.nonfinite.total
+            what = f"{count:,} values of '{item.name}' are" if count > 1 else f"1 value of '{item.name}' is"
+            yield f"{what} NaN or infinite, first in the batch of sample '{first}'"
             break
     limit = drift.max_clipped
     if limit is not None:
@@ -265,45 +286,35 @@ def _more(tensors: Sequence[TensorDrift]) -> str:
     )
 
 
-def _doubt(drift: Drift, chance: Chance | None) -> str:
+def _doubt(drift: Drift, observed: Observed) -> str:
     if all(item.movement is None for item in drift.tensors):
         return "the calibration kept only ranges, which do not tell whether values have moved"
-    if chance is None:
-        return (
-            f"{drift.samples} samples in {drift.blocks} blocks are too few to tell drift from chance, "
-            f"at least {FEWEST_BLOCKS} blocks are needed"
-        )
-    return ""
+    return _too_few(observed.seen.blocks, drift.calibration_samples)
 
 
 # What the page draws.
 
 
-def _picture(seen: Seen, name: str, calibrated: Values | None) -> Picture | None:
+def _picture(
+    seen: Seen, name: str, statistics: TensorStatistics, calibrated: Values | None
+) -> Picture | None:
     if calibrated is None:
         return None
-    grid, new = seen.grids[name], seen.blocks.rows(name).sum(axis=0)
-    found, edges = seen.ranges[name], grid.edges
-    width = edges[-1] - edges[0]
-    # New values beyond all cells get one more on that side, unless it would leave no room for the others.
-    low, high = (
-        max(min(found.low, edges[0]), edges[0] - width),
-        min(max(found.high, edges[-1]), edges[-1] + width),
-    )
+    grid, new, found = seen.grids[name], seen.blocks.rows(name).sum(axis=0), seen.ranges[name]
+    # What is clipped gets a cell on its side, unless that would leave no room for the others.
+    width = grid.high - grid.low
+    low = max(min(found.low, statistics.low), grid.low - width)
+    high = min(max(found.high, statistics.high), grid.high + width)
+    within = slice(0 if low < grid.low else 1, CELLS + 2 if high > grid.high else CELLS + 1)
     shares = [
-        np.diff(np.concatenate([[0.0], row[1 : CLIPPED - 2] / row[COUNT], [1.0]]))
-        for row in (calibrated, new)
+        np.diff(row[1:CLIPPED], prepend=0.0, append=row[COUNT]) / row[COUNT] for row in (calibrated, new)
     ]
-    inside = slice(0 if low < edges[0] else 1, len(edges) + 1 if high > edges[-1] else len(edges))
-    if not low < edges[0]:
-        for share in shares:
-            share[1] += share[0]  # What lies at the first edge itself, such as zeros.
-    ends = np.concatenate([[low] if low < edges[0] else [], edges, [high] if high > edges[-1] else []])
+    edges = np.concatenate([[low], grid.edges, [high]])[within.start : within.stop + 1]
     return Picture(
         name=name,
         low=grid.low,
         high=grid.high,
-        edges=ends,
-        calibrated=shares[0][inside],
-        new=shares[1][inside],
+        edges=edges,
+        calibrated=shares[0][within],
+        new=shares[1][within],
     )

@@ -223,7 +223,7 @@ def _pass(
         nested=nested_values(model.model.graph),
         loaded=loaded,
     )
-    grids = {name: make_grid(*pair) for name, pair in watched.items()}
+    grids = {name: make_grid(parameters) for name, (parameters, _) in watched.items()}
     seen = Seen(grids)
     progress(Progress(STAGE, 0, data.count))
     with closing(decoded_ahead(data.batches(size), machine.prefetch)) as batches:

@@ -33,8 +33,8 @@ def print_drift(result: DriftResult, top: int) -> None:
 
 
 def _print_tensors(drift: Drift, top: int) -> None:
-    known, new = counted(drift.calibration_samples, "sample"), counted(drift.samples, "sample")
-    say(f"compared {new} with {known} of the calibration: {counted(len(drift.tensors), 'tensor')}")
+    new, tensors = counted(drift.samples, "sample"), counted(len(drift.tensors), "tensor")
+    say(f"compared {new} with {drift.calibration_samples:,} of the calibration: {tensors}")
     # The range and what it was are the first to go, then the interval.
     hidden = print_table(
         drift_table(drift.tensors[:top]), right=NUMBERS, whole=NUMBERS, optional=(4, 5, 6, 7, 8)
