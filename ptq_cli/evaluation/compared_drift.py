@@ -116,15 +116,8 @@ class Picture:
 
 def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, ...]]:
     """Return the document, and the histograms that its page draws."""
-    seen, calibrated = observed.seen, {}
-    for name, (_, statistics) in observed.watched.items():
-        if seen.ranges[name].count:
-            has_histogram = statistics.histogram is not None
-            calibrated[name] = row_of(seen.grids[name], statistics) if has_histogram else None
-    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
-    chance = None
-    if known and not _too_few(seen.blocks, observed.calibration_samples):
-        chance = chance_of(seen.blocks, known, observed.calibration_samples)
+    seen, calibrated = observed.seen, _calibrated_rows(observed)
+    chance = _chance(observed, calibrated)
     rows = _Rows(observed, calibrated, chance)
     tensors = sorted((rows.tensor(name) for name in calibrated), key=_badness, reverse=True)
     drift = Drift(
@@ -144,10 +137,25 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
     faults = tuple(_faults(drift, observed))
     drift = replace(drift, faults=faults, doubt="" if faults or limits.asked else _doubt(drift, observed))
     drawn = drift.moved[:MOST_DRAWN] or drift.tensors[:DRAWN_ANYWAY]
-    pictures = (
-        _picture(seen, item.name, observed.watched[item.name][1], calibrated[item.name]) for item in drawn
-    )
+    pictures = (_picture(observed, item.name, calibrated[item.name]) for item in drawn)
     return drift, tuple(picture for picture in pictures if picture is not None)
+
+
+def _calibrated_rows(observed: Observed) -> dict[str, Values | None]:
+    """Return the calibration's row of each tensor that has new values; None where only ranges were kept."""
+    seen = observed.seen
+    return {
+        name: row_of(seen.grids[name], statistics) if statistics.histogram is not None else None
+        for name, (_, statistics) in observed.watched.items()
+        if seen.ranges[name].count
+    }
+
+
+def _chance(observed: Observed, calibrated: Mapping[str, Values | None]) -> Chance | None:
+    """Return what chance explains; None where nothing is known of it."""
+    seen, count = observed.seen, observed.calibration_samples
+    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
+    return chance_of(seen.blocks, known, count) if known and not _too_few(seen.blocks, count) else None
 
 
 def _too_few(blocks: Blocks, calibration_samples: int) -> str:
@@ -249,12 +257,12 @@ class _Rows:
 
 
 def _faults(drift: Drift, observed: Observed) -> Iterator[str]:
-    for item in drift.tensors:
-        allowed = observed.watched[item.name][1].nonfinite.total
-        if item.nonfinite.total and not allowed:
-            first = observed.seen.broken[item.name]
-            count = item.nonfinite.total
-            what = f"{count:,} values of '{item.name}' are" if count > 1 else f"1 value of '{item.name}' is"
+    # In the order of the graph: an input makes all that follows NaN.
+    for name, (_, calibrated) in observed.watched.items():
+        count = observed.seen.ranges[name].nonfinite.total
+        if count and not calibrated.nonfinite.total:
+            what = f"{count:,} values of '{name}' are" if count > 1 else f"1 value of '{name}' is"
+            first = observed.seen.broken[name]
             yield f"{what} NaN or infinite, first in the batch of sample '{first}'"
             break
     limit = drift.max_clipped
@@ -295,11 +303,10 @@ def _doubt(drift: Drift, observed: Observed) -> str:
 # What the page draws.
 
 
-def _picture(
-    seen: Seen, name: str, statistics: TensorStatistics, calibrated: Values | None
-) -> Picture | None:
+def _picture(observed: Observed, name: str, calibrated: Values | None) -> Picture | None:
     if calibrated is None:
         return None
+    seen, (_, statistics) = observed.seen, observed.watched[name]
     grid, new, found = seen.grids[name], seen.blocks.rows(name).sum(axis=0), seen.ranges[name]
     # What is clipped gets a cell on its side, unless that would leave no room for the others.
     width = grid.high - grid.low
