@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.amax.choice import SignedBins, expected_error, signed_bins
+from ptq_cli.amax.choice import SignedBins, error_of_bins, power_of_bins, signed_bins
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat
@@ -115,11 +115,9 @@ def row_of(grid: Grid, statistics: TensorStatistics) -> Values:
     below = _below(bins, statistics.zeros, grid.edges)
     error = math.nan
     if isinstance(grid.parameters.format, IntegerFormat):
-        expected = expected_error(statistics, statistics.histogram, grid.parameters)
-        error = expected.mse * statistics.count
-    power = float(np.sum((bins.low**2 + bins.low * bins.high + bins.high**2) / 3 * bins.counts))
+        error = error_of_bins(bins, statistics.count, grid.parameters).mse * statistics.count
     clipped = statistics.count - below[-1] + below[0]
-    return np.concatenate([[statistics.count], below, [clipped, error, power]])
+    return np.concatenate([[statistics.count], below, [clipped, error, power_of_bins(bins)]])
 
 
 def _below(bins: SignedBins, zeros: int, edges: Values) -> Values:
@@ -269,13 +267,14 @@ def chance_of(
     weights = generator.standard_normal((draws, count))
     weights *= np.sqrt((count - 1) / generator.chisquare(count - 1, (draws, 1)))
     weights *= math.sqrt((1 + blocks.samples / calibration_samples) / (count * (count - 1)))
+    weights = weights.astype(np.float32)
     largest, means = np.zeros(draws), {}
     for name, grid in grids.items():
         rows = blocks.rows(name)
         mean = rows.mean(axis=0)
         share = mean[1:CLIPPED] / mean[COUNT]
         deviations = (rows[:, 1:CLIPPED] - share * rows[:, :1]) / mean[COUNT]
-        found = np.abs(weights @ deviations) @ grid.widths
+        found = np.abs(weights @ deviations.astype(np.float32)) @ grid.widths.astype(np.float32)
         means[name] = float(found.mean())
         if means[name] > 0:
             largest = np.maximum(largest, found / means[name])

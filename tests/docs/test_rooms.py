@@ -16,7 +16,7 @@ COMMANDS = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")}
 PAGES = ["docs/ARCHITECTURE.md", "CONTRIBUTING.md"]
 MADE_BY_A_RUN = {
     *("ptq-run", "ptq.toml", "recipe.toml", "report.toml", "report.json", "details.json", "analysis.json"),
-    *("tune.json", "folder.json", "profile.json", "tune.partial.json"),
+    *("tune.json", "drift.json", "drift.html", "folder.json", "profile.json", "tune.partial.json"),
 }
 
 
