@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -38,7 +39,8 @@ from ptq_cli.runtime.session import Session
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 ITEMS, DRAWS, GROUP = 1000, 100, 8
 FEW, MANY = 320, 960
-MEAN, STD = np.float32([0.4914, 0.4822, 0.4465]), np.float32([0.2470, 0.2435, 0.2616])
+MEAN = np.array([0.4914, 0.4822, 0.4465], np.float32)
+STD = np.array([0.2470, 0.2435, 0.2616], np.float32)
 GAINS = (0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1)
 
 Arrays = dict[str, npt.NDArray[np.float32]]
@@ -252,7 +254,7 @@ def _of_an_item(work: Callable[[int], None]) -> tuple[float, float]:
     """Return the milliseconds that a further item takes, and the seconds that are there without any."""
     work(FEW)
     few, many = (
-        min(seconds(lambda n=count: work(n), time.process_time) for _ in range(2)) for count in (FEW, MANY)
+        min(seconds(partial(work, count), time.process_time) for _ in range(2)) for count in (FEW, MANY)
     )
     each = (many - few) / (MANY - FEW)
     return 1e3 * each, few - FEW * each
