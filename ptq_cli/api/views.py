@@ -15,6 +15,7 @@ from ptq_cli.api.own_words import (
 from ptq_cli.api.passed_objects import pass_data
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.analysis.analysis_document import Order
+from ptq_cli.evaluation.compared_drift import Limits
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.pipeline.evaluation.analysis_subject import Question
 from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
@@ -156,12 +157,8 @@ def drift(
         >>> drift("today.npz", max_clipped=0.001).drift.verdict  # doctest: +SKIP
         'pass'
     """
-    options = DriftOptions(
-        samples=settings.pop("samples", None),
-        inputs_only=inputs_only,
-        max_clipped=max_clipped,
-        min_expected_sqnr=min_expected_sqnr,
-    )
+    limits = Limits(max_clipped=max_clipped, min_expected_sqnr=min_expected_sqnr)
+    options = DriftOptions(samples=settings.pop("samples", None), inputs_only=inputs_only, limits=limits)
     request = request_of(settings, None, recipe, preset)
     return run_drift(request, RunDirectory(Path(run)), pass_data(data), options, progress)
 

@@ -1,8 +1,9 @@
 """``drift``: new data beside those of a run's calibration, tensor by tensor."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -33,7 +34,7 @@ from ptq_cli.pipeline.exporting.exported_file import quantized_metadata, require
 from ptq_cli.pipeline.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
-from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.placed_graph import Placement, place
 from ptq_cli.placement.ranges import decide_activations, with_moved_statistics
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
@@ -57,8 +58,7 @@ class DriftOptions:
 
     samples: int | None = None
     inputs_only: bool = False
-    max_clipped: float | None = None
-    min_expected_sqnr: float | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def run_drift(
 ) -> DriftResult:
     """Compare data with those of a run's calibration, and write ``drift.json`` and ``drift.html``."""
     options = options or DriftOptions()
-    limits = _limits(options)
+    _require_limits(options.limits)
     with loaded_run(request, run) as loaded:
         resolved = loaded.resolved
         inputs = input_files(resolved.recipe) | {"the data": Path(data)}
@@ -100,7 +100,7 @@ def run_drift(
         seen=seen,
     )
     progress(Progress("comparing with the calibration", 0, None))
-    drift, pictures = compare(observed, limits)
+    drift, pictures = compare(observed, options.limits)
     page = render_drift(drift, pictures)
     write_together({run.drift: to_json(drift).encode(), run.drift_page: page.encode()})
     return DriftResult(drift, run)
@@ -120,13 +120,12 @@ def parse_share(text: str) -> float:
         raise GateError(f"'{text}' is not a share", hint="--max-clipped 0.1%, or 0.001") from None
 
 
-def _limits(options: DriftOptions) -> Limits:
-    share, decibels = options.max_clipped, options.min_expected_sqnr
+def _require_limits(limits: Limits) -> None:
+    share, decibels = limits.max_clipped, limits.min_expected_sqnr
     if share is not None and not 0.0 <= share <= 1.0:
         raise GateError(f"a limit of {share:g} is not a share from 0 to 1", hint="--max-clipped 0.1%")
-    if decibels is not None and not abs(decibels) < 1000.0:
-        raise GateError(f"a limit of {decibels:g} dB decides nothing", hint="--min-expected-sqnr 30")
-    return Limits(max_clipped=share, min_expected_sqnr=decibels)
+    if decibels is not None and not math.isfinite(decibels):
+        raise GateError(f"a limit of {decibels:g} dB is not finite", hint="--min-expected-sqnr 30")
 
 
 # Which tensors are watched: those that were measured, with the ranges of the quantized model.
@@ -153,20 +152,11 @@ def _watched(
     if only is not None:
         sources = {name: source for name, source in sources.items() if name in only}
     file = _exported(run, loaded.calibration)
-    if file is not None:
-        parameters = dict(stored_parameters(file.load()))
-    else:
-        wanted = set(sources.values())
-        part = {name: site for name, site in sites.items() if site.source in wanted}
-        settings = placement.settings
-        decisions = decide_activations(
-            replace(placement.plan, activations=part),
-            settings.activations,
-            calibration,
-            settings.activation_families,
-            ScaleRules(half=placement.float_type == FLOAT16),
-        )
-        parameters = {name: decision.parameters for name, decision in decisions.items()}
+    parameters = (
+        dict(stored_parameters(file.load()))
+        if file is not None
+        else _decided(placement, set(sources.values()), calibration)
+    )
     watched = {
         name: (parameters[source], found[name]) for name, source in sources.items() if source in parameters
     }
@@ -177,6 +167,20 @@ def _watched(
             hint="leave out --inputs-only" if only is not None else "ptq inspect says why",
         )
     return watched, file is not None
+
+
+def _decided(placement: Placement, sources: set[str], calibration: Calibration) -> dict[str, QuantParameters]:
+    """Return the parameters that an export would decide for tensors, by the names of their sources."""
+    sites = placement.plan.activations.items()
+    part = {name: site for name, site in sites if site.source in sources}
+    decisions = decide_activations(
+        replace(placement.plan, activations=part),
+        placement.settings.activations,
+        calibration,
+        placement.settings.activation_families,
+        ScaleRules(half=placement.float_type == FLOAT16),
+    )
+    return {name: decision.parameters for name, decision in decisions.items()}
 
 
 def _exported(run: RunDirectory, calibration: Calibration) -> StoredModel | None:

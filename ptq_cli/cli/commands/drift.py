@@ -71,15 +71,15 @@ def command(
     from ptq_cli.cli.shown.report_lines import DONE, GATE_MISSED
     from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.evaluation.compared_drift import Limits
     from ptq_cli.pipeline.run_drift import DriftOptions, parse_share, run_drift
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
-    asked = DriftOptions(
-        samples=samples,
-        inputs_only=inputs_only,
+    limits = Limits(
         max_clipped=parse_share(max_clipped) if max_clipped is not None else None,
         min_expected_sqnr=min_expected_sqnr,
     )
+    asked = DriftOptions(samples=samples, inputs_only=inputs_only, limits=limits)
     with shown_progress() as progress:
         result = run_drift(request_from(options), RunDirectory(run), data, asked, progress)
     if as_json:
