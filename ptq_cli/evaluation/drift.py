@@ -35,8 +35,8 @@ FALSE_ALARM = 0.001
 LEAST_DISTANCE = 1.0
 """Steps of 8 bits. Rounding alone moves a value by up to half of one, so that less is no loss."""
 FEWEST_SAMPLES, FEWEST_CALIBRATED, FEWEST_BLOCKS = 100, 32, 20
-"""New samples, samples of the calibration, and blocks. Of fewer, sums are not normal enough for so rare an
-event: 60 new samples of a skewed tensor gave 2 false alarms in 300 draws, 100 and more none in 1,500."""
+"""New samples, samples of the calibration, and blocks. Of fewer, sums of skewed tensors are not normal
+enough to tell what happens once in 1,000 times."""
 BLOCKS = 64
 """At most: from twice as many samples on, neighbors share a block."""
 
