@@ -60,6 +60,8 @@ class RunDirectory:
     """The gates as test cases, for a CI server."""
     analysis = RunFile("analysis.json")
     """Where the quantized model loses, for programs."""
+    devices = RunFile("devices.json")
+    """What devices without ptq gave for cases of the quantized model."""
     drift = RunFile("drift.json")
     """How far new data lie from the calibration's, for programs."""
     drift_page = RunFile("drift.html")
