@@ -1,4 +1,4 @@
-"""Integers of weights whose blocks of inputs have scales of their own: block after block, all channels at once.
+"""Integers of weights whose blocks of inputs have scales of their own, for many channels at once.
 
 A scale and the integers of a block are chosen together. What the block has lost is passed on to all others by
 one product of matrices, so that a layer takes about four products of its weight and the moments.
@@ -17,6 +17,8 @@ FACTORS = np.linspace(0.55, 1.15, 16)
 """Scales that are tried, of the one with which the largest integer stands for the largest weight."""
 WIDTHS = np.linspace(0.65, 1.1, 8)
 """With zero points: of the scale with which the integers reach from the smallest weight to the largest."""
+POINTS = 3
+"""Zero points that are tried with each: the nearest one and its neighbors."""
 SWEEPS = 2
 """Over all blocks, once each has integers; a third one gained less than 0.02 dB."""
 REFITS = 2
@@ -69,9 +71,9 @@ def search_blocks(
 ) -> tuple[Codes, Float64s, Float64s]:
     """Return integers and scales near to ``best``, and each channel's error with ``nearest`` and with these.
 
-    From the last block to the first, several scales are tried for each channel, and integers are found one after the
-    other (Babai's nearest plane). Then each block in turn is improved integer by integer, and its scale fitted again.
-    A channel that gained nothing stays as it is.
+    From the last block to the first, several scales are tried for each channel, and integers are found one
+    after the other (Babai's nearest plane). Then each block in turn is improved integer by integer, and its
+    scale fitted again. A channel that gained nothing stays as it is.
 
     Shapes:
         curvature: A, (K, K), and lower its Cholesky factor; best: (M, K); the errors (M,).
@@ -151,33 +153,20 @@ def choose_block(
     zeros: Float64s,
     missed: Float64s,
 ) -> None:  # pragma: no cover - compiled
-    """Choose scale, zero point and integers of a block for each channel, and what these miss of the best weights.
+    """Choose scale, zero point and integers of a block for each channel, and what they miss of the best.
 
     Shapes:
         lower: (S, S); best, lost, codes, missed: (C, S); least, scales, zeros: (C,).
     """
     size = best.shape[1]
-    moved = 3 if ends[0] == 0.0 else 1
-    tried = factors.shape[0] * moved
+    tried = factors.shape[0] * (POINTS if ends[0] == 0.0 else 1)
     trial, zero, errors = np.empty(tried), np.zeros(tried), np.empty(tried)
     sums, left, tries = np.empty((size, tried)), np.empty((size, tried)), np.empty((size, tried))
     for channel in range(best.shape[0]):
-        low, high = 0.0, 0.0
+        candidates(best[channel], ends, least[channel], factors, trial, zero)
+        errors[:] = 0.0
         for i in range(size):
-            low, high = min(low, best[channel, i]), max(high, best[channel, i])
-        width = high - low if moved > 1 else max(-low, high)
-        for f in range(tried):
-            wanted = np.float64(np.float32(max(factors[f // moved] * width / ends[1], least[channel])))
-            trial[f] = wanted if width > 0.0 and wanted > 0.0 else 1.0
-            if moved > 1:
-                # The nearest zero point to that of the whole range, and its neighbors.
-                zero[f] = min(
-                    max(np.rint(-low * ends[1] / max(width, least[channel])) + f % moved - 1.0, 0.0), ends[1]
-                )
-            errors[f] = 0.0
-        for i in range(size):
-            for f in range(tried):
-                sums[i, f] = lost[channel, i]
+            sums[i] = lost[channel, i]
         for i in range(size - 1, -1, -1):
             pivot, wanted = lower[i, i], best[channel, i]
             for f in range(tried):
@@ -192,14 +181,29 @@ def choose_block(
                 factor = lower[i, j]
                 for f in range(tried):
                     sums[j, f] += factor * left[i, f]
-        chosen = 0
-        for f in range(1, tried):
-            if errors[f] < errors[chosen]:
-                chosen = f
+        chosen = np.argmin(errors)
         scales[channel], zeros[channel] = trial[chosen], zero[chosen]
-        for i in range(size):
-            codes[channel, i] = tries[i, chosen]
-            missed[channel, i] = left[i, chosen]
+        codes[channel], missed[channel] = tries[:, chosen], left[:, chosen]
+
+
+@compiled
+def candidates(
+    best: Float64s, ends: Float64s, least: float, factors: Float64s, trial: Float64s, zero: Float64s
+) -> None:  # pragma: no cover - compiled
+    """Write the scales that are tried for a block, each with its zero point.
+
+    Shapes:
+        best: (S,); trial, zero: (F,).
+    """
+    points = trial.shape[0] // factors.shape[0]
+    low, high = min(best.min(), 0.0), max(best.max(), 0.0)
+    width = high - low if points > 1 else max(-low, high)
+    for f in range(trial.shape[0]):
+        wanted = np.float64(np.float32(max(factors[f // points] * width / ends[1], least)))
+        trial[f] = wanted if width > 0.0 and wanted > 0.0 else 1.0
+        if points > 1 and width > 0.0:
+            # The zero point of the whole range, and its neighbors.
+            zero[f] = min(max(np.rint(-low * ends[1] / width) + f % points - 1.0, 0.0), ends[1])
 
 
 def _improve(curvature: Float64s, residual: Float64s, grid: CodeGrid, least: Float64s, found: Codes) -> None:
@@ -238,51 +242,61 @@ def improve_block(
     """Improve integers, scale and zero point of a block for each channel, all other blocks as they are.
 
     Shapes:
-        curvature: (S, S); residual: (C, S), the best weights' distance times the curvature; codes, change: (C, S),
-        the change of the real weights; least, scales, zeros: (C,).
+        curvature: (S, S); residual: (C, S), the best weights' distance times the curvature; codes, change:
+        (C, S), the change of the real weights; least, scales, zeros: (C,).
     """
-    size = codes.shape[1]
-    rest, product, sums = np.empty(size), np.empty(size), np.zeros(size)
-    for i in range(size):
-        for j in range(size):
-            sums[j] += curvature[i, j]
+    rest, sums = np.empty(codes.shape[1]), np.zeros(codes.shape[1])
+    for i in range(codes.shape[1]):
+        sums += curvature[i]
     for channel in range(codes.shape[0]):
         own, scale, zero = codes[channel], scales[channel], zeros[channel]
         rest[:] = residual[channel]
-        for i in range(size):
-            change[channel, i] = -scale * own[i]
+        change[channel] = -scale * own
         for turn in range(REFITS + 1):
             if turn:
-                product[:] = 0.0
-                for i in range(size):
-                    if own[i] != 0.0:
-                        for j in range(size):
-                            product[j] += own[i] * curvature[i, j]
-                slope, bend = 0.0, 0.0
-                for i in range(size):
-                    slope += own[i] * rest[i]
-                    bend += own[i] * product[i]
-                if bend <= 0.0:
-                    break
-                wanted = np.float64(np.float32(max(scale + slope / bend, least[channel])))
-                if wanted <= 0.0:
-                    break
-                for j in range(size):
-                    rest[j] -= (wanted - scale) * product[j]
-                scale = wanted
+                scale = refit_block(curvature, own, scale, least[channel], rest)
             if ends[0] == 0.0:
-                pull, stiff = rest.sum(), sums.sum()
-                step = np.rint(pull / (scale * stiff)) if stiff > 0.0 else 0.0
-                step = min(max(step, zero - ends[1]), zero)  # All integers stay, their zero point moves.
-                if step * scale * (2.0 * pull - step * scale * stiff) > 0.0:
-                    zero -= step
-                    for i in range(size):
-                        own[i] += step
-                        rest[i] -= step * scale * sums[i]
+                zero -= move_block(sums, own, scale, zero - ends[1], zero, rest)
             descend_block(curvature, ends[0] - zero, ends[1] - zero, own, scale, rest)
         scales[channel], zeros[channel] = scale, zero
-        for i in range(size):
-            change[channel, i] += scale * own[i]
+        change[channel] += scale * own
+
+
+@compiled
+def refit_block(
+    curvature: Float64s, codes: Float64s, scale: float, least: float, residual: Float64s
+) -> float:  # pragma: no cover - compiled
+    """Return the scale that is best for the integers of a block, with the residual for it."""
+    product = np.zeros(codes.shape[0])
+    for i in range(codes.shape[0]):
+        if codes[i] != 0.0:
+            product += codes[i] * curvature[i]
+    bend = (codes * product).sum()
+    if bend <= 0.0:
+        return scale
+    wanted = np.float64(np.float32(max(scale + (codes * residual).sum() / bend, least)))
+    if wanted <= 0.0:
+        return scale
+    residual -= (wanted - scale) * product
+    return wanted
+
+
+@compiled
+def move_block(
+    sums: Float64s, codes: Float64s, scale: float, low: float, high: float, residual: Float64s
+) -> float:  # pragma: no cover - compiled
+    """Add the same number to all integers of a block, as their zero point may move; return it.
+
+    Shapes:
+        sums: of the curvature's rows, (S,).
+    """
+    pull, bend = residual.sum(), sums.sum()
+    step = min(max(np.rint(pull / (scale * bend)), low), high) if bend > 0.0 else 0.0
+    if step * scale * (2.0 * pull - step * scale * bend) <= 0.0:
+        return 0.0
+    codes += step
+    residual -= step * scale * sums
+    return step
 
 
 @compiled

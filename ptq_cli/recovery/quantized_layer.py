@@ -331,8 +331,9 @@ def decided_again(
     Without a new bias, (M,), the layer keeps the one that it has; ``step`` is of what it reads.
     """
     geometry, site, item = layer.geometry, layer.site, parameters.decided[layer.site]
-    zeros = geometry.in_place(codes.zeros, item.scale(site).shape) if not site.format.signed else None
-    values = codes.integers if zeros is None else codes.integers + codes.zeros[:, geometry.block]
+    points, zeros, values = codes.arrays[2], None, codes.integers
+    if not site.format.signed:
+        zeros, values = geometry.in_place(points, item.scale(site).shape), values + points[:, geometry.block]
     integers = geometry.in_place(values, item.stored.shape)
     if site.pairs is not None and exceeds_pairs(integers, site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
@@ -354,7 +355,7 @@ def decided_again(
 
 
 def by_blocks(layer: QuantizedLayer) -> bool:
-    """Return whether a layer reads floats, and blocks of neighbors have scales, all of which may be chosen."""
+    """Return whether a layer reads floats, and blocks of neighbors have scales that may be chosen."""
     geometry = layer.geometry
     neighbors = np.repeat(np.arange(geometry.blocks), len(geometry.block) // geometry.blocks)
     is_plain = layer.parameters is None and layer.free and layer.site.pairs is None and geometry.groups == 1

@@ -41,11 +41,11 @@ class SampleStream:
         keep: bool = True,
         first: int = 0,
     ) -> None:
-        """Run a stage on the pieces from ``first`` on, several at once, each by one thread: the result stays the same.
+        """Run a stage on the pieces from ``first`` on, several at once, each by one thread.
 
-        ``model`` is the form's, or one with other constants. ``tapped`` is given the tensor ``tap`` of the
-        stage; with ``keep`` the stage's outputs are kept for the stages behind it, without it nothing behind ``tap``
-        is computed.
+        The result is that of any number of threads. ``model`` is the form's, or one with other constants.
+        ``tapped`` is given the tensor ``tap`` of the stage; with ``keep`` the stage's outputs are kept for the
+        stages behind it, without it nothing behind ``tap`` is computed.
         """
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]

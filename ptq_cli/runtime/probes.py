@@ -2,6 +2,7 @@
 
 import itertools
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from ptq_cli.runtime.session import Session
 
 
 Int32s = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.floating]
 
 SIGN = 128
 """What turns an unsigned byte into a signed one, and back."""
@@ -60,7 +60,7 @@ def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -
     return _session(signed=right.dtype == np.int8).run(inputs)[0].astype(np.int32, copy=False)
 
 
-def multiplied_floats(left: Floats, right: Floats) -> Floats:
+def multiplied_floats(left: Array, right: Array) -> Any:
     """Return the product of matrices of float32 or of float64, the same for any number of threads.
 
     Shapes:

@@ -32,7 +32,7 @@ from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 @dataclass(frozen=True)
 class Place:
-    """The initializers of a constant: a scale, integers or the floats that a QuantizeLinear reads, and zero points."""
+    """The initializers of a constant: integers, or the floats that a QuantizeLinear reads, and others."""
 
     values: str
     scale: str

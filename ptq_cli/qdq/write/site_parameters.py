@@ -149,7 +149,8 @@ class DecidedConstants:
                 return True
             if not np.array_equal(item.scale(site), held.scale(site)):
                 return True
-            if item.zeros(site) is not None and not np.array_equal(item.zeros(site), held.zeros(site)):
+            zeros = item.zeros(site), held.zeros(site)
+            if zeros[0] is not None and not np.array_equal(*zeros):  # type: ignore[arg-type]
                 return True
         for bias, own in self.biases.items():
             before = other.biases[bias]
