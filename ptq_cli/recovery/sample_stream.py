@@ -44,8 +44,8 @@ class SampleStream:
         """Run a stage on the pieces from ``first`` on, several at once, each by one thread.
 
         The result is that of any number of threads. ``model`` is the form's, or one with other constants.
-        ``tapped`` is given the tensor ``tap`` of the stage. With ``keep`` the stage's outputs are kept for the
-        stages behind it; without it nothing behind ``tap`` is computed.
+        ``tapped`` is given the tensor ``tap`` of the stage. With ``keep`` its outputs are kept for the stages
+        behind it; without it nothing behind ``tap`` is computed.
         """
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]
