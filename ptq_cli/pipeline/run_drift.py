@@ -10,13 +10,20 @@ import onnx_ir as ir
 
 from ptq_cli.amax.finish import ScaleRules
 from ptq_cli.calibdata.bind import BoundDataset, bind_inputs, fit_dataset, fixed_batch_size
+from ptq_cli.calibdata.carries import NOTHING
 from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.max_collector import compile_kernel
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import to_json
-from ptq_cli.core.errors import EmptyDataError, GateError, MissingStatisticError, NonFiniteActivationError
+from ptq_cli.core.errors import (
+    EmptyDataError,
+    GateError,
+    MissingStatisticError,
+    NonFiniteActivationError,
+    UsageError,
+)
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec
@@ -81,6 +88,11 @@ def run_drift(
     _require_limits(options.limits)
     with loaded_run(request, run) as loaded:
         resolved = loaded.resolved
+        if resolved.recipe.data.carry not in ({}, NOTHING):
+            raise UsageError(
+                "the run was calibrated on recordings with carried states, which drift does not run",
+                hint="ptq evaluate compares the models on new recordings, step by step",
+            )
         inputs = input_files(resolved.recipe) | {"the data": Path(data)}
         require_free_outputs((run.drift, run.drift_page), inputs)
         specs = input_specs(loaded.graph)

@@ -198,6 +198,7 @@ def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
     found = json.loads(made.out)
     assert found["samples"]["count"] == RECORDINGS * 4
     assert ptq("evaluate --eval-data b.npz").status == 0
+    assert "PTQ-USAGE-001" in ptq("drift b.npz").err
     assert json.loads(Path("ptq-run/report.json").read_text())["stream"]["longest"] == 8
     tuned = ptq("tune m.onnx --data a.npz --budget sqnr_db=20 --run tuned --set evaluation.latency=false")
     assert tuned.status == 0, tuned.err
