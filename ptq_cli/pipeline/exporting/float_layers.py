@@ -9,12 +9,13 @@ from typing import Annotated
 import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.range_candidates import grids_of
 from ptq_cli.pipeline.exporting.recovery_data import Build, RecoveryData, few, finite, recovery_samples
 from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.worth import Sizes, integer_time, savings
@@ -36,6 +37,8 @@ LEAST_GAIN_DB = 0.5
 """For less no layer is left in float."""
 BETWEEN = ("same", "clamp")
 """Kinds of operators that are in float where the operator before them is."""
+
+REASON = "left in float: its integers cost the outputs more than they save time"
 
 Without = Callable[[Mapping[str, str]], Placement]
 """Places a model again with more layers in float, by name with the reason."""
@@ -65,14 +68,13 @@ class FloatLayers:
 
 @dataclass(frozen=True)
 class _Step:
-    """A placement with some more layers in float.
+    """Some more layers in float.
 
     Attributes:
         left: the noise that is expected to be left, as a share.
         slower: share of the integer model's time that it costs.
     """
 
-    placement: Placement
     layers: tuple[str, ...]
     left: float
     slower: float
@@ -113,18 +115,24 @@ def choose_float_layers(
         threads=machine.threads,
         done=lambda done, total: progress(RunProgress(STAGE, done, total)),
     )
-    steps = _Steps(floats, placement, without, target, noise)
+    steps = _Steps(floats, placement, target, noise)
+
+    def placed(step: _Step) -> Placement:
+        return without(dict.fromkeys(step.layers, REASON)) if step.layers else placement
 
     def measured(step: _Step) -> float:
-        return sqnr(serialize(build(step.placement)[0]))
+        try:
+            return sqnr(serialize(build(placed(step))[0]))
+        except (InvalidOnnxError, StaleCalibrationError):
+            return -math.inf  # What is left would need ranges that were not measured.
 
     chosen, after = _fewest(list(steps.up_to(MOST_TIME)), measured)
     if chosen is None or not after >= before + LEAST_GAIN_DB:
-        chosen, after = _Step(placement, (), 1.0, 0.0), before
+        chosen, after = _Step((), 1.0, 0.0), before
     more, more_sqnr = None, math.nan
     if after < WANTED_DB:
         more, more_sqnr = _fewest(list(steps.up_to(math.inf)), measured)
-    return chosen.placement, FloatLayers(
+    return placed(chosen), FloatLayers(
         layers=chosen.layers,
         before=before,
         after=after,
@@ -154,64 +162,82 @@ def _fewest(steps: Sequence[_Step], measured: Callable[[_Step], float]) -> tuple
 
 
 class _Steps:
-    """Placements with more and more layers in float, in the order of what they gain for their time."""
+    """More and more layers in float, in the order of what they gain for their time.
+
+    They are planned by the target alone, which is twenty times as fast as with the recipe's settings and the
+    ranges; what is chosen is placed with both.
+    """
 
     def __init__(
-        self,
-        model: ir.Model,
-        placement: Placement,
-        without: Without,
-        target: Target,
-        noise: Mapping[str, float],
+        self, model: ir.Model, placement: Placement, target: Target, noise: Mapping[str, float]
     ) -> None:
-        self._model, self._base, self._without, self._noise = model, placement, without, noise
-        self._sizes = Sizes.of(model)
-        self._time = integer_time(model, placement.plan, self._sizes)
-        self._saved = savings(model, placement.plan, self._sizes).work
+        self._model, self._target, self._noise = model, target, noise
+        could = {layer.name for layer in placement.target_plan.layers if layer.quantized}
+        self._excluded = {
+            layer.name: layer.reason
+            for layer in placement.plan.layers
+            if not layer.quantized and layer.name in could
+        }
+        self._sizes, self._base = Sizes.of(model), self._plan(())
+        self._time = integer_time(model, self._base, self._sizes)
+        self._saved = savings(model, self._base, self._sizes).work
         self._total = sum(noise.values()) or 1.0
         loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
-        plan = placement.plan
-        makers = dict.fromkeys(maker for source in loud for maker in _makers(model, plan, target, source))
-        alone = {name: step for name in makers if (step := self._step((name,))) is not None}
-        worth = {name: (1.0 - step.left) / max(step.slower, LEAST_SHARE) for name, step in alone.items()}
-        self._order = sorted(worth, key=lambda name: (-worth[name], name))
+        alone = {move: self._step(move) for source in loud if (move := self._move(source))}
+        worth = {move: (1.0 - step.left) / max(step.slower, LEAST_SHARE) for move, step in alone.items()}
+        self._order = sorted(worth, key=lambda move: (-worth[move], move))
 
     def up_to(self, limit: float) -> Iterator[_Step]:
-        """Yield placements that cost at most this share of the time, each with a layer more in float."""
+        """Yield choices that cost at most this share of the time, each with more layers in float."""
         layers: tuple[str, ...] = ()
         left = 1.0
-        for name in self._order:
-            step = self._step((*layers, name))
-            # A layer that an earlier one has taken with it takes no more noise away.
-            if step is not None and step.slower <= limit and step.left < left:
+        for move in self._order:
+            step = self._step(tuple(dict.fromkeys((*layers, *move))))
+            # Layers that earlier ones have taken with them take no more noise away.
+            if step.slower <= limit and step.left < left:
                 layers, left = step.layers, step.left
                 yield step
 
-    def _step(self, layers: tuple[str, ...]) -> _Step | None:
-        reason = "left in float: its integers cost the outputs more than they save time"
-        try:
-            placed = self._without(dict.fromkeys(layers, reason))
-        except (InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError):
-            return None  # What is left would need ranges that were not measured, or nothing is left.
-        before, after = self._base.plan.activations, placed.plan.activations
+    def _move(self, source: str) -> tuple[str, ...]:
+        """Return the layers to leave in float so that a tensor is: its makers, or these and its readers."""
+        makers, readers = _around(self._model, self._base, self._target, source)
+        # What a float layer makes of integers is not quantized for the next one, of floats it is.
+        if makers and source not in self._plan(makers).activations:
+            return makers
+        return tuple(dict.fromkeys((*makers, *readers)))
+
+    def _plan(self, layers: Sequence[str]) -> Plan:
+        excluded = {**self._excluded, **dict.fromkeys(layers, REASON)}
+        return make_plan(self._model, self._target, excluded=excluded, may_be_empty=True)
+
+    def _step(self, layers: tuple[str, ...]) -> _Step:
+        plan = self._plan(layers)
+        before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}
         left = sum(noise for source, noise in self._noise.items() if source in quantized)
-        lost = self._saved - savings(self._model, placed.plan, self._sizes).work
-        return _Step(placed, layers, left / self._total, lost / self._time)
+        lost = self._saved - savings(self._model, plan, self._sizes).work
+        return _Step(layers, left / self._total, lost / self._time)
 
 
-def _makers(model: ir.Model, plan: Plan, target: Target, source: str) -> Iterator[str]:
-    """Yield the integer layers that would have to be in float so that a tensor is: those that make it."""
+def _around(
+    model: ir.Model, plan: Plan, target: Target, source: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the integer layers that make and that read the tensors of a source."""
     integer = {layer.name for layer in plan.layers if layer.quantized}
     members = {name for name, site in plan.activations.items() if site.source == source}
     members.update(plan.members(source))
     between = {name for name, rule in target.op.items() if rule.kind in BETWEEN}
+    makers: dict[str, None] = {}
+    readers: dict[str, None] = {}
     for node in model.graph:
-        if not any(value.name in members for value in node.outputs):
-            continue
-        maker: ir.Node | None = node
-        while maker is not None and maker.op_type in between:
-            first = maker.inputs[0] if maker.inputs else None
-            maker = first.producer() if first is not None else None
-        if maker is not None and (maker.name or "") in integer:
-            yield maker.name or ""
+        if any(value.name in members for value in node.outputs):
+            maker: ir.Node | None = node
+            while maker is not None and maker.op_type in between:
+                first = maker.inputs[0] if maker.inputs else None
+                maker = first.producer() if first is not None else None
+            if maker is not None and maker.name in integer:
+                makers[maker.name] = None
+        reads = any(value is not None and value.name in members for value in node.inputs)
+        if reads and node.op_type not in between and node.name in integer:
+            readers[node.name] = None
+    return tuple(makers), tuple(readers)
