@@ -19,7 +19,7 @@ from benchmarks.results_page import networks_parser, print_part
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import feeds_of
-from ptq_cli.core.arithmetic import QuantParameters, dequantize, parameters_from_range, quantize
+from ptq_cli.core.arithmetic import FloatArray, QuantParameters, dequantize, parameters_from_range, quantize
 from ptq_cli.core.formats import UINT8
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import read_model
@@ -128,25 +128,26 @@ def by_channel(x: Array, *, groups: bool) -> Array:
 
 def shifted(network: Network, base: Writes) -> Writes:
     """Return the grids behind corrections of what each convolution has on average lost, by channel."""
-    shifts: dict[str, list[Array]] = {}
+    shifts: dict[str, list[FloatArray]] = {}
     made = [name for name in base if network.nodes(name)[0] == "Conv"]
 
     def corrected(name: str, wanted: Array) -> Write:
         def write(array: Array) -> Array:
-            moved = np.mean(array - wanted, axis=(0, *range(2, array.ndim)), keepdims=True)
+            lost = array.astype(np.float32) - wanted.astype(np.float32)
+            moved = np.mean(lost, axis=(0, *range(2, array.ndim)), keepdims=True)
             shifts.setdefault(name, []).append(moved)
-            return base[name](array - moved)
+            return base[name](array.astype(np.float32) - moved)
 
         return write
+
+    def behind(write: Write, mean: FloatArray) -> Write:
+        return lambda array: write(array.astype(np.float32) - mean)
 
     for sample in network.known:
         given = {name: sample[name] for name in network.inputs}
         network.run(given, {**base, **{name: corrected(name, sample[name]) for name in made}})
-    means = {name: np.mean(found, axis=0) for name, found in shifts.items()}
-    return {
-        **base,
-        **{name: (lambda x, own=base[name], by=means[name]: own(x - by)) for name in means},
-    }
+    means = {name: np.asarray(np.mean(found, axis=0), np.float32) for name, found in shifts.items()}
+    return {**base, **{name: behind(base[name], mean) for name, mean in means.items()}}
 
 
 def candidates(network: Network) -> Iterator[tuple[str, Writes]]:
