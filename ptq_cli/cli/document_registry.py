@@ -15,6 +15,7 @@ FILES: Mapping[str, str] = {
     "report.json": REPORT,
     "analysis.json": "evaluation.analysis.analysis_document:Analysis",
     "details.json": "evaluation.document.details:Details",
+    "devices.json": "evaluation.cases.device_answers:DeviceAnswers",
     "tune.json": "evaluation.document.measurement:Ladder",
     "bench.json": "pipeline.run_bench:BenchResult",
 }
@@ -34,7 +35,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "evaluation.proof:Verification",
         "pipeline.run_verify_folder:VerifiedFolder",
         "pipeline.run_cases:PackedCases",
-        "evaluation.cases.device_answers:DeviceAnswers",
+        FILES["devices.json"],
     ),
     "bench": (FILES["bench.json"],),
     "profile": ("pipeline.run_profile:ProfileResult",),

@@ -192,6 +192,12 @@ class BatchAxisError(PtqError):
     code = "PTQ-DATA-009"
 
 
+class CarryError(PtqError):
+    """An output cannot be the next step's input: names, types or shapes do not fit."""
+
+    code = "PTQ-DATA-010"
+
+
 class EmptyDataError(PtqError):
     """The data set has no samples, or no data was given to a command that needs it."""
 

@@ -1,6 +1,6 @@
 """Close the open dimensions of a model's inputs, for a compiler that takes static shapes alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -16,7 +16,7 @@ def closed_sizes(
     model: ir.Model,
     shapes: Mapping[str, Sequence[int]],
     target: str,
-    example: Mapping[str, Sequence[int]] | None = None,
+    example: Callable[[], Mapping[str, Sequence[int]]] = dict,
 ) -> dict[str, int]:
     """Return the size of each open dimension of a model's inputs, by its name, or its place without one.
 
@@ -24,7 +24,7 @@ def closed_sizes(
         model: whose inputs have names for what is open.
         shapes: of inputs, by name; ``"batch"`` is the size of all axes of samples.
         target: for messages.
-        example: shapes of one sample, for the hint.
+        example: gives the shapes of one sample, for the hint.
 
     Raises:
         ModelInputError: the shapes leave one open.
@@ -50,7 +50,7 @@ def closed_sizes(
             elif batch is not None and axis == samples:
                 found.setdefault(key, batch[0])
             else:
-                seen = (example or {}).get(name, [item if isinstance(item, int) else 1 for item in sizes])
+                seen = example().get(name, [item if isinstance(item, int) else 1 for item in sizes])
                 is_alone = sum(not isinstance(item, int) for item in sizes) == 1
                 whole = f"{name}={','.join(map(str, seen))}"
                 raise ModelInputError(

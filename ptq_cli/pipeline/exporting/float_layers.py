@@ -113,7 +113,7 @@ def choose_float_layers(
         grids_of(placement, calibration),
         few(samples.fit, RANKED_ON),
         threads=machine.threads,
-        done=lambda done, total: progress(RunProgress(STAGE, done, total)),
+        done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
     steps = _Steps(floats, placement, target, noise)
 

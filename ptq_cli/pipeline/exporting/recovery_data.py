@@ -27,6 +27,7 @@ from ptq_cli.pipeline.exporting.range_candidates import (
     range_candidates,
     told_bounds,
 )
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import Placement
@@ -76,19 +77,23 @@ def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
 
 
 def open_recovery_data(
-    resolved: Resolved, calibration: Calibration, graph: ir.Model, moments: Moments | None
+    resolved: Resolved,
+    calibration: Calibration,
+    graph: ir.Model,
+    stored: StoredModel,
+    moments: Moments | None,
 ) -> RecoveryData | None:
     """Open the data of an earlier calibration again; None if no rung of recovery needs them."""
     recipe = resolved.recipe
     rungs = exporting_rungs(recipe.recovery)
     if not rungs or (moments is not None and rungs == (WEIGHED,)):
         return None
-    inputs = input_specs(graph)
-    return recovery_data(resolved, calibrated_data(resolved, calibration, inputs, "--recover"), inputs)
+    dataset = calibrated_data(resolved, calibration, graph, stored, "--recover")
+    return recovery_data(resolved, dataset, input_specs(graph))
 
 
 def calibrated_data(
-    resolved: Resolved, calibration: Calibration, inputs: tuple[TensorSpec, ...], option: str
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel, option: str
 ) -> Dataset:
     """Open the data of an earlier calibration again."""
     recipe = resolved.recipe
@@ -98,7 +103,8 @@ def calibrated_data(
             f"'{dataset.source}' has changed since it was calibrated, and {option} reads it again",
             hint=f"run ptq calibrate again, or leave out {option}",
         )
-    return calibrated_part(dataset, recipe.calibration, inputs)
+    dataset = with_states(dataset, recipe.data, graph, stored)
+    return calibrated_part(dataset, recipe.calibration, input_specs(graph))
 
 
 def recovery_data(
@@ -305,7 +311,7 @@ def choose_ranges(
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
-        done=lambda done, total: progress(RunProgress(STAGE, done, total)),
+        done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 
     changed, methods, after = _best(
