@@ -1,7 +1,7 @@
 """From statistics and the recipe's amax settings to a range, and from the range to parameters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -109,6 +109,7 @@ def decide(
     symmetric: bool,
     family: ActivationFamily | None = None,
     rules: ScaleRules = ANY_SCALE,
+    within: tuple[float, float] | None = None,
 ) -> Decision:
     """Return scale and zero point of an activation, and the range they come from.
 
@@ -119,6 +120,7 @@ def decide(
         symmetric: the zero point is in the middle of the format.
         family: of the quantizer; None for a scaled one.
         rules: what the scale may be.
+        within: beyond which a range of integers does not reach, unless it is symmetric.
 
     Shapes:
         scale and zero point: ().
@@ -140,6 +142,8 @@ def decide(
         (0.01, 0)
     """
     choice = decide_range(statistics, settings, format, symmetric=symmetric)
+    if within is not None and not symmetric and isinstance(format, IntegerFormat):
+        choice = replace(choice, low=max(choice.low, within[0]), high=min(choice.high, within[1]))
     method = resolve_method(settings, has_histogram=statistics.histogram is not None)
     found = _parameters(choice, format, family, symmetric=symmetric)
     return Decision(finish_scale(found, rules), method, choice)

@@ -27,6 +27,7 @@ from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
+from ptq_cli.pipeline.exporting.float_layers import FloatLayers
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
@@ -115,6 +116,9 @@ class ExportResult:
     ] = field(default_factory=dict)
     ranges: Annotated[
         RangesByEffect | None, "What was chosen by its effect; None if it was not asked for."
+    ] = None
+    float_layers: Annotated[
+        FloatLayers | None, "What was left in float for accuracy; None if it was not asked for."
     ] = None
     recovery: Annotated[Recovery | None, "What recovery did; None if it was not asked for."] = None
     context: Annotated[Path | None, "What the HTP's compiler made of it; None if that was not asked for."] = (
@@ -332,6 +336,7 @@ def _result(
             if layer.quantized and layer.name in placement.never_run
         },
         ranges=made.ranges,
+        float_layers=made.float_layers,
         recovery=recovery,
         warnings=result_warnings(sizes, report_layers(made.plan), made.work),
     )

@@ -31,7 +31,7 @@ from ptq_cli.pipeline.tuning.candidate_models import CandidateCalibrations, Cand
 from ptq_cli.pipeline.tuning.layer_ranking import TuneCheckpoint, continued_tuning
 from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
 from ptq_cli.pipeline.tuning.sixteen_bits import slow_rungs, why_not_wide
-from ptq_cli.recipe.recovery_rungs import AUTO, RUNGS, recovery_rungs
+from ptq_cli.recipe.recovery_rungs import AUTO, IN_FLOAT, RUNGS, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY, RecoverySettings
 from ptq_cli.report.text.tables import budgeted, written
 
@@ -235,7 +235,8 @@ def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candida
         (('round',), (), ('auto',))
     """
     if AUTO in recovery.rungs:
-        return tuple(RUNGS), Candidate(rungs=(AUTO,))
+        # It chooses layers in float itself, by the budget.
+        return tuple(rung for rung in RUNGS if rung != IN_FLOAT), Candidate(rungs=(AUTO,))
     return recovery_rungs(recovery), Candidate()
 
 

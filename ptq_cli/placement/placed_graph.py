@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -13,6 +13,7 @@ from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.placement.planning import Planning, settled_plan
 from ptq_cli.placement.ranges import never_seen
+from ptq_cli.placement.reader_bounds import Bounds
 from ptq_cli.placement.target_limits import require_alike
 from ptq_cli.placement.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.placement.weight_families import weight_quantizer
@@ -42,6 +43,7 @@ class Placement:
         opset: the oldest that the target and its integers need.
         never_run: layers of nested graphs that the calibration never ran, with the reason; they stay float.
         float_type: of what is not quantized, and of all scales.
+        within: by source, where its range ends at the latest.
     """
 
     plan: Plan
@@ -52,6 +54,7 @@ class Placement:
     opset: int
     never_run: Mapping[str, str] = field(default_factory=dict)
     float_type: str = FLOAT32
+    within: Mapping[str, Bounds] = field(default_factory=dict)
 
     @property
     def weight_counts(self) -> dict[str, int]:
@@ -69,6 +72,13 @@ class Placement:
         """Every tensor is scaled, to the target's own integers."""
         plain = not any(layer.weight for layer in self.plan.layers)
         return plain and set(self.activation_counts) <= {"scaled"}
+
+    def with_ranges_of(self, other: "Placement") -> "Placement":
+        """Return it with the methods and bounds of another placement, of the sources that both have."""
+        own, given = self.settings.activations, other.settings.activations
+        methods = {source: given.get(source, item) for source, item in own.items()}
+        within = {source: ends for source, ends in other.within.items() if source in self.plan.sources}
+        return replace(self, settings=replace(self.settings, activations=methods), within=within)
 
     def on_own_grid(self, parameters: Mapping[str, QuantParameters]) -> dict[str, QuantParameters]:
         """Return the parameters of the sources whose grid is not cut to their range.

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +16,7 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, fake_quantize
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
+from ptq_cli.placement.reader_bounds import Bounds
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
 from ptq_cli.qdq.write.integer_forms import Values, clamped_sum, hard_swish
@@ -31,8 +33,11 @@ def decide_activations(
     calibration: Calibration,
     families: Mapping[str, ActivationFamily] | None = None,
     rules: ScaleRules = ANY_SCALE,
+    within: Mapping[str, Bounds] = MappingProxyType({}),
 ) -> dict[str, Decision]:
     """Return the decision for each tensor whose statistics decide; without ``families`` all are scaled.
+
+    ``within`` has the bounds of some sources, of scaled quantizers alone.
 
     Raises:
         MissingStatisticError: a method needs statistics that were not kept.
@@ -49,6 +54,7 @@ def decide_activations(
             symmetric=site.symmetric,
             family=families[site.source] if families is not None else None,
             rules=replace(rules, fixed=site.fixed_grid),
+            within=within.get(site.source),
         )
     return decisions
 

@@ -36,6 +36,8 @@ PER_ELEMENT = 10
 """Multiply-accumulates whose int8 kernel saves as much time as converting an element takes."""
 PER_NODE = 16_000
 """Likewise, for running a QuantizeLinear or a DequantizeLinear at all."""
+INTEGER = 0.8
+"""Likewise, for one that an int8 kernel computes (docs/decisions/0032-activations.md)."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,20 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
         _bytes_saved(model, plan) - sum(map(pair_bytes, plan.activations)),
         work - sum(_conversions(model, plan, integer, sizes)),
     )
+
+
+def integer_time(model: ir.Model, plan: Plan, sizes: Sizes) -> float:
+    """Return about how long a plan's integers take: products, and what is converted.
+
+    Units:
+        multiply-accumulates that integers save, as in ``savings``. Operators without products are left out,
+        so that a share of this time is rather too large than too small.
+    """
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    work = sum(
+        (count or 0) * (INTEGER if name in integer else 1.0 + INTEGER) for name, count in sizes.work.items()
+    )
+    return max(1.0, work + sum(_conversions(model, plan, integer, sizes)))
 
 
 def pair_bytes(tensor: str) -> int:

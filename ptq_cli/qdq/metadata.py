@@ -20,6 +20,7 @@ FLOAT_TYPE = "ptq.float_type"
 RUNTIME_OPERATORS = "ptq.runtime_operators"
 RECOVERY = "ptq.recovery"
 RANGES = "ptq.ranges"
+FLOAT_LAYERS = "ptq.float_layers"
 RESCALED = "ptq.rescaled"
 VERSION = "ptq.version"
 

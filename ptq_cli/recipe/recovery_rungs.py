@@ -120,10 +120,12 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
 
 
 EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
+IN_FLOAT = "float"
 RUNGS = {
     EQUALIZE: "equalize channel ranges of layers before calibration",
     SMOOTH: "the same for channels of normalizations, and through attention",
     RANGES: "choose the range of each activation by its effect on the outputs",
+    IN_FLOAT: "leave a few layers in float where the outputs are below 20 dB",
     WEIGHED: "choose scales, integers and biases of each layer by what it reads",
     ROUND: "the same, and make up for what earlier layers lost",
 }
@@ -177,7 +179,7 @@ def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
         >>> exporting_rungs(RecoverySettings(["all"])), exporting_rungs(RecoverySettings([]))
-        (('ranges', 'weighed', 'round'), ())
+        (('ranges', 'float', 'weighed', 'round'), ())
     """
     return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)
 

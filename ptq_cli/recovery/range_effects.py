@@ -104,6 +104,38 @@ def range_costs(
     return costs
 
 
+def tensor_noise(
+    float_model: ir.Model,
+    plan: Plan,
+    grids: Mapping[str, QuantParameters],
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    done: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[str, float]:
+    """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
+
+    Args: as of ``range_costs``, with the one grid of each source.
+    """
+    own = {value.name for value in float_model.graph.inputs}
+    own |= {value.name for node in float_model.graph for value in node.outputs}
+    tensors: dict[str, list[str]] = {}
+    for tensor, site in plan.activations.items():
+        if tensor in own:
+            tensors.setdefault(site.source, []).append(tensor)
+    costs = {source: np.zeros(1) for source in tensors}
+    of_sources = {source: [grids[source]] for source in tensors}
+    with ThreadPoolExecutor(threads, "noise") as pool:
+        model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
+        for number, piece in enumerate(pieces):
+
+            def tell(count: int, passed: int = number * len(tensors)) -> None:
+                done(passed + count, len(tensors) * len(pieces))
+
+            model.measure(number, piece, {source: [0] for source in tensors}, costs, tell)
+    return {source: float(cost[0]) for source, cost in costs.items()}
+
+
 def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:
     """Return what makes all but the share ``quiet`` of the noise, and at most so many, in the order given.
 

@@ -83,6 +83,24 @@ def test_nothing_is_changed_where_nothing_is_better(quantize):
     assert weights[0].SerializeToString() == weights[1].SerializeToString()
 
 
+SWISH = """(float[N,4,10,10] x) => (float[] y) <float[16,4,3,3] w, float[16] b, float[8,16,3,3] v> {
+  [first] a = Conv<pads=[1,1,1,1]>(x, w, b)
+  [swish] s = HardSwish(a)
+  [last] y = Conv(s, v)
+}"""
+
+
+def test_a_range_ends_where_a_hard_swish_is_zero(quantize, monkeypatch):
+    # As many values far below 0 as above: half of the range says nothing.
+    result = quantize(text=SWISH, recover=["ranges"], target=str(PLAIN_WEIGHTS), all_layers=True)
+    found = metadata(result, RANGES)
+    assert result.ranges.kept
+    low, high = found["within"]["a"]
+    assert -3.0 <= low < -2.0
+    assert high is None
+    assert result.ranges.changed >= 1
+
+
 @pytest.fixture
 def costs(quantize, monkeypatch):
     """Measures what two ranges of each tensor cost on three pieces, and counts the runs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ptq_cli.cli.terminal.phrases import counted
 
 if TYPE_CHECKING:
+    from ptq_cli.pipeline.exporting.float_layers import FloatLayers
     from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
     from ptq_cli.pipeline.run_export import ExportResult
@@ -20,6 +21,8 @@ def export_recovery_lines(result: "ExportResult") -> Iterator[str]:
     """Yield what the rungs of an export did."""
     if result.ranges is not None:
         yield ranges_line(result.ranges)
+    if result.float_layers is not None:
+        yield from float_lines(result.float_layers)
     if result.recovery is not None:
         yield from recovery_lines(result.recovery)
 
@@ -71,13 +74,44 @@ def ranges_line(ranges: "RangesByEffect") -> str:
         >>> print(ranges_line(found))
         chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 held-out samples
     """
-    if not ranges.methods:
+    if not ranges.changed:
         return f"note: no range of {counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
     by = f"on {counted(ranges.decided_by, 'held-out sample')}"
     change = f"output SQNR from {_decibels(ranges.before)} to {_decibels(ranges.after)} dB {by}"
     if ranges.kept:
-        return f"chose the ranges of {len(ranges.methods)} of {ranges.tensors} tensors (ranges): {change}"
+        told = f", {len(ranges.within)} by what their readers tell apart" if ranges.within else ""
+        return f"chose the ranges of {ranges.changed} of {ranges.tensors} tensors{told} (ranges): {change}"
     return f"note: no range was changed (ranges): it did not help, so it was not kept ({change})"
+
+
+def float_lines(found: "FloatLayers") -> Iterator[str]:
+    """Say which layers were left in float for accuracy, what that costs, and what more would take.
+
+    Example:
+        >>> from ptq_cli.pipeline.exporting.float_layers import FloatLayers
+        >>> found = FloatLayers(layers=("stem",), before=12.0, after=18.5, decided_by=3, slower=0.07)
+        >>> print(next(float_lines(found)))
+        left 1 layer in float (stem), for about 7 % more time: output SQNR from 12.0 to 18.5 dB on 3 \
+held-out samples
+    """
+    if found.refused:
+        yield f"note: no layer was left in float: {found.refused}"
+    by = f"on {counted(found.decided_by, 'held-out sample')}"
+    if found.layers:
+        yield (
+            f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for "
+            f"{_more_time(found.slower)}: output SQNR from {_decibels(found.before)} to "
+            f"{_decibels(found.after)} dB {by}"
+        )
+    if found.more:
+        yield (
+            f"note: {counted(len(found.more), 'layer')} in float would give {_decibels(found.more_sqnr)} dB "
+            f"{by}, for {_more_time(found.more_slower)}; ptq tune --budget sqnr_db=20 chooses them"
+        )
+
+
+def _more_time(share: float) -> str:
+    return f"about {share:.0%} more time".replace("%", " %") if share > 0.0 else "no more time"
 
 
 def _summary(effect: "RungEffect") -> str:

@@ -25,6 +25,7 @@ from ptq_cli.pipeline.calibration.moments import (
     moments_provenance,
     require_fit,
 )
+from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
@@ -55,7 +56,7 @@ from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
 from ptq_cli.recipe.quantizer_families import ScaledWeights
-from ptq_cli.recipe.recovery_rungs import RANGES, ROUND, WEIGHED, recovery_rungs
+from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.recovery.quantized_layer import quantized_layers
@@ -90,6 +91,7 @@ class DecidedModel:
     unsearched: Mapping[str, str]
     latency: LatencyPreference | None = None
     ranges: RangesByEffect | None = None
+    float_layers: FloatLayers | None = None
     work: Mapping[str, int | None] = field(default_factory=dict)
     begun: ConstantsFile | None = None
 
@@ -123,20 +125,32 @@ def decided_model(
     if recipe.export.prefer == LATENCY:
         latency = prefer_latency(graph, placement.plan, resolved, progress)
         placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
-    ranges, name = None, run.float_model.name
-    if data is not None and RANGES in recovery_rungs(recipe.recovery):
+    ranges, float_layers, name = None, None, run.float_model.name
+    rungs = recovery_rungs(recipe.recovery) if data is not None else ()
 
-        def build(placed: Placement) -> tuple[ir.Model, Plan]:
-            trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is)
-            trial.write(trial.model)
-            return trial.model, trial.plan
+    def build(placed: Placement) -> tuple[ir.Model, Plan]:
+        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is)
+        trial.write(trial.model)
+        return trial.model, trial.plan
 
+    if data is not None and RANGES in rungs:
         placement, ranges = choose_ranges(
             build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
         )
+    if data is not None and IN_FLOAT in rungs:
+        faster = latency.in_float if latency is not None else {}
+        ranged = placement
+
+        def without(in_float: Mapping[str, str]) -> Placement:
+            found = place(graph, plan, target, asked, calibration, faster={**faster, **in_float})
+            return found.with_ranges_of(ranged)
+
+        placement, float_layers = choose_float_layers(
+            build, without, float_model, placement, calibration, data, target, resolved.machine, progress
+        )
     decided = _decide(graph, placement, target, calibration, name, keep)
     work = multiply_accumulates(decided.model).counts
-    return replace(decided, latency=latency, ranges=ranges, work=work, begun=begun)
+    return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
 
 
 def _decide(
@@ -150,6 +164,7 @@ def _decide(
         calibration,
         settings.activation_families,
         ScaleRules(half=placement.float_type == FLOAT16),
+        placement.within,
     )
     found = {source: decision.parameters for source, decision in decisions.items()}
     on_own_grid = placement.on_own_grid(found)

@@ -154,6 +154,8 @@ def write_metadata(
     placement, found = made.placement, made.model.metadata_props
     if made.ranges is not None:
         found[metadata.RANGES] = made.ranges.metadata()
+    if made.float_layers is not None:
+        found[metadata.FLOAT_LAYERS] = made.float_layers.metadata()
     if recovery is not None:
         found[metadata.RECOVERY] = recovery.metadata()
     if placement.float_type == FLOAT16:

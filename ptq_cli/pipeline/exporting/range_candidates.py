@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from ptq_cli.amax.decide import decide, resolve_method
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import PtqError
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.placement.ranges import statistics_of
+from ptq_cli.placement.ranges import decide_activations, statistics_of
+from ptq_cli.placement.reader_bounds import Bounds, reader_bounds
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
@@ -38,12 +41,39 @@ def range_candidates(
     found: list[Candidate] = []
     for item in tried:
         try:
-            parameters = decide(statistics, item, site.format, symmetric=site.symmetric).parameters
+            parameters = decide(
+                statistics, item, site.format, symmetric=site.symmetric, within=placement.within.get(source)
+            ).parameters
         except PtqError:  # A method that cannot decide on these values is not a candidate.
             continue
         if not any(_alike(parameters, other) for _, other in found):
             found.append((item, parameters))
     return found
+
+
+def grids_of(placement: Placement, calibration: Calibration) -> dict[str, QuantParameters]:
+    """Return the parameters of each source of a placement, before kernels have moved their zero points."""
+    settings = placement.settings
+    decisions = decide_activations(
+        placement.plan,
+        settings.activations,
+        calibration,
+        settings.activation_families,
+        within=placement.within,
+    )
+    return {source: decision.parameters for source, decision in decisions.items()}
+
+
+def told_bounds(model: ir.Model, placement: Placement, calibration: Calibration) -> dict[str, Bounds]:
+    """Return where the ranges of a placement could end, since no reader can tell what is beyond."""
+    families, plan = placement.settings.activation_families, placement.plan
+    grids = grids_of(placement, calibration)
+    fixed = {site.source for site in plan.activations.values() if site.fixed_grid is not None}
+    return {
+        source: bounds
+        for source, bounds in reader_bounds(model, plan, grids).items()
+        if source not in fixed and isinstance(families[source], ScaledActivations)
+    }
 
 
 def _alike(one: QuantParameters, other: QuantParameters) -> bool:

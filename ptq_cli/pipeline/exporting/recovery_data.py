@@ -21,7 +21,12 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part
-from ptq_cli.pipeline.exporting.range_candidates import PERCENTILES, Candidate, range_candidates
+from ptq_cli.pipeline.exporting.range_candidates import (
+    PERCENTILES,
+    Candidate,
+    range_candidates,
+    told_bounds,
+)
 from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -237,10 +242,19 @@ class RangesByEffect:
     methods: Annotated[
         Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
     ] = field(default_factory=dict)
+    within: Annotated[
+        Mapping[str, tuple[float, float]],
+        "Where ranges end because no reader tells values beyond apart, by tensor; infinite where none ends.",
+    ] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> int:
+        """How many tensors have another range than the recipe's method gives."""
+        return len(self.methods.keys() | self.within.keys())
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""
-        sqnr = [round(value, 3) if math.isfinite(value) else None for value in (self.before, self.after)]
+        sqnr = [finite(value) for value in (self.before, self.after)]
         return json.dumps(
             {
                 "kept": self.kept,
@@ -248,8 +262,14 @@ class RangesByEffect:
                 "samples": self.samples,
                 "decided_by": self.decided_by,
                 "methods": dict(self.methods),
+                "within": {source: list(map(finite, ends)) for source, ends in self.within.items()},
             }
         )
+
+
+def finite(value: float) -> float | None:
+    """Return a number as JSON has it: rounded, or null."""
+    return round(value, 3) if math.isfinite(value) else None
 
 
 def choose_ranges(
@@ -262,14 +282,22 @@ def choose_ranges(
     machine: Machine,
     progress: ProgressCallback,
 ) -> tuple[Placement, RangesByEffect]:
-    """Return the placement with the best method of each tensor, and what was done.
+    """Return the placement with the best range of each tensor, and what was done.
 
+    First ranges end where the readers no longer tell values apart, if that helps; then methods are chosen.
     The float model is cut at ``cuts``, whatever is quantized of it.
     """
     require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
-    model, plan = build(placement)
     floats = float_model.load()
+    sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
+    before = told = sqnr(serialize(build(placement)[0]))
+    asked, within = placement, told_bounds(floats, placement, calibration)
+    if within:
+        bounded = replace(placement, within=within)
+        found = sqnr(serialize(build(bounded)[0]))
+        placement, told = (bounded, found) if found > before else (placement, before)
+    plan = build(placement)[1]
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
     measured, most = affordable(grids, _sample_work(floats, samples.fit[0]))
@@ -286,23 +314,24 @@ def choose_ranges(
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 
-    sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
-    before = sqnr(serialize(model))
     changed, methods, after = _best(
         placement, _assignments(tried, costs), lambda made: sqnr(serialize(build(made)[0]))
     )
+    if placement.within and after <= told:
+        changed, methods, after = placement, {}, told
     kept = after > before
     result = RangesByEffect(
         kept=kept,
         before=before,
-        after=after if methods else before,
+        after=after if methods or placement.within else before,
         samples=sum(_size(piece) for piece in measured_on),
         decided_by=decided_by,
         # Not those of ``costs``: one method for all also changes tensors that were too many to measure.
-        tensors=sum(len(found) > 1 for found in tried.values()),
+        tensors=sum(len(found) > 1 or source in within for source, found in tried.items()),
         methods={source: written_method(item) for source, item in methods.items()},
+        within=placement.within,
     )
-    return (changed if kept else placement), result
+    return (changed if kept else asked), result
 
 
 def _best(

@@ -1,0 +1,75 @@
+"""``--recover float``: a few layers stay in float where the outputs would be below 20 dB."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+import ptq_cli
+from ptq_cli.cli.shown.recovery_lines import float_lines
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.qdq.metadata import FLOAT_LAYERS
+from tests.e2e.test_recover import correlated
+from tests.unit.plan.graphs import build
+
+TEXT = """(float[N,16,12,12] x) => (float[] y)
+<float[16,16,1,1] u, float[64,16,3,3] w, float[64,64,3,3] m, float[8,64,1,1] v> {
+  [narrow] a = Conv(x, u)
+  [loud] b = Conv(a, w) [r1] c = Relu(b)
+  [middle] d = Conv(c, m) [r2] e = Relu(d)
+  [last] y = Conv(e, v)
+}"""
+
+
+@pytest.fixture
+def quantize(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(loud=3000.0, **settings):
+        # One channel of what the first layer makes is so loud that the others have a step or none.
+        u = np.random.default_rng(3).standard_normal((16, 16, 1, 1)).astype(np.float32)
+        w = np.random.default_rng(4).standard_normal((64, 16, 3, 3)).astype(np.float32) / 10
+        u[0] *= loud
+        w[:, 0] /= 30 * loud
+        (tmp_path / "model.onnx").write_bytes(serialize(build(TEXT, constants={"u": u, "w": w})).content)
+        np.savez(tmp_path / "calib.npz", x=correlated((16, 12, 12), 32))
+        return ptq_cli.quantize("model.onnx", data="calib.npz", threads=1, **settings).export
+
+    return call
+
+
+def test_the_layer_that_integers_ruin_stays_in_float(quantize, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.MOST_TIME", 0.5)
+    result = quantize(recover=["float"])
+    found = result.float_layers
+    assert found.before < 20 <= found.after
+    # Between two floats nothing is quantized; one layer alone would still be read or made as integers.
+    assert found.layers == ("narrow", "loud")
+    assert 0 < found.slower <= 0.5
+    layers = {layer.name: layer for layer in result.layers}
+    assert not layers["narrow"].integer
+    assert layers[found.layers[0]].reason.startswith("left in float")
+    assert layers["middle"].integer
+    stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[FLOAT_LAYERS]
+    assert json.loads(stored)["layers"] == list(found.layers)
+    first = result.output.read_bytes()
+    assert quantize(recover=["float"]).output.read_bytes() == first
+
+
+def test_no_layer_is_looked_at_where_the_outputs_are_good(quantize):
+    found = quantize(loud=1.0, recover=["float"]).float_layers
+    assert found.before >= 20
+    assert found.layers == found.more == ()
+    assert list(float_lines(found)) == []
+
+
+def test_what_more_would_take_is_said(quantize, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.MOST_TIME", -1.0)
+    found = quantize(recover=["float"]).float_layers
+    assert found.layers == ()
+    assert found.more == ("narrow", "loud")
+    assert found.more_sqnr >= 20
+    (line,) = float_lines(found)
+    assert line.startswith("note: 2 layers in float would give ")
+    assert "ptq tune --budget sqnr_db=20" in line
