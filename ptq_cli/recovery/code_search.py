@@ -440,8 +440,7 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
     members = _members(grid.block, blocks)
     mates = grid.mates if grid.mates is not None else np.empty((size, 0), np.int64)
     is_much = channels * size**2 > MUCH
-    starts = STARTS_OF_BYTES if grid.highest >= BYTE else STARTS
-    starts = min(starts, FEWER_STARTS) if is_much or size > LARGE else starts
+    starts = _starts(grid.highest, size, is_much=is_much)
 
     def part(first: int) -> None:
         own = slice(first, first + CHANNELS_AT_ONCE)
@@ -479,11 +478,30 @@ def _trial(best: Float64s, scales: Float64s, least: Float64s, grid: CodeGrid) ->
     return wanted.astype(np.float32).astype(np.float64)
 
 
+def _starts(highest: int, size: int, *, is_much: bool) -> int:
+    starts = STARTS_OF_BYTES if highest >= BYTE else STARTS
+    return min(starts, FEWER_STARTS) if is_much or size > LARGE else starts
+
+
+def products_each(highest: int, size: int, channels: int) -> float:
+    """Return the products of a search with free scales, as a multiple of channels times the inputs' square.
+
+    Each scale takes a triangle of them, each start and what is there a square, and improving about another.
+
+    Example:
+        >>> products_each(127, 576, 64), products_each(7, 576, 64)
+        (8.0, 23.5)
+    """
+    starts = _starts(highest, size, is_much=channels * size**2 > MUCH)
+    return len(_shares(highest, size)) / 2 + starts + 2
+
+
 def _shares(highest: int, size: int) -> Float64s:
     """Return the scales that are tried, as shares of the one that clips no weight, which is one of them."""
     least = max(SMALLEST_SCALE, 1.0 - CLIPPED / (highest + 1))
     apart = FAR_APART if size > LARGE else APART
-    return 1.0 + apart * np.arange(-round((1.0 - least) / apart), 1 + round((LARGEST_SCALE - 1.0) / apart))
+    first, last = -round((1.0 - least) / apart), round((LARGEST_SCALE - 1.0) / apart)
+    return 1.0 + apart * np.arange(first, last + 1, dtype=np.float64)
 
 
 def _base(best: Float64s, scales: Float64s, grid: CodeGrid) -> Float64s:

@@ -330,14 +330,10 @@ class Recovering:
     def _tell_time(self, rungs: Sequence[str]) -> None:
         """Say how long the rungs will take, if that is more than a minute."""
         layers, _ = quantized_layers(self._float_graph, self._plan, self.made.parameters, self._free)
-        work = {
-            rung: sum(
-                search_work(layer, self.made.parameters, rows_wanted(layer) if rung == ROUND else 0)
-                for layer in layers.values()
-            )
-            for rung in rungs
-        }
-        seconds = seconds_of(sum(work.values()), self.machine.threads, A_MINUTE)
+        # Where ``round`` is asked for, ``weighed`` runs only if that gained little.
+        rows = rows_wanted if ROUND in rungs else lambda _layer: 0
+        work = sum(search_work(item, self.made.parameters, rows(item)) for item in layers.values())
+        seconds = seconds_of(work, self.machine.threads, A_MINUTE)
         if seconds:
             note = f"choosing the weights takes about {in_minutes(seconds)}; --recover none leaves it out"
             self.progress(Progress(STAGE, 0, None, note))
