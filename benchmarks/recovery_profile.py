@@ -5,7 +5,7 @@ python -m benchmarks.recovery_profile DIR --only a,b --write   replace the rows 
 
 Each runs with one thread in this process, and samples of the main thread's stack say what it waits for. A
 first run on a machine compiles the kernels; run it twice. *Announced* is what ``recover`` would say before it
-chooses weights, *taken* what the rungs ``round`` and ``weighed`` took, both by the clock.
+chooses weights, *taken* what the rungs ``round`` and ``weighed`` took.
 """
 
 import sys
@@ -80,18 +80,18 @@ def _row(folder: Path, scratch: Path, samples: int) -> str:
 
 
 def _profiled(words: list[str]) -> tuple[dict[str, float], float]:
-    """Return the processor time of each part of a command, and by the clock that of its rungs for weights."""
+    """Return the processor time of each part of a command, and that of its rungs for weights."""
     spent: dict[str, float] = dict.fromkeys((*PARTS, REST), 0.0)
     main_thread, ended, rungs = threading.main_thread().ident or 0, threading.Event(), [0.0]
 
     def sample() -> None:
-        last, begun = time.process_time(), time.perf_counter()
+        last = time.process_time()
         while not ended.wait(EVERY):
-            now, clock = time.process_time(), time.perf_counter()
+            now = time.process_time()
             part, in_rungs = _part(sys._current_frames().get(main_thread))
             spent[part] += now - last
-            rungs[0] += (clock - begun) * in_rungs
-            last, begun = now, clock
+            rungs[0] += (now - last) * in_rungs
+            last = now
 
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
