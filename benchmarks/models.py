@@ -4,7 +4,8 @@ Weights are random, scaled so that activations neither vanish nor explode. The c
 on the shapes and on the distribution of the values, not on what the model has learned.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
 """Width, blocks and stride of ResNet-50's stages."""
 SMALL_STAGES = ((16, 9, 1), (32, 9, 2), (64, 9, 2))
 """The same of ResNet-56's."""
+DEEP_STAGES = ((16, 134, 1), (32, 134, 2), (64, 133, 2))
+"""The same with 1,207 layers that compute."""
 LAYERS, WIDTH, HEADS, INNER, VOCABULARY, POSITIONS = 6, 768, 12, 3072, 1000, 512
 
 
@@ -102,15 +105,25 @@ def write_resnet56(path: Path) -> None:
         He et al., Deep Residual Learning for Image Recognition, section 4.2, n = 9, with a 1x1 convolution
         where the shape changes; BatchNorm is folded already.
     """
+    # A small gain, so that the sum over the blocks stays in range.
+    _write_small_resnet(path, SMALL_STAGES, itertools.repeat(0.2))
+
+
+def write_deep_resnet(path: Path) -> None:
+    """Write a very deep model like ResNet-56, whose blocks add little, some much less than others."""
+    random = np.random.default_rng(5)
+    _write_small_resnet(path, DEEP_STAGES, iter(0.02 * np.exp(random.normal(0, 1, 401))))
+
+
+def _write_small_resnet(path: Path, stages: Sequence[tuple[int, int, int]], gains: Iterator[float]) -> None:
     graph = _Graph()
     x = graph.add("Relu", [graph.conv("image", (3, 16, 3))])
     channels = 16
-    for width, blocks, stride in SMALL_STAGES:
+    for width, blocks, stride in stages:
         for block in range(blocks):
             step = stride if block == 0 else 1
             inner = graph.add("Relu", [graph.conv(x, (channels, width, 3), step)])
-            # A small gain, so that the sum over the blocks stays in range.
-            inner = graph.conv(inner, (width, width, 3), gain=0.2)
+            inner = graph.conv(inner, (width, width, 3), gain=next(gains))
             if channels != width:
                 x = graph.conv(x, (channels, width, 1), step, gain=1.0)
             x = graph.add("Relu", [graph.add("Add", [x, inner])])

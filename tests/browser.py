@@ -4,24 +4,14 @@ Where there is no Chromium with its driver, tests that ask for one are skipped, 
 installs both.
 """
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
+
+from tools.processors.page import missing_programs, open_browser
 
 PHONE = 390
-NAMES = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "chromedriver": ("chromedriver",)}
-ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    # What a page asks of any other host fails, and the browser's log says so.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)
 CONTRAST = """
 const level = (text) => {
   const parts = text.match(/[\\d.]+/g).map(Number);
@@ -56,18 +46,10 @@ return weak;
 
 def start_browser() -> Iterator[webdriver.Chrome]:
     """Yield a browser, and end it afterwards."""
-    found = {what: next(filter(None, map(shutil.which, names)), None) for what, names in NAMES.items()}
-    missing = [what for what, path in found.items() if path is None]
-    if missing:
-        pytest.skip(f"no {' and no '.join(missing)} here: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(found["chromium"])
-    for argument in ARGUMENTS:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(found["chromedriver"])))
-    yield driver
-    driver.quit()
+    if missing := missing_programs():
+        pytest.skip(missing)
+    with open_browser() as browser:
+        yield browser
 
 
 def set_screen(

@@ -14,6 +14,14 @@ from ptq_cli.evaluation.analysis.analysis_document import (
 )
 from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares
 from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
+from ptq_cli.evaluation.cases.device_answers import (
+    DeviceAnswer,
+    DeviceAnswers,
+    DeviceKernel,
+    DeviceOutput,
+    answer_gates,
+)
+from ptq_cli.evaluation.cases.manifest import Case, Manifest
 from ptq_cli.evaluation.document.details import ChangedSample, Changes
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.measurement import ClassValue
@@ -64,6 +72,72 @@ class Network:
             changes=self._changes(),
             analysis=self._analysis() if analyzed else None,
             profile=self._profile(),
+            devices=self._devices(),
+        )
+
+    def _devices(self) -> DeviceAnswers:
+        """A fleet of six: as expected, emulated, with kernels that differ, and one that ran nothing."""
+        cases = tuple(self._case(index) for index in range(self.count + 1))
+        manifest = Manifest(
+            versions={"ptq-cli": "0.1.0"},
+            machine="x86_64",
+            source=QUANTIZED.name,
+            source_sha256=QUANTIZED.sha256,
+            target="ort-cpu",
+            data="calib.npz",
+            samples=8,
+            reference="float",
+            cases=cases,
+        )
+        devices = tuple(self._device(place, cases[1:]) for place in range(6))
+        gates = tuple(answer_gates(devices, 1.0, {"sqnr_db": 25.0}))
+        return DeviceAnswers(cases="cases", manifest=manifest, devices=devices, gates=gates)
+
+    def _case(self, index: int) -> Case:
+        node, op = (self.name(index - 1), "QLinearConv") if index else ("", "")
+        file = {"model": "m.onnx", "model_sha256": "c" * 64, "data": "", "data_sha256": ""}
+        file |= {"tensors": "t.safetensors", "tensors_sha256": "d" * 64}
+        return Case(
+            name=f"{index}",
+            node=node,
+            op=op,
+            exact=True,
+            runs=3,
+            tensors_sha256="d" * 64,
+            data="",
+            data_sha256="",
+            **file,
+        )
+
+    def _device(self, place: int, cases: tuple[Case, ...]) -> DeviceAnswer:
+        kernels = tuple(
+            DeviceKernel(
+                name=case.name,
+                node=case.node,
+                op=case.op,
+                differing=100 * (place == 3) * (index % 2),
+                values=4096,
+                steps=2.0,
+                fault=self.text if place == 5 else "",
+            )
+            for index, case in enumerate(cases)
+        )
+        output = DeviceOutput(
+            output="y", sqnr_db=31.5, expected_sqnr_db=31.5, top1_agreement=0.97, expected_top1_agreement=0.97
+        )
+        return DeviceAnswer(
+            file=f"answers/{place}.safetensors",
+            device=self.name(place),
+            machine="aarch64",
+            system="Linux",
+            runtime="onnxruntime 1.31.1",
+            provider="CPUExecutionProvider",
+            threads=1,
+            seconds=None if place == 5 else 0.00123 * (place + 1),
+            emulated=place == 1,
+            kernels=kernels,
+            outputs=() if place == 5 else (output,),
+            fault=self.text if place == 5 else "",
         )
 
     def _profile(self) -> MachineProfile:

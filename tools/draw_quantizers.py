@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ptq_cli.pipeline.views.calibration_view import STYLE
 from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.pipeline.views.staircase_plot import draw_axes
+from ptq_cli.pipeline.views.tensor_plot import STYLE
 from ptq_cli.quantizers import (
     ceil,
     clamp,

@@ -7,7 +7,6 @@ and ``compare``; without one, all pictures are taken.
 """
 
 import io
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,11 +16,10 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from tools.pages.sample_folders import SAMPLES, copy_sample
+from tools.processors.page import open_browser
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = {
@@ -102,14 +100,7 @@ def save(shot: bytes, target: Path) -> None:
 
 def photograph(page: Path, first: str, last: str) -> bytes:
     """Return a screenshot of a page, from the top of one element to the bottom of another, as PNG."""
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or "chromium"
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
-        options.add_argument(argument)
-    browser = webdriver.Chrome(
-        options=options, service=Service(shutil.which("chromedriver") or "chromedriver")
-    )
-    try:
+    with open_browser() as browser:
         size = {"width": WIDTH, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         browser.get(page.as_uri())
@@ -123,8 +114,6 @@ def photograph(page: Path, first: str, last: str) -> bytes:
         found = browser.execute_cdp_cmd(
             "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
         )
-    finally:
-        browser.quit()
     return b64decode(found["data"])
 
 

@@ -38,20 +38,44 @@ def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
             require_method(item.weight_amax, "amax method of weights")
 
 
-def settings_for(meant: Meant, settings: AmaxSettings, overrides: Iterable[OverrideSettings]) -> AmaxSettings:
+class OverridesByName:
+    """Overrides of a recipe: of hundreds that name a layer each, as ``tune`` writes them, few are compared.
+
+    Example:
+        >>> found = OverridesByName([OverrideSettings(match="a"), OverrideSettings(op="Conv")])
+        >>> [item.match for item in found.of(Meant(["a"], ["Conv"]))], len(found.of(Meant(["b"], ["Gemm"])))
+        (['a', None], 0)
+    """
+
+    def __init__(self, overrides: Iterable[OverrideSettings]) -> None:
+        self._all = tuple(overrides)
+        self._named: dict[str, list[int]] = {}
+        self._others = []
+        for place, item in enumerate(self._all):
+            if item.match and not any(sign in item.match for sign in WILDCARDS):
+                self._named.setdefault(item.match, []).append(place)
+            else:
+                self._others.append(place)
+
+    def of(self, meant: Meant) -> list[OverrideSettings]:
+        """Return those that mean a tensor or a layer, in their order."""
+        named = (place for name in meant.names for place in self._named.get(name, ()))
+        return [item for place in sorted({*named, *self._others}) if means(item := self._all[place], meant)]
+
+
+def settings_for(meant: Meant, settings: AmaxSettings, overrides: OverridesByName) -> AmaxSettings:
     """Return the settings of a tensor: each override that means it changes what it sets.
 
     Edge case:
         A percentile without a method asks for the percentile method, as ``amax.percentile`` does.
     """
-    for item in overrides:
-        if means(item, meant):
-            settings = _changed(settings, item)
+    for item in overrides.of(meant):
+        settings = _changed(settings, item)
     return settings
 
 
 def require_matches(
-    overrides: Iterable[OverrideSettings],
+    overrides: Sequence[OverrideSettings],
     activations: Sequence[Meant],
     weights: Sequence[Meant],
     layers: Sequence[Meant] = (),
@@ -76,6 +100,11 @@ def require_matches(
 activation that is quantized (did you mean 'stem.conv'?)
         hint: run `ptq inspect` to list the layers; * matches any part of a name
     """
+    by_name = OverridesByName(overrides)
+    found = {
+        kind: {id(item) for meant in tensors for item in by_name.of(meant)}
+        for kind, tensors in (("activation", activations), ("weight", weights), ("layer", layers))
+    }
     for item in overrides:
         kinds = []
         if item.amax is not None or _describes_integers(item):
@@ -87,7 +116,7 @@ activation that is quantized (did you mean 'stem.conv'?)
         if not kinds:  # a percentile alone
             kinds.append(("activation", activations))
         for kind, tensors in kinds:
-            if not any(means(item, meant) for meant in tensors):
+            if id(item) not in found[kind]:
                 raise RecipeValueError(
                     f"{described(item)} matches no {kind}{'' if kind == 'layer' else ' that is quantized'}"
                     f"{_nearest(item, tensors)}",

@@ -10,7 +10,7 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.proof import Verification
 from ptq_cli.pipeline.run_bench import BenchOptions, BenchResult, run_bench
-from ptq_cli.pipeline.run_cases import SAMPLES, PackedCases, run_answers, run_pack
+from ptq_cli.pipeline.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
 from ptq_cli.pipeline.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
@@ -106,6 +106,7 @@ def compare_answers(
     answers: PathLike,
     cases: PathLike,
     *,
+    run: PathLike = DEFAULT_RUN,
     min_exact_kernels: float | None = None,
     min: Mapping[str, float] | None = None,
     progress: ProgressCallback = silent,
@@ -117,6 +118,7 @@ def compare_answers(
     Args:
         answers: a file that a device wrote, or a folder of such files.
         cases: the folder that the devices ran.
+        run: the run directory; its page shows the result if it has a report of this model.
         min_exact_kernels: the least share of exact kernels of each device, 0 to 1.
         min: the least ``sqnr_db`` or ``top1_agreement`` of each device.
         progress: is called for each answer.
@@ -128,13 +130,15 @@ def compare_answers(
         >>> compare_answers("answers", "cases").devices[0].exact_share  # doctest: +SKIP
         1.0
     """
-    return run_answers(
+    found = run_answers(
         Path(answers),
         Path(cases),
         min_exact_kernels=min_exact_kernels,
         minimum=min or {},
         progress=progress,
     )
+    write_answers(found, RunDirectory(Path(run)))
+    return found
 
 
 @in_own_words

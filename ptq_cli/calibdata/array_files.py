@@ -272,7 +272,7 @@ class NpzDataset(ArrayDataset):
                 # Before anything is allocated: a header may claim more than the member holds.
                 require_size(headers[name], size, where)
         label = find_label(headers, f"data '{source}'")
-        # An array of labels alone is no data for any model.
+        # An array of labels alone is not data for any model.
         if all(name == label for name in headers):
             raise EmptyDataError(f"data '{source}' has no input array", hint="save an array for each input")
         super().__init__(source, headers, label, samples)
@@ -345,18 +345,28 @@ def _open_member(
         return stack.enter_context(archive.open(member))
 
 
-# Several ``.npz`` files: each holds some samples, one sample, or one whole step of a recurrent model.
+# Several files: each holds some samples, one sample, or one whole step of a recurrent model.
 
 
-class NpzFolder(ItemsDataset):
-    """The samples of ``.npz`` files, in the order of the files; one file is in memory at a time.
+NPY_MAGIC = b"\x93NUMPY"
+
+
+def _opened_file(file: str) -> ArrayDataset:
+    """Open an ``.npz`` file, or an ``.npy`` file, whose array has no name."""
+    with contextlib.ExitStack() as stack:
+        is_npy = _opened(file, stack)[0].read(len(NPY_MAGIC)) == NPY_MAGIC
+    return NpyDataset(file) if is_npy else NpzDataset(file)
+
+
+class NumpyFolder(ItemsDataset):
+    """The samples of ``.npz`` or ``.npy`` files, in the order of the files; one file is in memory at a time.
 
     Samples of several files are joined to batches. If no array has an axis for samples, each file is one
     step, which is run as it is.
     """
 
     def __init__(self, source: str, files: Sequence[str], samples: int | None = None) -> None:
-        first = NpzDataset(files[0])
+        first = _opened_file(files[0])
         self.source = source
         self.count: int | None = None
         self.has_labels = first.has_labels
@@ -365,6 +375,8 @@ class NpzFolder(ItemsDataset):
         self._samples = samples
         arrays, _ = first.whole()
         super().__init__(arrays)
+
+    holds_files = True
 
     def along(self, axes: Mapping[str, int | None]) -> Self:
         """Return the same files with the samples of their arrays on these axes."""
@@ -389,11 +401,11 @@ class NpzFolder(ItemsDataset):
         return rebatch(files, batch_size, selection)
 
     def _read(self, file: str) -> Batch:
-        found = NpzDataset(file)
+        found = _opened_file(file)
         if set(found.specs) != set(self.specs) or found.has_labels != self.has_labels:
             raise DataFormatError(
                 f"'{escaped_name(file)}' has {_arrays_of(found)}, but the first file of '{self.source}' has "
-                f"{_arrays_of(NpzDataset(self._files[0]))}",
+                f"{_arrays_of(_opened_file(self._files[0]))}",
                 hint="save the same arrays in every file, or move other files to another folder",
             )
         arrays, label = found.whole()
@@ -405,6 +417,6 @@ class NpzFolder(ItemsDataset):
         return batch_of(arrays, label, f"'{escaped_name(file)}'", names, self._axes, singles=self._singles)
 
 
-def _arrays_of(dataset: NpzDataset) -> str:
+def _arrays_of(dataset: ArrayDataset) -> str:
     names = ", ".join(f"'{name}'" for name in dataset.specs)
     return f"{names} and labels" if dataset.has_labels else names

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -180,7 +181,7 @@ class BoundDataset(DatasetView):
                 labels = batch.labels
                 if self._label is not None:
                     labels = as_labels(batch.inputs[self._label], batch.size, f"the last array of {where}")
-                yield Batch(inputs, labels, batch.names, self._axes)
+                yield replace(batch, inputs=inputs, labels=labels, axes=self._axes)
 
     def _require_batch_size(self, batch_size: int, fixed: int) -> None:
         if batch_size != fixed:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset, NpzFolder
+from ptq_cli.calibdata.array_files import NPY_MAGIC, NpyDataset, NpzDataset, NumpyFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.calibdata.dataset.data_files import (
     expand_ranges,
@@ -29,7 +29,6 @@ from ptq_cli.recipe.sections import ImageSettings, TextSettings
 KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
 
 NO_TEXT = TextSettings()
-_NPY_MAGIC = b"\x93NUMPY"
 _PARQUET_MAGIC = b"PAR1"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _OTHER_COMPRESSIONS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -88,7 +87,7 @@ def _open_path(
         return ImageDataset(os.fspath(path), image, samples)
     require_file(path, "data")
     start = _start_of(source)
-    if start.startswith(_NPY_MAGIC):
+    if start.startswith(NPY_MAGIC):
         return NpyDataset(source, samples)
     if start.startswith(_ZIP_MAGICS):
         return NpzDataset(source, samples)
@@ -114,13 +113,8 @@ def _open_files(
         return ParquetDataset(source, files, image, samples)
     if start.startswith(GZIP_MAGIC) or is_tar_header(start):
         return TarDataset(source, files, image, samples)
-    if start.startswith(_ZIP_MAGICS):
-        return NpzFolder(source, files, samples)
-    if start.startswith(_NPY_MAGIC):
-        raise DataFormatError(
-            f"data '{files[0]}' is one of several files, and is an .npy file, which has no names of inputs",
-            hint="save .npz files, or use tar shards or Parquet files",
-        )
+    if start.startswith((*_ZIP_MAGICS, NPY_MAGIC)):
+        return NumpyFolder(source, files, samples)
     if _is_text(files[0], start, text):
         if text.tokenizer is None:
             raise DataFormatError(

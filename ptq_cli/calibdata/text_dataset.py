@@ -24,9 +24,8 @@ from ptq_cli.calibdata.token_samples import (
 )
 from ptq_cli.calibdata.token_samples import rows_of as token_rows_of
 from ptq_cli.core.errors import CacheInputError, SequenceLengthError, TokenizerError
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, rows_of
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_cache, longest_of, rows_of
 from ptq_cli.core.tensors import rows_of as rows_of_table
-from ptq_cli.models.batch_axes import is_cache
 from ptq_cli.recipe.sections import TextSettings
 
 # Samples of tokens as the arrays that a model takes: tokens, masks, positions, types, empty caches.

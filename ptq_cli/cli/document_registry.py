@@ -15,8 +15,10 @@ FILES: Mapping[str, str] = {
     "report.json": REPORT,
     "analysis.json": "evaluation.analysis.analysis_document:Analysis",
     "details.json": "evaluation.document.details:Details",
+    "devices.json": "evaluation.cases.device_answers:DeviceAnswers",
     "tune.json": "evaluation.document.measurement:Ladder",
     "bench.json": "pipeline.run_bench:BenchResult",
+    "drift.json": "evaluation.document.drift_document:Drift",
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
@@ -28,13 +30,14 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "export": ("pipeline.run_export:ExportResult",),
     "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "analyze": (FILES["analysis.json"],),
+    "drift": (FILES["drift.json"],),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "pipeline.run_quantize_folder:FolderResult"),
     "tune": ("pipeline.run_tune:TuneResult",),
     "verify": (
         "evaluation.proof:Verification",
         "pipeline.run_verify_folder:VerifiedFolder",
         "pipeline.run_cases:PackedCases",
-        "evaluation.cases.device_answers:DeviceAnswers",
+        FILES["devices.json"],
     ),
     "bench": (FILES["bench.json"],),
     "profile": ("pipeline.run_profile:ProfileResult",),

@@ -106,7 +106,7 @@ class StaleCalibrationError(PtqError):
 
 
 class MissingStatisticError(PtqError):
-    """The amax method needs statistics that the calibration did not keep, such as a histogram."""
+    """An amax method, or ``ptq drift``, needs statistics that the calibration did not keep."""
 
     code = "PTQ-CALIB-004"
 
@@ -190,6 +190,12 @@ class BatchAxisError(PtqError):
     """``--batch-axis`` names neither an input nor an output of the model, or an axis that is not there."""
 
     code = "PTQ-DATA-009"
+
+
+class CarryError(PtqError):
+    """An output cannot be the next step's input: names, types or shapes do not fit."""
+
+    code = "PTQ-DATA-010"
 
 
 class EmptyDataError(PtqError):

@@ -48,7 +48,7 @@ def conv_orders(
     """Return in which orders integer kernels read the weight of a Conv.
 
     K runs over the positions of the kernel, and at each over the channels of a group. ONNX Runtime's pairs
-    run on from one position to the next (``ACROSS``), and OpenVINO's begin anew at each (``RESTART``); with
+    run on from one position to the next (``ACROSS``), and OpenVINO's start again at each (``RESTART``); with
     an even number of channels these are the same.
 
     Shapes:

@@ -28,21 +28,39 @@ class Progress:
     note: str = ""
 
 
+class WorkProgress(Progress):
+    """One step of work whose parts are not alike, so that what is counted is the work of each."""
+
+    unit: ClassVar[str] = "products"
+
+    @property
+    def parts(self) -> int:
+        """How many parts are done."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """Return where it is."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class RungProgress(Progress):
-    """One step of a rung of recovery, which goes from layer to layer and counts the work of each.
+class RungProgress(WorkProgress):
+    """One step of a rung of recovery, which goes from layer to layer.
 
     Attributes:
         layer: that is done, the ``number``-th of so many ``layers``.
         gain_db: by how much the error of the layers so far fell, the median.
     """
 
-    unit: ClassVar[str] = "products"
-
     layer: str = ""
     number: int = 0
     layers: int = 0
     gain_db: float = 0.0
+
+    @property
+    def parts(self) -> int:
+        """How many layers are done."""
+        return self.number
 
     def describe(self) -> str:
         """Return where it is.
@@ -54,15 +72,31 @@ class RungProgress(Progress):
         return f"{self.number} of {self.layers} layers ({self.layer}), error {self.gain_db:.1f} dB less"
 
 
-class RunProgress(Progress):
+@dataclass(frozen=True)
+class RunProgress(WorkProgress):
     """One step of work that runs a model again and again, each time a little changed.
 
-    Example:
-        >>> RunProgress("ranges", 1, 300).unit
-        'runs'
+    Attributes:
+        number: of the runs that are done, of so many ``runs``; None if that is not known.
     """
 
-    unit = "runs"
+    number: int = 0
+    runs: int | None = None
+
+    @property
+    def parts(self) -> int:
+        """How many runs are done."""
+        return self.number
+
+    def describe(self) -> str:
+        """Return where it is.
+
+        Example:
+            >>> RunProgress("ranking layers", 5, 900, number=2, runs=300).describe()
+            '2 of 300 runs'
+        """
+        total = f" of {self.runs}" if self.runs is not None else ""
+        return f"{self.number}{total} runs"
 
 
 ProgressCallback = Callable[[Progress], None]

@@ -85,7 +85,7 @@ class ChangeCollector:
 
     def _sample(self, row: int, before: int, after: int, place: Place) -> ChangedSample:
         labels = place.batch.labels
-        # What is no class, such as a target or a mask, is no label here.
+        # What is not a class, such as a target or a mask, is not a label here.
         is_class = labels is not None and is_class_index(labels) and labels[row] >= 0
         label = int(labels[row]) if labels is not None and is_class else None
         return ChangedSample(

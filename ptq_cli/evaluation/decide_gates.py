@@ -46,6 +46,7 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
     results = [_drop(_find(name, metrics), limit, report) for name, limit in gate.max_drop.items()]
     results += [_ratio(_find(name, metrics), limit, report) for name, limit in gate.max_ratio.items()]
     results += [_minimum(_find(name, metrics), limit, report) for name, limit in gate.min.items()]
+    results += [_drift(name, limit, report) for name, limit in gate.max_drift.items()]
     if gate.max_size:
         size = report.model.quantized_model.bytes
         results.append(
@@ -156,6 +157,24 @@ def _minimum(measurement: Measurement, limit: Limit, report: Report) -> GateResu
     interval = _known(measurement.quantized_interval, value)
     return GateResult(
         metric=name, kind="min", limit=least, value=value, interval=interval, samples_needed=needed
+    )
+
+
+def _drift(name: str, limit: Limit, report: Report) -> GateResult:
+    known = {item.metric: item for item in report.stream.drifts} if report.stream is not None else {}
+    if name not in known:
+        raise GateError(
+            f"the report does not say how {name} changes from step to step{did_you_mean(name, list(known))}",
+            hint=f"it does of {', '.join(known)}" if known else "that is of recordings: see --carry",
+        )
+    found = known[name]
+    return GateResult(
+        metric=name,
+        kind="max_drift",
+        limit=absolute_limit(limit, found.first),
+        value=found.loss,
+        interval=_known(found.interval, found.loss),
+        percent=percentage(limit),
     )
 
 

@@ -12,6 +12,7 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.document.stream import Stream
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.evaluation.metrics.named_code import Make, metric_maker
@@ -22,6 +23,14 @@ from ptq_cli.evaluation.model_outputs import (
     fitting_targets,
     require_outputs,
     require_same_shapes,
+)
+from ptq_cli.evaluation.streams import (
+    Indices,
+    SamplePlaces,
+    SteppedMetric,
+    drawn_by,
+    require_steps,
+    stream_of,
 )
 from ptq_cli.evaluation.uncertainty import Comparisons, with_interval, with_paired_intervals
 from ptq_cli.recipe.recipe_layers import relative_location
@@ -67,7 +76,12 @@ CLASS_ACCURACY = "class_accuracy"
 
 
 def judged_measurement(
-    judged: Judged, metrics: Mapping[str, LabelMetric], model: str, class_names: Sequence[str]
+    judged: Judged,
+    metrics: Mapping[str, LabelMetric],
+    model: str,
+    class_names: Sequence[str],
+    samples: int,
+    recordings: Indices | None = None,
 ) -> Measurement:
     """Return what a metric measured of a quantized model and of the float one, with their intervals."""
     spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
@@ -84,14 +98,17 @@ def judged_measurement(
         computed_by=relative_location(code, Path.cwd()) if code is not None else None,
         arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
     )
-    measured = with_paired_intervals(plain, of_float.resampling(), of_quantized.resampling())
+    drawn = [drawn_by(recordings, item.resampling(), samples) for item in (of_float, of_quantized)]
+    measured = with_paired_intervals(plain, *drawn)
     if spec.metric != CLASS_ACCURACY:
         return measured
     pair = cast(ClassAccuracy, of_float), cast(ClassAccuracy, of_quantized)
     return replace(measured, by_class=ClassAccuracy.by_class(*pair, class_names))
 
 
-def compared_measurement(judged: Judged, metric: LabelMetric, samples: int) -> Measurement:
+def compared_measurement(
+    judged: Judged, metric: LabelMetric, samples: int, recordings: Indices | None = None
+) -> Measurement:
     """Return what a metric measured of which the float model gives the labels: it has one value."""
     plain = Measurement(
         name=judged.spec.name,
@@ -101,7 +118,7 @@ def compared_measurement(judged: Judged, metric: LabelMetric, samples: int) -> M
         quantized_value=metric.compute(),
         output=judged.output_name,
     )
-    return with_interval(plain, metric.resampling(), samples)
+    return with_interval(plain, drawn_by(recordings, metric.resampling(), samples), samples)
 
 
 SEPARATOR = "/"
@@ -110,10 +127,11 @@ SEPARATOR = "/"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the evaluation measured of one quantized model."""
+    """What the evaluation measured of one quantized model, and of its steps where it carries states."""
 
     samples: int
     measurements: tuple[Measurement, ...]
+    stream: Stream | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +146,8 @@ class ModelOutputs:
 class Evaluator:
     """Holds the metrics of a float model and of quantized ones.
 
-    Each quantized model may have a watch, which sees what its metrics see.
+    Each quantized model may have a watch, which sees what its metrics see. Where outputs are ``carried``, the
+    second half of the quantized models are those of the first on the float model's states.
     """
 
     def __init__(
@@ -140,6 +159,7 @@ class Evaluator:
         with_pytorch: bool = False,
         class_names: Sequence[str] = (),
         watches: Sequence[ChangeCollector] = (),
+        carried: Mapping[str, str] | None = None,
     ) -> None:
         self.samples = 0
         self.batches = 0
@@ -148,6 +168,8 @@ class Evaluator:
         self._quantized = quantized
         self._class_names = class_names
         self._watches = watches
+        self._carried = carried or {}
+        self._places = SamplePlaces() if carried else None
         self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
         self._labeled = [self._made(judged) for judged in metrics]
         self._comparisons = [Comparisons(outputs) for _ in quantized]
@@ -205,8 +227,10 @@ class Evaluator:
                 comparison.update(outputs.of_float, found, place)
             for watch, found in zip(self._watches, outputs.quantized, strict=False):
                 watch.update(outputs.of_float[0], found[0], place)
+        if self._places is not None:
+            self._places.add(require_steps(batch))
         self.samples += batch.size
-        self.batches += 1
+        self.batches += batch.completes
 
     def evaluations(self) -> tuple[Evaluation, ...]:
         """Return what was measured, of each quantized model."""
@@ -217,10 +241,48 @@ class Evaluator:
             )
         if self.is_refused:
             raise self.refusal(self.samples)
-        return tuple(
-            Evaluation(self.samples, (*self._judged(model), *compared.measurements(self.samples)))
+        recordings = self._places.recordings if self._places is not None else None
+        found = [
+            Evaluation(
+                self.samples,
+                (*self._judged(model, recordings), *compared.measurements(self.samples, recordings)),
+            )
             for model, compared in zip(self._quantized, self._comparisons, strict=True)
+        ]
+        if self._places is None:
+            return tuple(found)
+        own, forced = found[: len(found) // 2], found[len(found) // 2 :]
+        streams = (
+            stream_of(self._carried, self._places, self._stepped(index), item.measurements)
+            for index, item in enumerate(forced)
         )
+        return tuple(replace(item, stream=stream) for item, stream in zip(own, streams, strict=True))
+
+    def _stepped(self, index: int) -> list[SteppedMetric]:
+        """Return what is told step by step of a quantized model: the SQNR of outputs, and named metrics."""
+        models = [self._quantized[place] for place in (index, index + len(self._quantized) // 2)]
+        free, forced = (self._comparisons[self._quantized.index(model)].named("sqnr_db") for model in models)
+        found = [
+            SteppedMetric(
+                name=name,
+                unit=metric.unit,
+                higher_is_better=True,
+                free=metric.resampling(),
+                forced=forced[name].resampling(),
+            )
+            for name, metric in free.items()
+        ]
+        return found + [
+            SteppedMetric(
+                name=judged.spec.name,
+                unit=metrics[models[0]].unit,
+                higher_is_better=metrics[models[0]].higher_is_better,
+                free=metrics[models[0]].resampling(),
+                forced=metrics[models[1]].resampling(),
+                of_float=metrics[FLOAT].resampling() if FLOAT in metrics else None,
+            )
+            for judged, metrics in zip(self._metrics, self._labeled, strict=True)
+        ]
 
     def state(self) -> State:
         """Return what a checkpoint holds of all metrics."""
@@ -258,13 +320,15 @@ class Evaluator:
         for prefix, watch in self._watched():
             watch.join([below(state, prefix) for state in watched])
 
-    def _holders(self) -> Iterator[tuple[str, LabelMetric | Comparisons]]:
+    def _holders(self) -> Iterator[tuple[str, LabelMetric | Comparisons | SamplePlaces]]:
         """Yield what holds numbers, with the beginning of the keys of its state."""
         for index, by_model in enumerate(self._labeled):
             for model, metric in by_model.items():
                 yield SEPARATOR.join(("metric", str(index), str(self._models.index(model)), "")), metric
         for index, comparison in enumerate(self._comparisons):
             yield SEPARATOR.join(("pair", str(index), "")), comparison
+        if self._places is not None:
+            yield SEPARATOR.join(("places", "")), self._places
 
     def _watched(self) -> Iterator[tuple[str, ChangeCollector]]:
         for index, watch in enumerate(self._watches):
@@ -280,15 +344,17 @@ class Evaluator:
             require_same_shapes(outputs.of_float, arrays, self._outputs, model, place)
         return found
 
-    def _judged(self, model: str) -> Iterator[Measurement]:
+    def _judged(self, model: str, recordings: Indices | None) -> Iterator[Measurement]:
         for judged, metrics in zip(self._metrics, self._labeled, strict=True):
             if FLOAT in metrics:
-                yield judged_measurement(judged, metrics, model, self._class_names)
+                yield judged_measurement(judged, metrics, model, self._class_names, self.samples, recordings)
             else:
-                yield compared_measurement(judged, metrics[model], self.samples)
+                yield compared_measurement(judged, metrics[model], self.samples, recordings)
 
 
-def _state_of(holders: Iterable[tuple[str, LabelMetric | Comparisons | ChangeCollector]]) -> State:
+def _state_of(
+    holders: Iterable[tuple[str, LabelMetric | Comparisons | SamplePlaces | ChangeCollector]],
+) -> State:
     return {prefix + key: array for prefix, holder in holders for key, array in holder.state().items()}
 
 

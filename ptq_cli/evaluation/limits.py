@@ -19,6 +19,7 @@ from ptq_cli.recipe.sections import GateSettings, Limit
 MAX_DROP_FLAG = "--max-drop"
 MIN_FLAG = "--min"
 MAX_RATIO_FLAG = "--max-ratio"
+MAX_DRIFT_FLAG = "--max-drift"
 MAX_SIZE_FLAG = "--max-size"
 MAX_REGRESSION_FLAG = "--max-regression"
 MAX_LATENCY_RATIO_FLAG = "--max-latency-ratio"
@@ -28,6 +29,7 @@ EXAMPLES = {
     MIN_FLAG: "sqnr_db=25",
     MAX_RATIO_FLAG: "perplexity=1.02",
     MAX_REGRESSION_FLAG: "top1=0.002",
+    MAX_DRIFT_FLAG: "sqnr_db=3",
     MAX_SIZE_FLAG: "1MB",
     BUDGET_FLAG: "top1=0.5%",
 }
@@ -78,6 +80,7 @@ def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = Mappi
         MAX_RATIO_FLAG: gate.max_ratio,
         MIN_FLAG: gate.min,
         MAX_REGRESSION_FLAG: gate.max_regression,
+        MAX_DRIFT_FLAG: gate.max_drift,
     }
     for flag, limits in by_flag.items():
         for metric, limit in limits.items():

@@ -18,6 +18,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs
 from ptq_cli.evaluation.metrics.base import State
+from ptq_cli.evaluation.streams import FreeStates, require_steps
 
 # All models on the same batches, once, and every metric of the way.
 
@@ -33,6 +34,37 @@ class Runs:
     of_float: Run
     quantized: tuple[Run, ...]
     pytorch: Run | None = None
+
+    def of(self, batch: Batch) -> ModelOutputs:
+        """Return each model's outputs of a batch."""
+        return ModelOutputs(
+            self.of_float(batch.inputs),
+            [run(batch.inputs) for run in self.quantized],
+            self.pytorch(batch.inputs) if self.pytorch is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class StreamRuns(Runs):
+    """Models of which the quantized ones run on their own states, and then on the float model's.
+
+    Attributes:
+        own: the states of each quantized model.
+        axes: where the samples of each output are; what is fed back stays as the model has it.
+    """
+
+    own: tuple[FreeStates, ...] = ()
+    axes: tuple["Axis", ...] = ()
+
+    def of(self, batch: Batch) -> ModelOutputs:
+        """Return each model's outputs of a step."""
+        step, free = require_steps(batch), []
+        for run, states in zip(self.quantized, self.own, strict=True):
+            outputs = run(states.inputs(step))
+            states.keep(step, outputs)
+            free.append(turned(outputs, self.axes))
+        forced = [turned(run(step.inputs), self.axes) for run in self.quantized]
+        return ModelOutputs(turned(self.of_float(step.inputs), self.axes), [*free, *forced])
 
 
 def run_evaluator(
@@ -53,14 +85,9 @@ def run_evaluator(
     the set, ``total`` is the number of samples of all of it.
     """
     for batch in batches:
-        outputs = ModelOutputs(
-            runs.of_float(batch.inputs),
-            [run(batch.inputs) for run in runs.quantized],
-            runs.pytorch(batch.inputs) if runs.pytorch is not None else None,
-        )
-        evaluator.update(batch, outputs)
+        evaluator.update(batch, runs.of(batch))
         progress(Progress("evaluate", evaluator.samples, total))
-        if after_batch is not None:
+        if after_batch is not None and batch.completes:
             after_batch()
 
 

@@ -165,7 +165,7 @@ def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
         ),
         (
             "the reports are about different models",
-            # A recovery rung may write the float file anew.
+            # A recovery rung may write the float file again.
             _differ(report.model.float_model.sha256 for report in reports)
             and _differ(report.model.source for report in reports),
         ),

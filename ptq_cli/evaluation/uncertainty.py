@@ -21,6 +21,7 @@ from ptq_cli.evaluation.metrics.base import PairMetric, Resampling, Reweighed, S
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
 from ptq_cli.evaluation.model_outputs import Place
+from ptq_cli.evaluation.streams import Indices, drawn_by
 
 RESAMPLES_OF_BLOCKS = 1000
 """Each takes torchmetrics some tenths of a millisecond."""
@@ -166,12 +167,15 @@ class Comparisons:
                     )
                 metric.update(expected, found)
 
-    def measurements(self, samples: int) -> list[Measurement]:
-        """Return what was measured, output by output: under the plain name for the first."""
+    def measurements(self, samples: int, recordings: Indices | None = None) -> list[Measurement]:
+        """Return what was measured, output by output: under the plain name for the first.
+
+        Intervals are of drawn ``recordings`` where the samples are steps of them.
+        """
         return [
             with_interval(
                 Measurement(
-                    name=name if index == 0 else f"{name}[{self._output_names[index]}]",
+                    name=self._name(name, index),
                     unit=metric.unit,
                     needs_labels=False,
                     higher_is_better=metric.higher_is_better,
@@ -179,12 +183,20 @@ class Comparisons:
                     output=self._output_names[index],
                     channel=metric.channel if isinstance(metric, WorstChannelSqnr) else None,
                 ),
-                metric.resampling(),
+                drawn_by(recordings, metric.resampling(), samples),
                 samples,
             )
             for index, metrics in enumerate(self._by_output)
             for name, metric in metrics.items()
         ]
+
+    def _name(self, metric: str, index: int) -> str:
+        return metric if index == 0 else f"{metric}[{self._output_names[index]}]"
+
+    def named(self, metric: str) -> dict[str, PairMetric]:
+        """Return a metric of each output that has it, by its name in a report."""
+        found = enumerate(self._by_output)
+        return {self._name(metric, index): metrics[metric] for index, metrics in found if metric in metrics}
 
     def state(self) -> State:
         """Return what a checkpoint holds."""

@@ -25,7 +25,7 @@ from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.pair_operators import dequantized_by, is_pair_node, quantized_by
+from ptq_cli.models.pair_operators import CLAMPS, dequantized_by, is_pair_node, quantized_by
 from ptq_cli.plan.graph_questions import clip_bound
 from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.plan.sites import ActivationSite, Plan
@@ -194,7 +194,7 @@ def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
 
 def _range(producer: ir.Node | None) -> tuple[float, float]:
     """Return a range that makes a Relu or Clip before it redundant, as a calibrated one does."""
-    if producer is None or producer.op_type not in ("Relu", "Clip"):
+    if producer is None or producer.op_type not in CLAMPS:
         return RANGE
     low, high = (
         (0.0, None) if producer.op_type == "Relu" else (clip_bound(producer, 1), clip_bound(producer, 2))

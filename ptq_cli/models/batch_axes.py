@@ -4,7 +4,6 @@ The axes are noted in the model's metadata, so that every command that reads the
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -98,7 +97,7 @@ def told_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | str]:
 
 
 def _other_axis(value: ir.Value, samples: str) -> int | None:
-    """Return the one axis whose size has that name, if the first axis has a fixed size (so is no batch)."""
+    """Return the only axis whose size has that name; None if there are several, or the first is a batch."""
     sizes = list(value.shape or ())
     places = [axis for axis in range(len(sizes)) if _size(value, axis) == samples]
     is_batch = sizes[0] == 1 and "batch" not in samples.lower()
@@ -330,34 +329,3 @@ def _require_same(name: str, value: Any, earlier: Mapping[str, Any], known: list
             f"{shown_value(earlier[name])} when it was prepared",
             hint="leave it out, or prepare the model again with the other value",
         )
-
-
-# Inputs of language models that hold keys and values of tokens before, known by their names.
-
-
-BESIDE_CACHES = ("use_cache_branch", "cache_position")
-"""Inputs of exported decoders that say how a cache is used, and hold none."""
-_CACHE = re.compile(r"past_|.*past_key|.*past_value|.*cache", re.IGNORECASE)
-_OF_ENCODER = re.compile(r".*encoder|.*cross", re.IGNORECASE)
-
-
-def is_cache(name: str) -> bool:
-    """Tell from its name whether an input holds a key-value cache.
-
-    Example:
-        >>> is_cache("past_key_values.0.key"), is_cache("cache_v_3"), is_cache("use_cache_branch")
-        (True, True, False)
-    """
-    return name not in BESIDE_CACHES and _CACHE.match(name) is not None
-
-
-def starts_empty(name: str) -> bool:
-    """Tell from its name whether an input is a cache that is empty before the first token.
-
-    Keys and values of an encoder are not: they are computed once, for all of its tokens.
-
-    Example:
-        >>> starts_empty("past_key_values.0.decoder.key"), starts_empty("past_key_values.0.encoder.key")
-        (True, False)
-    """
-    return is_cache(name) and _OF_ENCODER.match(name.replace("decoder", "")) is None

@@ -9,6 +9,8 @@ from ptq_cli.models.graph_reading import input_at
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 QUANTIZING = (QUANTIZE, DEQUANTIZE, "DynamicQuantizeLinear")
+CLAMPS = ("Clip", "Relu")
+"""They disappear into the kernel before them, or where the grid allows into the QuantizeLinear behind."""
 
 
 def is_pair_node(node: ir.Node | None) -> bool:

@@ -245,7 +245,7 @@ def _inputs(
     recipe = resolved.recipe
     if "data" in request.settings and recipe.calibration.data is not None:
         data = recipe.calibration.data
-        return ServedInputs(data, batches_of(data, resolved.strict_reading(), specs, batch))
+        return ServedInputs(data, batches_of(data, resolved, graph, specs, batch))
     if "input_shape" in request.settings:
         return ServedInputs(MADE_UP, made_up_batches(graph, batch, shapes=recipe.model.input_shape))
     return inputs_of_recipe(resolved, graph, specs, batch)

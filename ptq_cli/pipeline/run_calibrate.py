@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     calibration_bytes,
@@ -77,7 +78,8 @@ class CalibrationResult:
     compared_with: Annotated[str, "Whose outputs parity compares with."] = "PyTorch's"
     notes: Annotated[tuple[str, ...], "What was done to the model and the data that a user should know."] = ()
     unit: Annotated[
-        str, "What is counted as one: sample, or step where each item of the data is run as it is."
+        str,
+        "What is counted as one: sample, or step of recordings or of data whose items are run as they are.",
     ] = "sample"
     rescaled: Annotated[tuple[Rescaling, ...], "What was done to the channels of the model."] = ()
 
@@ -126,7 +128,7 @@ def assemble(
         faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
         compared_with=model.compared_with,
         notes=(*model.notes, *subject.notes),
-        unit="step" if is_step(model.inputs) else "sample",
+        unit="step" if is_step(model.inputs) or isinstance(subject.data, Recordings) else "sample",
         rescaled=changed,
     )
     return Calibrated(result, model.stored, calibration, files)

@@ -1,7 +1,9 @@
 """``verify`` elsewhere: a folder of cases for devices without ptq, and what their answers say."""
 
+import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -9,17 +11,39 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ptq_cli.core.errors import AnswerError, GateError, UsageError
+from ptq_cli.core.errors import (
+    AnswerError,
+    GateError,
+    InputFileError,
+    OtherCasesError,
+    PtqError,
+    UsageError,
+)
+from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.cases.device_answers import GATED, DeviceAnswers, answer_gates, read_answer
+from ptq_cli.evaluation.cases.device_answers import (
+    GATED,
+    DeviceAnswer,
+    DeviceAnswers,
+    answer_gates,
+    read_answer,
+)
 from ptq_cli.evaluation.cases.exact_sums import Expected
 from ptq_cli.evaluation.cases.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
-from ptq_cli.evaluation.cases.manifest import CaseFiles, Manifest, read_manifest, run_tensors, write_cases
+from ptq_cli.evaluation.cases.manifest import (
+    MODEL,
+    CaseFiles,
+    Manifest,
+    read_manifest,
+    run_tensors,
+    write_cases,
+)
 from ptq_cli.evaluation.proof import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
-from ptq_cli.models.files.stored import read_model, serialize
+from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
+from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -64,18 +88,12 @@ def run_pack(
         progress: is called as the work proceeds.
 
     Raises:
-        UsageError: there are no samples, or the model's constants are in a file of their own.
+        UsageError: there are no samples.
         PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
     """
     if samples < 1:
         raise UsageError(f"--samples is {samples}, expected at least 1", hint=f"the default is {SAMPLES}")
     path, graph, resolved, target = open_to_verify(request, run, model, progress)
-    stored = read_model(path)
-    if stored.data:
-        raise UsageError(
-            f"the constants of '{path.name}' are in a file of their own; cases are of models in one file",
-            hint="ONNX holds up to 2 GB in one file: onnx.save(onnx.load(NAME), OTHER) writes it",
-        )
     required = "data" in request.settings
     reading = resolved.strict_reading() if required else resolved.reading
     compared, faults = compared_samples(graph, resolved.recipe, reading, required=required, made_up=made_up)
@@ -86,17 +104,22 @@ def run_pack(
         )
     runs, batches = _runs(compared, noted_axes(graph), samples)
     progress(Progress("cutting out kernels", 0, None))
-    content = serialize(graph).content if resolved.recipe.model.inputs else stored.content
-    kernels = IntegerKernels(graph).cases(batches)
-    whole, reference = _whole_case(path, content, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = IntegerKernels(graph, Path(folder)).cases(batches)
+    source = read_model(path)
+    stored = serialize(graph) if resolved.recipe.model.inputs else source
+    if stored.data:  # What one file can hold, it holds.
+        stored = store_model(stored.load(), cases.absolute().parent, MODEL)
+    whole, reference = _whole_case(path, stored, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
     manifest = write_cases(
         cases,
         [whole, *map(_kernel_case, kernels)],
         {
             "versions": {name: version(name) for name in ("ptq-cli", "onnxruntime", "numpy")},
             "source": path.name,
+            "source_sha256": source.sha256,
             "target": target.name,
-            "data": compared.data,
+            "data": Path(compared.data).name,  # The folder travels; where the data are here does not matter.
             "samples": len(runs),
             "reference": reference,
         },
@@ -115,13 +138,13 @@ def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensor
 
 
 def _whole_case(
-    path: Path, content: bytes, float_sha256: str, runs: Sequence[Tensors]
+    path: Path, model: StoredModel, float_sha256: str, runs: Sequence[Tensors]
 ) -> tuple[CaseFiles, Literal["float", "written"]]:
     """Return the case of the whole file, and what its reference outputs are of."""
     float_model = RunDirectory(path.parent).float_model
     is_known = float_model.is_file() and read_model(float_model).sha256 == float_sha256
-    written = Session(content, threads=1, optimize=False)
-    session, other = ReferenceSession(content), Session(float_model, threads=1) if is_known else written
+    written = Session(model, threads=1, optimize=False)
+    session, other = ReferenceSession(model), Session(float_model, threads=1) if is_known else written
     tensors = []
     for inputs in runs:
         here, near = session.run(inputs), dict(zip(written.outputs, written.run(inputs), strict=True))
@@ -129,7 +152,7 @@ def _whole_case(
         expected = {name: Expected(array, _rounding(array, near[name])) for name, array in here.items()}
         floats = {name: array for name, array in far.items() if array.dtype.kind == "f" and name in here}
         tensors.append(run_tensors(inputs, expected, floats))
-    case = CaseFiles(node="", op="", exact=False, model=content, runs=tensors)
+    case = CaseFiles(node="", op="", exact=False, model=model, runs=tensors)
     return case, "float" if is_known else "written"
 
 
@@ -148,9 +171,8 @@ def _rounding(here: Array, written: Array) -> Array:
 
 def _kernel_case(kernel: KernelCase) -> CaseFiles:
     runs = [run_tensors(inputs, expected, {}) for inputs, expected in kernel.runs]
-    return CaseFiles(
-        node=kernel.node, op=kernel.op, exact=kernel.adds_products, model=kernel.model, runs=runs
-    )
+    model = StoredModel(content=kernel.model)
+    return CaseFiles(node=kernel.node, op=kernel.op, exact=kernel.adds_products, model=model, runs=runs)
 
 
 # What devices answered.
@@ -164,7 +186,7 @@ def run_answers(
     minimum: Mapping[str, float] = MappingProxyType({}),
     progress: ProgressCallback = silent,
 ) -> DeviceAnswers:
-    """Compare the answers of devices with what has to come out; nothing is written.
+    """Compare the answers of devices with what has to come out; ``write_answers`` puts it on a page.
 
     Args:
         answers: a file that a runner wrote, or a folder of such files.
@@ -176,7 +198,7 @@ def run_answers(
     Raises:
         GateError: a limit is of another metric.
         UsageError: the share is not between 0 and 1.
-        PtqError: the folder or an answer cannot be used.
+        PtqError: the folder or answers cannot be used; the message has them all.
     """
     if min_exact_kernels is not None and not 0 <= min_exact_kernels <= 1:
         raise UsageError(
@@ -195,9 +217,42 @@ def run_answers(
             f"the folder '{answers}' has no answers, which are .safetensors files",
             hint="copy what the runners wrote there, under a name for each device",
         )
-    devices = []
+    devices: list[DeviceAnswer] = []
+    refused: list[AnswerError | OtherCasesError | InputFileError] = []
     for number, file in enumerate(files, 1):
         progress(Progress(f"answer {number} of {len(files)}: {file.name}", 0, None))
-        devices.append(read_answer(file, cases, manifest))
-    gates = tuple(answer_gates(devices, min_exact_kernels, minimum))
-    return DeviceAnswers(cases=cases, manifest=manifest, devices=tuple(devices), gates=gates)
+        try:
+            devices.append(read_answer(file, cases, manifest))
+        except (AnswerError, OtherCasesError, InputFileError) as error:
+            refused.append(error)
+    if refused:
+        raise _first_of(refused)
+    named = _told_apart(devices)
+    gates = tuple(answer_gates(named, min_exact_kernels, minimum))
+    return DeviceAnswers(cases=str(cases), manifest=manifest, devices=named, gates=gates)
+
+
+def _first_of(refused: Sequence[PtqError]) -> PtqError:
+    """Return the first error, with what the others say in the same line."""
+    messages = dict.fromkeys(error.message for error in refused)
+    return type(refused[0])("; ".join(messages), hint=refused[0].hint)
+
+
+def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
+    """Return devices of which no two have the same name: their files' names are added."""
+    names = Counter(item.device for item in devices)
+    return tuple(
+        item if names[item.device] == 1 else replace(item, device=f"{item.device} ({Path(item.file).stem})")
+        for item in devices
+    )
+
+
+def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:
+    """Show what devices gave on the page of a run's report, and return which files were written.
+
+    Edge case:
+        A run without a report of this model is left as it is.
+    """
+    files = page_with_devices(found, run)
+    write_together(files)
+    return tuple(files)

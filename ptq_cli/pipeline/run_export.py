@@ -166,7 +166,7 @@ def run_export(
             if context is not None:
                 _require_compiler(resolved.target)
             moments = open_moments(resolved, run)
-            data = open_recovery_data(resolved, calibration, graph, moments)
+            data = open_recovery_data(resolved, calibration, graph, float_model, moments)
             exported = make_export(
                 resolved,
                 calibration,

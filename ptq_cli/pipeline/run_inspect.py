@@ -20,6 +20,7 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.pipeline.exporting.decided_once import unusual_layers
+from ptq_cli.pipeline.setup.carried import as_recordings
 from ptq_cli.pipeline.setup.example_inputs import Shapes, own_batch_size
 from ptq_cli.pipeline.setup.float_model import float_model_of, open_source
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve, target_of
@@ -153,7 +154,7 @@ def run_inspect(request: Request) -> Inspection:
             return _inspect_float(source, resolved, dataset)
     notes = note_told_axes(already, resolved.recipe.data.batch_axis, source.file.path.name)
     if dataset is not None:
-        bind_inputs(dataset, input_specs(already))
+        bind_inputs(as_recordings(dataset, resolved.recipe.data, already), input_specs(already))
     target = target_of(already, resolved, named="target" in request.settings)
     plan, formats = quantized_plan(already, target), stored_formats(already)
     plan = _with_exported_reasons(plan, already, source.file.path.name)

@@ -80,7 +80,7 @@ def _collect(
 ) -> MomentsResult:
     inputs = input_specs(loaded.float_model.load())
     settings = loaded.resolved.recipe.calibration
-    dataset = calibrated_data(loaded.resolved, loaded.calibration, inputs, OPTION)
+    dataset = calibrated_data(loaded.resolved, loaded.calibration, loaded.graph, loaded.float_model, OPTION)
     sites, refused = _sites(loaded, run, progress)
     subject = MomentSubject(
         model=loaded.float_model.load(),

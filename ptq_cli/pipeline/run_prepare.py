@@ -17,10 +17,11 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.pipeline.setup.carried import fitting_data, with_states
 from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.setup.float_model import float_model_of, open_source
+from ptq_cli.pipeline.setup.float_model import axes_told, float_model_of, open_source
 from ptq_cli.pipeline.setup.output_checks import input_files, require_output
-from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve
+from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
 
 RANDOM_INPUTS = "random inputs"
 
@@ -68,6 +69,8 @@ def make_preparation(resolved: Resolved, output: Path) -> tuple[PrepareResult, S
     notes: tuple[str, ...] = ()
     if settings.data is not None:
         dataset = resolved.strict_reading().open(settings.data, settings.samples)
+        axes = {**axes_told(source, recipe.data.batch_axis), **recipe.data.batch_axis}
+        dataset = fitting_data(dataset, recipe.data, source, axes)
         notes = tuple(sole_notes(dataset, match_names(dataset, source.input_names)))
     model, told = float_model_of(resolved, source, dataset, always_compare=True, output=output)
     prepared = model.prepared
@@ -137,7 +140,7 @@ def inputs_of_recipe(
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
         try:
             return ServedInputs(
-                data, batches_of(data, resolved.reading, specs, batch, repeat=True), tuple(faults)
+                data, batches_of(data, resolved, graph, specs, batch, repeat=True), tuple(faults)
             )
         except PtqError as error:
             faults.append(error.message)
@@ -146,10 +149,17 @@ def inputs_of_recipe(
 
 
 def batches_of(
-    data: str, reading: Reading, specs: Sequence[TensorSpec], batch: int, *, repeat: bool = False
+    data: str,
+    resolved: Resolved,
+    graph: ir.Model,
+    specs: Sequence[TensorSpec],
+    batch: int,
+    *,
+    repeat: bool = False,
 ) -> list[Mapping[str, Array]]:
     """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
-    dataset = reading.open(data, batch * BATCHES)
+    reading = resolved.reading if repeat else resolved.strict_reading()
+    dataset = with_states(reading.open(data, batch * BATCHES), resolved.recipe.data, graph)
     found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))
     whole: list[Mapping[str, Array]] = [item.inputs for item in found if item.size == batch]
     if not whole and repeat and found:

@@ -22,6 +22,7 @@ from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_export import Exported, ExportResult, make_export
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
@@ -149,6 +150,8 @@ def make_quantization(
     tensor_settings(opened.model.model, opened.plan, resolved.target, tensor_recipe(recipe))
     subject, changed = rescaled(opened, resolved, progress)
     model, plan = subject.model.model, subject.plan
+    if dataset is not None:
+        dataset = with_states(dataset, resolved.recipe.data, model, subject.model.stored)
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
     require_served_batch(resolved, model)
     data = recovery_data(resolved, subject.data, subject.model.inputs)

@@ -25,11 +25,12 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
-from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
+from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
@@ -41,8 +42,8 @@ from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Kernel
-from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, at_level, engine_of, measuring_engine
-from ptq_cli.runtime.qnn import HINT, QNN_HTP, is_installed
+from ptq_cli.runtime.engine_registry import at_level, engine_alone, engine_of, measuring_engine
+from ptq_cli.runtime.qnn import HINT
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
 
@@ -82,7 +83,7 @@ def compared_samples(
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
         try:
-            dataset = bind_inputs(reading.open(data, count), inputs)
+            dataset = bind_inputs(with_states(reading.open(data, count), recipe.data, graph), inputs)
             batches = tuple(dataset.batches(batch))
             total = sum(item.size for item in batches)
             arrays = tuple(item.inputs for item in batches)
@@ -165,10 +166,9 @@ def compare_each_kernel(
     asked: str | None = None,
 ) -> KernelComparison | None:
     """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
-    runtime = asked or target.runtime
-    if not samples.batches or runtime not in (ONNXRUNTIME, QNN) or (runtime == QNN and not is_installed()):
+    engine = engine_alone(target, asked)
+    if not samples.batches or engine is None:
         return None
-    engine = QNN_HTP if runtime == QNN else EXACT_BLOCKS
     batches = (
         samples.batches[:COMPARED_ALONE]
         if samples.fixed

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from ptq_cli.amax.overrides import Meant, described, means
+from ptq_cli.amax.overrides import Meant, OverridesByName, described
 from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import rank_of
@@ -256,12 +256,12 @@ def layer_activations(
     layers: Mapping[str, Meant], general: ActivationSettings, overrides: Sequence[OverrideSettings]
 ) -> dict[str, ActivationSettings]:
     """Return the settings of the activations that each layer reads: the general ones with its overrides."""
-    found = {}
+    found, by_name = {}, OverridesByName(overrides)
     for name, meant in layers.items():
         settings = general
-        for item in overrides:
+        for item in by_name.of(meant):
             own = item.activations
-            if own is not None and means(item, meant):
+            if own is not None:
                 mode, granularity = own.mode or settings.mode, own.granularity or settings.granularity
                 settings = replace(settings, mode=mode, granularity=granularity)
         found[name] = settings
@@ -270,9 +270,9 @@ def layer_activations(
 
 def with_own_mode(layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]) -> Iterator[str]:
     """Yield the layers for which an override decides what is done with their activations."""
-    deciding = [item for item in overrides if item.activations is not None and item.activations.mode]
+    deciding = OverridesByName(item for item in overrides if item.activations and item.activations.mode)
     for name, meant in layers.items():
-        if any(means(item, meant) for item in deciding):
+        if deciding.of(meant):
             yield name
 
 
@@ -280,7 +280,7 @@ def decided_layers(
     layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]
 ) -> Iterator[tuple[str, OverrideSettings]]:
     """Yield the layers that an override selects or keeps in float, with the last that does."""
-    deciding = [item for item in overrides if item.quantize is not None]
+    deciding = OverridesByName(item for item in overrides if item.quantize is not None)
     for name, meant in layers.items():
-        if last := next((item for item in reversed(deciding) if means(item, meant)), None):
-            yield name, last
+        if found := deciding.of(meant):
+            yield name, found[-1]

@@ -1,13 +1,13 @@
 """Which settings hold for which tensor and layer: the recipe's, changed by its overrides."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import onnx_ir as ir
 
 from ptq_cli.amax.method_registry import AUTO
-from ptq_cli.amax.overrides import Meant, means, require_matches, settings_for
+from ptq_cli.amax.overrides import Meant, OverridesByName, require_matches, settings_for
 from ptq_cli.models.graph_reading import constant_shape, names_around
 from ptq_cli.placement.target_limits import (
     block_rule,
@@ -180,17 +180,20 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
     weights = meant_weights(model, (*plan.weights, *tables))
     every = [list(found.values()) for found in (activations, weights, layers)]
     require_matches(recipe.override, *every)
+    overrides = OverridesByName(recipe.override)
 
     def settle(meant: Meant) -> AmaxSettings:
-        return settings_for(meant, recipe.amax, recipe.override)
+        return settings_for(meant, recipe.amax, overrides)
 
     of_activations = {source: settle(meant) for source, meant in activations.items()}
     of_weights = {site: settle(meant) for site, meant in weights.items()}
     activation_families = {
-        source: _activation_family(meant, recipe, target, plan.activations[source])
+        source: _activation_family(recipe, overrides.of(meant), target, plan.activations[source])
         for source, meant in activations.items()
     }
-    weight_families = {site: _weight_family(meant, recipe, target) for site, meant in weights.items()}
+    weight_families = {
+        site: _weight_family(meant, recipe, overrides.of(meant), target) for site, meant in weights.items()
+    }
     included = frozenset(name for name, last in decided_layers(layers, recipe.override) if last.quantize)
     unread = _unread(model, weight_families, weights, target, recipe, (modes, included))
     for site, family in weight_families.items():
@@ -215,23 +218,23 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
 
 
 def _activation_family(
-    meant: Meant, recipe: TensorRecipe, target: Target, site: ActivationSite
+    recipe: TensorRecipe, overrides: Iterable[OverrideSettings], target: Target, site: ActivationSite
 ) -> ActivationFamily:
     settings = recipe.activations
-    for item in recipe.override:
-        if means(item, meant):
-            settings = overridden(settings, item.activations)
+    for item in overrides:
+        settings = overridden(settings, item.activations)
     family = activation_family(settings)
     require_activation(family, site, target)
     return family
 
 
-def _weight_family(meant: Meant, recipe: TensorRecipe, target: Target) -> WeightFamily:
+def _weight_family(
+    meant: Meant, recipe: TensorRecipe, overrides: Iterable[OverrideSettings], target: Target
+) -> WeightFamily:
     (op_type,) = meant.ops
     settings, rule = recipe.weights, target.weight_rule(op_type)
-    for item in recipe.override:
-        if means(item, meant):
-            settings = overridden(settings, item.weights)
+    for item in overrides:
+        settings = overridden(settings, item.weights)
     return weight_family(within_bits(settings, rule))
 
 
@@ -249,12 +252,12 @@ def _unread(
     all, and those that are asked for.
     """
     modes, included = layers
-    found = {}
+    found, overrides = {}, OverridesByName(recipe.override)
     for site, family in families.items():
         (op_type,) = weights[site].ops
         by_name = any(
-            item.weights is not None and item.weights.block_size is not None and means(item, weights[site])
-            for item in recipe.override
+            item.weights is not None and item.weights.block_size is not None
+            for item in overrides.of(weights[site])
         )
         mode, weight = modes.get(site.node, STATIC), model.graph.initializers.get(site.tensor)
         reason = unread_blocks(family, target, op_type, mode, weight)

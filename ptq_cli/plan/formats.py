@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import FLOAT4_E2M1
 from ptq_cli.models.graph_reading import constant_shape, every_value, input_at
-from ptq_cli.models.pair_operators import BLOCK
+from ptq_cli.models.pair_operators import BLOCK, CLAMPS
 from ptq_cli.plan.graph_questions import Rules, clamp_refusal, clip_bound
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import OpRule, Target
@@ -131,7 +131,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
     sites = dict(plan.activations)
     for site in plan.activations.values():
         clip = producers.get(site.tensor)
-        if clip is None or clip.op_type not in ("Clip", "Relu") or site.source not in grids:
+        if clip is None or clip.op_type not in CLAMPS or site.source not in grids:
             continue
         before = clip.inputs[0]
         if not layers[clip.name or ""].quantized or before is None or not _cuts(clip, grids[site.source]):

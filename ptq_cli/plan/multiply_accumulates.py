@@ -9,8 +9,7 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import format_shape
-from ptq_cli.models.batch_axes import is_cache, starts_empty
+from ptq_cli.core.tensors import format_shape, is_cache, starts_empty
 from ptq_cli.models.graph_reading import every_value, nested_graphs
 from ptq_cli.models.index_tables import longest_sequence
 from ptq_cli.models.pair_operators import is_dynamic_quantize

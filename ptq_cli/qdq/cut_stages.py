@@ -13,12 +13,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.pair_operators import DEQUANTIZE
+from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs, part_of, readers_by_value, values_read
-
-CLAMPS = ("Clip", "Relu")
-"""What ONNX Runtime makes a part of the operator before it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Stage:
 
     Attributes:
         layer: the node whose quantization it is; empty if it has none of its own.
-        quantized: as it is in the quantized model; None if that is no different.
+        quantized: as it is in the quantized model; None if that is the same.
     """
 
     nodes: tuple[str, ...]

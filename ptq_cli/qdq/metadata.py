@@ -28,7 +28,7 @@ def has_chosen_layers(model: ir.Model) -> bool:
     """Return whether ptq wrote a model with layers that a user includes or excludes.
 
     Edge case:
-        Overrides that are no list of tables are not ptq's, and choose nothing.
+        Overrides that are not a list of tables are not ptq's, and choose nothing.
 
     Example:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>

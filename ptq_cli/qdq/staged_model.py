@@ -88,9 +88,9 @@ class StagedModel:
             tensors.update(self._run_stage(index, tensors, quantized=quantized))
         return tensors
 
-    def behind(self, layer: str) -> tuple[int, ...]:
-        """Return the stages that run again where a layer is changed, in order: its own first."""
-        return self._behind({self.layers[layer]})
+    def behind(self, *layers: str) -> tuple[int, ...]:
+        """Return the stages that run again where layers are changed, in order: the first one's own first."""
+        return self._behind({self.layers[layer] for layer in layers})
 
     def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
         """Return the output with one layer in this form, and all others as in ``base``, the other form.
@@ -104,6 +104,14 @@ class StagedModel:
         """Return every output of a model with some layers in the other form; as ``changed``."""
         tensors = self._changed_tensors(layers, base, quantized=quantized)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
+
+    def changed_until(self, layer: str, base: Tensors, last: int) -> dict[str, Array]:
+        """Return the tensors that a quantized layer changes and stages behind ``last`` read, as floats.
+
+        Outputs that are made until then are among them; ``base`` is of the float model.
+        """
+        tensors = self._changed_tensors({layer}, base, quantized=True, last=last)
+        return {name: self.floats(name, held) for name, held in tensors.made.items()}
 
     def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
         """Return the outputs of the float model, whose tensors are ``base``, with some of them on grids."""
@@ -120,16 +128,21 @@ class StagedModel:
             touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
-    def _changed_tensors(self, layers: Collection[str], base: Tensors, *, quantized: bool) -> "_Overlay":
+    def _changed_tensors(
+        self, layers: Collection[str], base: Tensors, *, quantized: bool, last: int | None = None
+    ) -> "_Overlay":
+        """Return what runs again; of tensors that are not outputs, what stages behind ``last`` read."""
         own = {self.layers[layer] for layer in layers}
         indices = self._behind(own)
-        last = {name: index for index in indices for name in self.stages[index].inputs}
+        last_reader = {name: index for index in indices for name in self.stages[index].inputs}
         tensors = _Overlay(base)
         for index in indices:
+            if last is not None and index > last:
+                break
             form = quantized if index in own else not quantized
             tensors.made.update(self._run_stage(index, tensors, quantized=form))
             for name in self.stages[index].inputs:
-                if last[name] == index and name not in self._outputs:
+                if last_reader[name] == index and name not in self._outputs:
                     tensors.made.pop(name, None)
         return tensors
 

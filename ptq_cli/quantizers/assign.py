@@ -320,7 +320,7 @@ def soft_assign(
     Raises:
         QuantizerValueError: temperature is not positive; there is no center, more than 256, or one is not
             finite; or ``check`` and x holds NaN.
-        AxisError: the axis is none of the tensor's.
+        AxisError: the tensor does not have the axis.
         QuantizerShapeError: the centers' shape does not fit.
         QuantizerTypeError: one of the tensors is not a float tensor.
 

@@ -78,7 +78,7 @@ def require_amax(amax: torch.Tensor) -> None:
 
 
 def require_not_negative(x: torch.Tensor) -> None:
-    """Refuse negative values, which an unsigned format has not; -0.0 is none."""
+    """Refuse negative values, which an unsigned format does not have; -0.0 is not negative."""
     if torch.compiler.is_compiling() or not x.numel():
         return
     # One fast pass. A NaN hides what the smallest value is; only then every value is compared.

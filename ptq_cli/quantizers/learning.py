@@ -68,7 +68,7 @@ def lay_back(rows: torch.Tensor, shape: torch.Size, axis: int | None) -> torch.T
 
 
 def require_centers(centers: torch.Tensor) -> None:
-    """Refuse centers that are none: too few, too many, or not finite. Equal centers are allowed.
+    """Refuse centers that cannot be used: too few, too many, or not finite. Equal centers are allowed.
 
     Values are not looked at in a compiled graph, which cannot raise.
 
@@ -170,7 +170,7 @@ def learn_centers(
 
     Raises:
         QuantizerValueError: count is out of range, restarts is not positive, or x holds NaN or infinities.
-        AxisError: the axis is none of the tensor's.
+        AxisError: the tensor does not have the axis.
         QuantizerShapeError: x has no value to learn from.
         QuantizerTypeError: x is not a float tensor.
 

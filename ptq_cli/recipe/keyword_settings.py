@@ -12,6 +12,10 @@ class SharedSettings(TypedDict, total=False):
     input_shape: dict[str, list[int]]
     rename: dict[str, str]
     batch_axis: dict[str, int | str]
+    carry: dict[str, str]
+    steps: int
+    frame: int
+    hop: int
     image_mode: str
     resize: list[int]
     crop: list[int]
@@ -79,6 +83,7 @@ class SharedSettings(TypedDict, total=False):
     max_drop: dict[str, float | str]
     max_ratio: dict[str, float | str]
     min: dict[str, float | str]
+    max_drift: dict[str, float | str]
     max_size: str
     max_latency_ratio: float
     require_portable: bool

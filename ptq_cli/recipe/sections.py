@@ -197,7 +197,7 @@ class RecoverySettings:
 
     rungs: list[str] = setting(
         ["auto"],
-        "Recovery steps that use the calibration data; `auto` is `equalize`, or `weighed` and `round` if "
+        "Recovery steps that use the calibration data; `auto` is `equalize`, or `round` if "
         "only weights are quantized and there is data; an empty list is `none`.",
         name="recover",
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
@@ -334,7 +334,7 @@ class ModelSettings:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataSettings:
     """How the arrays of calibration and evaluation data become the model's inputs."""
 
@@ -349,6 +349,24 @@ class DataSettings:
         "for an input that gets the whole array with each batch. `*` stands for all other inputs; with "
         "`none` each item of the data is one step, run as it is. The arrays of the data have their samples "
         "on the same axis.",
+    )
+    carry: dict[str, str] = setting(
+        {},
+        "Outputs that are inputs of the next step, input by output, `*` for what both end with: the data are "
+        "recordings then. If empty, "
+        "those whose names and shapes show it and that the data do not have; `*` with `none` for no output.",
+    )
+    steps: int | None = setting(
+        None, "Steps to use of each recording, from the first on; all if not set.", low=1
+    )
+    frame: int | None = setting(
+        None, "Values of a step where a recording is one row of values, if the model does not say it.", low=1
+    )
+    hop: int | None = setting(
+        None,
+        "Values from the start of a step to the start of the next; if not set, those of a step. The first "
+        "step begins with zeros where steps overlap.",
+        low=1,
     )
 
 
@@ -496,6 +514,11 @@ class GateSettings:
         {},
         'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.',
     )
+    max_drift: dict[str, Limit] = setting(
+        {},
+        "How much worse a metric may be in the last tenth of each recording's steps than in the first: "
+        "`sqnr_db = 3`.",
+    )
     max_size: str = setting(
         "", "Largest size of the quantized model's file: `1MB`, `900KiB`; no limit if empty."
     )
@@ -518,7 +541,7 @@ class GateSettings:
     @property
     def has_limits(self) -> bool:
         """Whether there is a limit."""
-        limits = (self.max_drop, self.max_ratio, self.min, self.max_size, self.max_regression)
+        limits = (self.max_drop, self.max_ratio, self.min, self.max_drift, self.max_size, self.max_regression)
         return any(limits) or self.max_latency_ratio is not None or self.require_portable
 
 

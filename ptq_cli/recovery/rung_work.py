@@ -10,7 +10,7 @@ import numpy as np
 from ptq_cli.core.progress import ProgressCallback, RungProgress
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recovery.code_search import BYTE, CodeGrid, Codes, products_each, search_codes
-from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer
+from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer, by_blocks
 from ptq_cli.recovery.second_moments import CenteredMoments, fit_least_squares
 
 FACTORS = 2 / 3
@@ -21,6 +21,9 @@ RUN = 12
 """Likewise one of a run of the float or the quantized model."""
 BLOCKS = 2
 """Times as long takes a search with scales of blocks."""
+BLOCKS_AT_ONCE, SUMS_IN_FLOAT = 2.0, 3.0
+"""Products of each weight with inputs where many channels are searched at once, and times as long as those
+of bytes take sums in float32."""
 ALWAYS, EACH_GROUP = 2e8, 1e7
 """In products: what each layer takes, however small it is, and each group of a convolution."""
 MEASURED = (32, 288)
@@ -40,6 +43,8 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
     each = products_each(int(layer.site.format.qmax), inputs, int(channels) // groups)
     search = size * inputs * each * (BLOCKS if layer.geometry.blocks > 1 else 1)
     sums = rows * inputs * (groups * inputs + channels) / SUMMED
+    if by_blocks(layer):
+        search, sums = BLOCKS_AT_ONCE * size * inputs, SUMS_IN_FLOAT * sums
     return ALWAYS + groups * EACH_GROUP + search + groups * FACTORS * inputs**3 + sums + run / RUN
 
 

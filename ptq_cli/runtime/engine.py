@@ -75,10 +75,12 @@ class Engine(ABC):
     Attributes:
         name: what the table of a target calls it.
         has_profiler: whether its operators can be measured one by one, as ``latency.operator_times`` does.
+        counted: operators whose kernels ``count_kernels`` counts.
     """
 
     name: ClassVar[str]
     has_profiler: ClassVar[bool] = False
+    counted: ClassVar[tuple[str, ...]] = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat")
 
     @property
     def title(self) -> str:
@@ -104,9 +106,17 @@ class Engine(ABC):
         The model is left as it is; the names of its nodes are unique.
         """
 
-    @abstractmethod
     def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many kernels compute in integers."""
+        """Return how many nodes, those of nested graphs too, it computes in integers and in floats."""
+        graph = model.load()
+        kernels = self.find_kernels(graph)
+        nodes = graph.graph.all_nodes()
+        counts = Counter((node.op_type, kernels[node.name or ""].placement) for node in nodes)
+        return KernelCounts(
+            self.title,
+            {name: counts[name, "integer"] for name in self.counted},
+            {name: counts[name, "float"] for name in self.counted},
+        )
 
 
 # Names by which the nodes of a graph are found again in what a runtime makes of it.
@@ -144,10 +154,12 @@ HINT = "pip install 'ptq-cli[openvino]'"
 MOST_SHAPES = 4
 """So many shapes of inputs a model is compiled for, at most: with known shapes it is up to a third faster."""
 SAID_LIMIT = 400
+ON_ARM = "Convolution input precision should be single"
+"""What OpenVINO 2026.4 says on ARM of a Pad of integers before a Conv, which pads an image's channels."""
+HINT_ON_ARM = "on ARM, OpenVINO cannot pad channels of integers: export with --target openvino"
+HINT_OF_FAILURE = "check that OpenVINO supports the model's operators and this batch size"
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat")
-"""Operators whose kernels ``count_kernels`` counts."""
 INTEGERS = ("i8", "u8")
 AROUND = {
     "Const": (),
@@ -195,18 +207,6 @@ class OpenVino(Engine):
             node.name or "": found.get(node, Kernel("gone")) if node in top else inside
             for node in model.graph.all_nodes()
         }
-
-    def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many primitives there are of the operators that quantized models consist of."""
-        graph = model.load()
-        kernels, counts = self.find_kernels(graph), Counter[tuple[str, str]]()
-        for node in graph.graph:
-            counts[node.op_type, kernels[node.name or ""].placement] += 1
-        return KernelCounts(
-            self.title,
-            {name: counts[name, "integer"] for name in COUNTED},
-            {name: counts[name, "float"] for name in COUNTED},
-        )
 
 
 OPEN_VINO = OpenVino()
@@ -344,7 +344,7 @@ def _main_node(properties: Mapping[str, str], nodes: Sequence[ir.Node]) -> ir.No
 def _failed(what: str, error: Exception) -> PtqError:
     if isinstance(error, PtqError):
         return error
-    said = " ".join(str(error).split())[:SAID_LIMIT]
+    said = " ".join(str(error).split())
     return RuntimeFailedError(
-        f"{what}: {said}", hint="check that OpenVINO supports the model's operators and this batch size"
+        f"{what}: {said[:SAID_LIMIT]}", hint=HINT_ON_ARM if ON_ARM in said else HINT_OF_FAILURE
     )

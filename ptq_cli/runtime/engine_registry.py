@@ -36,7 +36,7 @@ LEAVE_INTEGERS = (
     "Shape",
     "Size",
 )
-"""They read integers, and what they give is none of a quantized tensor's."""
+"""They read integers, and their results are not the integers of a quantized tensor."""
 QGEMM_SCALE = 7
 """Its input that holds the scale of the result."""
 AROUND = (*QUANTIZING, "Transpose", "Cast", "ReorderInput", "ReorderOutput")
@@ -217,9 +217,8 @@ EXACT_BLOCKS = OnnxRuntime(accuracy_level=EXACT)
 """ONNX Runtime without rounding the activations beside weights in blocks."""
 AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
 """ONNX Runtime for files of other runtimes, which do not saturate where this processor does."""
-
-FOR_HTP = OnnxRuntime(accuracy_level=EXACT, integer_kernels=False)
-"""ONNX Runtime for files of the HTP: its own integer Softmax makes 0 of the largest probabilities."""
+IN_FLOATS = OnnxRuntime(accuracy_level=EXACT, integer_kernels=False)
+"""ONNX Runtime for files on whose grids its integer kernels are wrong (``Target.pairs_as_written``)."""
 
 
 def measuring_engine(target: Target, asked: str | None = None) -> Engine:
@@ -228,13 +227,22 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
     ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     The recipe may ask for another by name.
     """
-    is_missing = asked is None and engine_of(target) is None
-    if target.runtime == QNN and (asked == ONNXRUNTIME or is_missing):
-        return FOR_HTP
+    engine = engine_of(target) if asked is None else ENGINES[asked]
+    if engine in (None, ONNX_RUNTIME) and target.pairs_as_written:
+        return IN_FLOATS
+    if engine is None:
+        return AS_WRITTEN
     if asked is not None:
-        ENGINES[asked].require()
-        return ENGINES[asked]
-    return engine_of(target) or AS_WRITTEN
+        engine.require()
+    return engine
+
+
+def engine_alone(target: Target, asked: str | None = None) -> Engine | None:
+    """Return what runs each kernel of a target's files alone; None if they are not compared so."""
+    name = asked or target.runtime
+    if name == QNN:
+        return QNN_HTP if is_installed() else None
+    return EXACT_BLOCKS if name == ONNXRUNTIME and not target.pairs_as_written else None
 
 
 def at_level(engine: Engine, level: int | None) -> Engine:

@@ -10,7 +10,6 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,7 @@ from ptq_cli.core.errors import MissingRuntimeError, first_line
 from ptq_cli.core.process import STDERR, STDOUT, is_own_process
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.models.pair_operators import CLAMPS, is_pair_node
 from ptq_cli.plan.target.rules import QNN
 from ptq_cli.runtime.engine import (
     MARK,
@@ -33,7 +32,6 @@ from ptq_cli.runtime.engine import (
     ON_HTP,
     Engine,
     Kernel,
-    KernelCounts,
     Model,
     marked_graph,
 )
@@ -47,9 +45,6 @@ SOC_MODEL = 60
 products of 16-bit activations."""
 MOST_SHAPES = 4
 """So many shapes of inputs a model is compiled for, at most."""
-COUNTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add", "Mul", "Concat", "Softmax", "LayerNormalization")
-"""Operators whose kernels ``count_kernels`` counts."""
-FOLDED = ("Relu", "Clip")
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -63,6 +58,7 @@ class Qnn(Engine):
     """
 
     name = QNN
+    counted = (*Engine.counted, "Softmax", "LayerNormalization")
 
     def require(self) -> None:
         """Refuse to begin without it.
@@ -91,18 +87,6 @@ class Qnn(Engine):
         inside = Kernel("float", ON_CPU)  # The HTP has no loops and branches.
         return {node.name or "": found.get(node, inside) for node in model.graph.all_nodes()}
 
-    def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many nodes of each operator the HTP computes in integers."""
-        graph = model.load()
-        kernels, counts = self.find_kernels(graph), Counter[tuple[str, str]]()
-        for node in graph.graph.all_nodes():
-            counts[node.op_type, kernels[node.name or ""].placement] += 1
-        return KernelCounts(
-            self.title,
-            {name: counts[name, "integer"] for name in COUNTED},
-            {name: counts[name, "float"] for name in COUNTED},
-        )
-
 
 QNN_HTP = Qnn()
 
@@ -123,6 +107,7 @@ class SimulatedModel:
         """
         _register()
         self._graph, self._folder = _graph_of(model)
+        self._sizes = _static_shapes(self._graph)
         self._threads = threads
         self._sessions: dict[Shapes, onnxruntime.InferenceSession] = {}
 
@@ -139,7 +124,7 @@ class SimulatedModel:
         return runs[0] if len(runs) == 1 else [np.concatenate(found) for found in zip(*runs, strict=True)]
 
     def _parts(self, inputs: Mapping[str, Array]) -> Iterator[Mapping[str, Array]]:
-        sizes = _static_shapes(self._graph)
+        sizes = self._sizes
         axes = {
             name: next(
                 (axis for axis, size in enumerate(array.shape) if sizes[name][axis] not in (0, size)), None
@@ -240,7 +225,7 @@ def _session(
         raise failed_load(error) from error
 
 
-def compile_context(model: StoredModel, soc_model: int = SOC_MODEL) -> bytes:
+def compile_context(model: StoredModel, soc_model: int) -> bytes:
     """Return what the HTP's compiler makes of a model: an ONNX file that only that chip's runtime reads.
 
     Raises:
@@ -320,7 +305,7 @@ def _kernel(node: ir.Node, provider: str) -> Kernel:
         return Kernel("gone")
     if provider != PROVIDER:
         return Kernel("float", ON_CPU)
-    if node.op_type in FOLDED and not is_pair_node(node.inputs[0].producer() if node.inputs[0] else None):
+    if node.op_type in CLAMPS and not is_pair_node(node.inputs[0].producer() if node.inputs[0] else None):
         return Kernel("gone")
     return Kernel("integer", ON_HTP) if _is_integer(node) else Kernel("float", ON_FLOATS)
 
@@ -328,9 +313,9 @@ def _kernel(node: ir.Node, provider: str) -> Kernel:
 def _is_integer(node: ir.Node) -> bool:
     """Return whether a node stands between pairs, or before what folds into the next pair."""
     computed = [value for value in node.inputs if value is not None and value.const_value is None]
-    # A shape is no activation.
+    # A shape is not an activation.
     before = [value.producer() for value in computed if value.dtype != ir.DataType.INT64]
     behind = [reader for reader, _ in node.outputs[0].uses()]
-    folded = (*FOLDED, "Add") if node.op_type == "MatMul" else FOLDED
-    reads = all(item is not None and (is_pair_node(item) or item.op_type in FOLDED) for item in before)
+    folded = (*CLAMPS, "Add") if node.op_type == "MatMul" else CLAMPS
+    reads = all(item is not None and (is_pair_node(item) or item.op_type in CLAMPS) for item in before)
     return reads and bool(before) and all(is_pair_node(item) or item.op_type in folded for item in behind)

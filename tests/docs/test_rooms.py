@@ -15,8 +15,17 @@ TOP_ROOMS = {room.name for room in ROOMS if room.parent == PACKAGE}
 COMMANDS = {path.stem for path in (PACKAGE / "cli" / "commands").glob("*.py")}
 PAGES = ["docs/ARCHITECTURE.md", "CONTRIBUTING.md"]
 MADE_BY_A_RUN = {
-    *("ptq-run", "ptq.toml", "recipe.toml", "report.toml", "report.json", "details.json", "analysis.json"),
-    *("tune.json", "folder.json", "profile.json", "tune.partial.json"),
+    *(
+        "ptq-run",
+        "ptq.toml",
+        "recipe.toml",
+        "report.toml",
+        "report.json",
+        "details.json",
+        "devices.json",
+        "analysis.json",
+    ),
+    *("tune.json", "drift.json", "drift.html", "folder.json", "profile.json", "tune.partial.json"),
 }
 
 

@@ -1,29 +1,23 @@
 """Cases that travel: packed, run by what needs no ptq, and answered; also under node and in a browser."""
 
-import base64
-import http.server
 import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 import ptq_cli
 from ptq_cli.core.errors import PtqError
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.e2e.conftest import Ptq, Refuse
 from tools.processors.emulators import UnavailableError, web_modules
+from tools.processors.page import press_run, saved_answer, served
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60
 
 
 def run_cases(*words: str) -> None:
@@ -68,6 +62,36 @@ def test_a_gate_on_many_devices(packed: Path, ptq: Ptq, monkeypatch: pytest.Monk
     document = json.loads(ptq("verify --answers answers cases --json").out)
     assert [item["exact_share"] for item in document["devices"]] == [1.0, 1.0]
     assert json.loads(ptq("verify --pack cases --json").out)["manifest"]["samples"] == 8
+
+
+def test_the_runs_page_shows_what_devices_gave(packed: Path, ptq: Ptq, refuse: Refuse) -> None:
+    page, markdown = packed / "ptq-run/report.html", packed / "ptq-run/report.md"
+    before = page.read_bytes(), markdown.read_bytes()
+    Path("bad.safetensors").write_text("no answer")
+    refuse("verify --answers bad.safetensors cases", "PTQ-CASES-002", "is damaged or cut off", hint="")
+    run_cases("--name", "pi", "--emulated")
+    assert "wrote" not in ptq("verify --answers answer.safetensors cases --run other").out
+    assert (page.read_bytes(), markdown.read_bytes()) == before, "bad answers and other runs change nothing"
+    outcome = ptq("verify --answers answer.safetensors cases --min sqnr_db=99")
+    assert outcome.status == 3
+    assert "wrote ptq-run/devices.json, report.md and report.html" in outcome.out
+    shown = page.read_text(encoding="utf-8"), markdown.read_text(encoding="utf-8")
+    assert 'id="devices"' in shown[0] and "FAIL pi: sqnr_db is" in shown[0] and "µs emulated<" in shown[0]
+    assert "### On devices" in shown[1] and "| pi | onnxruntime" in shown[1]
+    assert ptq("report").status == 0
+    assert page.read_text(encoding="utf-8") == shown[0]
+    assert ptq("evaluate --min top1=0.01").status == 0
+    assert 'id="devices"' in page.read_text(encoding="utf-8"), "a new evaluation of the same model keeps it"
+    assert "### On devices" in markdown.read_text(encoding="utf-8")
+
+
+def test_answers_to_an_earlier_model_are_not_shown(packed: Path, ptq: Ptq) -> None:
+    run_cases()
+    assert ptq("verify --answers answer.safetensors cases").status == 0
+    assert ptq("export --amax max").status == ptq("evaluate").status == 0
+    outcome = ptq("report")
+    assert "note: The answers of devices are to another quantized model, and are not shown." in outcome.out
+    assert 'id="devices"' not in (packed / "ptq-run/report.html").read_text(encoding="utf-8")
 
 
 def test_from_python(packed: Path) -> None:
@@ -159,48 +183,25 @@ def browser() -> Iterator[webdriver.Chrome]:
     yield from start_browser()
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def served(packed: Path) -> Iterator[str]:
-    handler = partial(Quiet, directory=str(packed / "cases"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/index.html"
-        server.shutdown()
-        thread.join()
+def address(packed: Path) -> Iterator[str]:
+    with served(packed / "cases") as address:
+        yield address
 
 
-def test_in_a_browser(packed: Path, web: Path, served: str, browser: webdriver.Chrome, ptq: Ptq) -> None:
+def test_in_a_browser(packed: Path, web: Path, address: str, browser: webdriver.Chrome, ptq: Ptq) -> None:
     (packed / "cases/node_modules").symlink_to(web)
     set_screen(browser, PHONE)
-    browser.get(served)
+    browser.get(address)
     assert browser.execute_script(CONTRAST) == []
-    browser.find_element(By.TAG_NAME, "button").click()
-    log = browser.find_element(By.TAG_NAME, "pre")
-    WebDriverWait(browser, SECONDS).until(lambda _: "done" in log.text or "failed" in log.text)
-    assert log.text.splitlines()[-1] == "done" and log.text.count("as expected") == 4
+    lines = press_run(browser)
+    assert lines[-1] == "done" and sum("as expected" in line for line in lines) == 4
     assert browser.execute_script("return document.documentElement.scrollWidth") == PHONE
-    content = browser.execute_async_script(
-        "const done = arguments[0];"
-        "fetch(document.querySelector('a').href).then((it) => it.blob()).then((blob) => {"
-        "  const reader = new FileReader();"
-        "  reader.onload = () => done(reader.result.split(',')[1]);"
-        "  reader.readAsDataURL(blob);"
-        "})"
-    )
-    Path("browser.safetensors").write_bytes(base64.b64decode(content))
+    Path("browser.safetensors").write_bytes(saved_answer(browser))
     outcome = ptq("verify --answers browser.safetensors cases --min-exact-kernels 1 --min sqnr_db=15")
     assert outcome.status == 0 and "browser (wasm, Mozilla/" in outcome.out
 
 
-def test_a_page_without_its_runtime_says_what_to_do(served: str, browser: webdriver.Chrome) -> None:
-    browser.get(served)
-    browser.find_element(By.TAG_NAME, "button").click()
-    log = browser.find_element(By.TAG_NAME, "pre")
-    WebDriverWait(browser, SECONDS).until(lambda _: log.text)
-    assert log.text.endswith("npm install onnxruntime-web in this folder, and serve it")
+def test_a_page_without_its_runtime_says_what_to_do(address: str, browser: webdriver.Chrome) -> None:
+    browser.get(address)
+    assert press_run(browser)[-1].endswith("npm install onnxruntime-web in this folder, and serve it")

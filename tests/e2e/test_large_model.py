@@ -163,6 +163,36 @@ def test_what_proves_and_explains_a_run_reads_both_files(large: Path, ptq: Ptq) 
     assert "No histograms" not in outcome.out + outcome.err
 
 
+def test_cases_have_its_constants_apart(large, ptq, refuse, monkeypatch):
+    def run_cases() -> str:
+        words = [sys.executable, "cases/run.py"]
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout
+
+    monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 10_000)  # The integers alone have more.
+    assert ptq(QUANTIZE).status == 0
+    outcome = ptq("verify --pack cases --samples 2")
+    assert outcome.status == 0, outcome.err
+    data = Path("cases/model.data")
+    assert data.stat().st_size >= LAYERS * WIDTH * WIDTH
+    assert run_cases().count("as expected") == LAYERS + 2
+    gated = "verify --answers answer.safetensors cases --min-exact-kernels 1 --min sqnr_db=20"
+    assert ptq(gated).out.splitlines()[-1] == "PASS"
+
+    content = data.read_bytes()
+    data.write_bytes(content[:-1])
+    refuse(gated, "PTQ-CASES-001", "'cases/model.data' does not have the hash that manifest.json says")
+    data.unlink()
+    refuse(gated, "PTQ-FILE-001", "'cases/model.data' does not exist")
+    data.write_bytes(bytes(len(content)))
+    assert "model.data was changed or cut off" in run_cases().splitlines()[0]
+
+    monkeypatch.undo()
+    monkeypatch.chdir(large)
+    assert ptq("verify --pack cases --samples 2").status == 0
+    assert not data.exists() and not list(large.rglob(".*"))
+    assert run_cases().count("as expected") == LAYERS + 2
+
+
 # Files that changed, or are not there.
 
 

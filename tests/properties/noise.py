@@ -1,10 +1,11 @@
 """How far rounding may carry a model's outputs: the float model with noise where the plan rounds.
 
 Rounding moves a value inside its range by at most half a step. So the float model in which every tensor that
-the plan quantizes, and every weight, is moved by up to a whole step is at least as far from itself as the
-quantized model may be: what it amplifies on the way, by a division or by normalizing what is nearly equal,
-the quantized model amplifies likewise. In half of the draws each element moves by itself, in the others a
-tensor moves as one, as it does where its elements are equal and no mean takes the error away.
+the plan quantizes, every weight and every bias is moved by up to a whole step is at least as far from itself
+as the quantized model may be: what it amplifies on the way, by a division or by normalizing what is nearly
+equal, the quantized model amplifies likewise. A bias is all that a Conv gives where its filter meets only
+padding. In half of the draws each element moves by itself, in the others a tensor moves as one, as it does
+where its elements are equal and no mean takes the error away.
 
 Such a bound fits each graph, where one number of decibels would be loose for most and wrong for some. What no
 rounding explains breaks it: a wrong scale or zero point, a mask in integers, a clamp that was lost.
@@ -81,6 +82,12 @@ def noisy(
     for name, shape in shapes.items():
         steps = draw(random, shape, whole=whole) * step_of(parameters.activations[name], len(shape))
         _move(graph, values[name], steps.astype(np.float32), names)
+    for site, bias in parameters.biases.items():
+        constant = graph.initializers[site.tensor].const_value
+        if constant is not None:
+            steps = draw(random, bias.integers.shape, whole=False) * bias.scale
+            moved = constant.numpy() + np.resize(steps, constant.shape.numpy())
+            graph.initializers[site.tensor].const_value = ir.tensor(moved.astype(np.float32))
     return result
 
 

@@ -119,7 +119,7 @@ def make_reader(folder: Path) -> None:
 
 
 def make_listener(folder: Path) -> None:
-    """A detector of tones that remembers: ``model.onnx`` and ``recordings.npz``."""
+    """A detector of tones that remembers: ``model.onnx``, and recordings ``calib.npz`` and ``eval.npz``."""
     random = np.random.default_rng(3)
     memory = random.standard_normal((STATES, STATES))
     memory *= MEMORY / np.abs(np.linalg.eigvals(memory)).max()
@@ -143,8 +143,10 @@ def make_listener(folder: Path) -> None:
     weight, bias = networks.fitted(np.concatenate(kept), goals, 1e-1)
     networks.replace_constants(model, {"head.weight": weight, "head.bias": bias})
     networks.save(model, folder / "model.onnx")
-    heard, sounds = scenes.recordings(random, 12, 40)
-    np.savez(folder / "recordings.npz", frames=heard, tone=sounds)
+    for name in ("calib", "eval"):
+        heard, sounds = scenes.recordings(random, 24, 40)
+        np.savez(folder / f"{name}.npz", input=heard)
+    np.savez(folder / "eval.npz", input=heard, label=(sounds > 0).astype(np.int64))
 
 
 def make_encoder(folder: Path) -> None:

@@ -1,11 +1,12 @@
 """Run the int8 files of the samples on emulated processors, and compare what they give.
 
-python -m tools.processors                    on all of them
-python -m tools.processors haswell wasm       on these
+python -m tools.processors                            on all of them
+python -m tools.processors haswell wasm               on these
+python -m tools.processors haswell --cases FOLDER     on a folder of ptq verify --pack
 
-``ptq quantize`` makes the files anew, and ``ptq verify`` packs their cases and judges the answers. Emulators
-are downloaded once, into ``.emulation``. The exit status is 1 if a processor gives something else, and 2 if
-one could not be tried.
+``ptq quantize`` makes the samples' files anew, and ``ptq verify`` packs their cases and judges the answers.
+Emulators are downloaded once, into ``.emulation``. The exit status is 1 if a processor gives something else,
+and 2 if one could not be tried.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from ptq_cli.core.errors import PtqError
 from ptq_cli.evaluation.cases.device_answers import DeviceAnswer
+from ptq_cli.evaluation.cases.manifest import MANIFEST
 from ptq_cli.pipeline.run_cases import run_answers
 from tools.processors.emulators import PROCESSORS, FailedError, UnavailableError, run_cases
 
@@ -40,10 +42,20 @@ def main(words: Sequence[str]) -> int:
         prog="python -m tools.processors", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("processors", nargs="*", metavar="PROCESSOR", help=f"of {', '.join(PROCESSORS)}")
-    names = parser.parse_args(words).processors or list(PROCESSORS)
+    parser.add_argument(
+        "--cases", nargs="+", type=Path, default=[], metavar="FOLDER", help="of ptq verify --pack"
+    )
+    asked = parser.parse_args(words)
+    names = asked.processors or list(PROCESSORS)
     if unknown := set(names) - set(PROCESSORS):
         parser.error(f"no processor is called {sorted(unknown)[0]}; there are {', '.join(PROCESSORS)}")
-    folders = {name: packed_file(name) for name in FILES}
+    given = {cases.name: cases for cases in map(Path.resolve, asked.cases)}
+    if len(given) < len(asked.cases):
+        parser.error("two folders of cases have the same name, which their answers are called by")
+    for cases in given.values():
+        if not (cases / MANIFEST).is_file():
+            parser.error(f"'{cases}' is no folder of cases: it has no {MANIFEST}")
+    folders = given or {name: packed_file(name) for name in FILES}
     results = {name: try_processor(name, folders) for name in names}
     print()
     for name, result in results.items():

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.processors.page import missing_programs
+
 SUITE = "trixie"
 """Of Debian. The qemu of the one before, 7.2, crashes when Python imports numpy."""
 PYTHON = "3.13"
@@ -30,7 +32,7 @@ PLATFORMS = (
 )
 WHEELS = ("onnxruntime", "numpy")
 """Those that aarch64 gets in the versions that are installed here."""
-MINUTES, SHOWN = 20, 2000
+MINUTES, SHOWN = 60, 2000
 """How long cases may take, and how many characters of an error are shown."""
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -49,7 +51,7 @@ class Processor:
 
     Attributes:
         title: what its integer kernels can use.
-        emulator: what imitates it: none, x86_64, aarch64 or wasm.
+        emulator: what imitates it: none, x86_64, aarch64, wasm or page.
         cpu: its name for qemu.
     """
 
@@ -68,7 +70,8 @@ PROCESSORS = {
     "neoverse-n1": Processor("aarch64, dot products", "aarch64", "neoverse-n1"),
     # With SME, too, a DynamicQuantizeMatMul of ONNX Runtime 1.31 rounds its activations otherwise.
     "i8mm": Processor("aarch64, int8 matrix products", "aarch64", "max,sme=off"),
-    "wasm": Processor("WebAssembly", "wasm"),
+    "wasm": Processor("WebAssembly, node", "wasm"),
+    "chromium": Processor("WebAssembly, headless Chromium", "page"),
 }
 
 
@@ -87,10 +90,11 @@ def run_cases(name: str, cases: Path, cache: Path, answer: Path) -> None:
     """
     processor = PROCESSORS[name]
     words = COMMANDS[processor.emulator](processor.cpu, cases, cache)
+    emulated = ["--emulated"] if processor.cpu else []
     answer.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            [*words, "--repeats", "1", "--name", name, "-o", str(answer)],
+            [*words, "--repeats", "0", "--name", name, *emulated, "-o", str(answer)],
             capture_output=True,
             text=True,
             check=False,
@@ -125,10 +129,21 @@ def _aarch64(cpu: str, cases: Path, cache: Path) -> list[str]:
 
 def _wasm(_cpu: str, cases: Path, cache: Path) -> list[str]:
     """Return what runs node; a script imports what is installed in its own folder."""
+    _install_web(cases, cache)
+    return [_program("node"), f"{cases}/run.mjs"]
+
+
+def _page(_cpu: str, cases: Path, cache: Path) -> list[str]:
+    if missing := missing_programs():
+        raise UnavailableError(missing)
+    _install_web(cases, cache)
+    return [sys.executable, "-m", "tools.processors.page", str(cases)]
+
+
+def _install_web(cases: Path, cache: Path) -> None:
     installed = web_modules(cache)
     (cases / "node_modules").unlink(missing_ok=True)
     (cases / "node_modules").symlink_to(installed, target_is_directory=True)
-    return [_program("node"), f"{cases}/run.mjs"]
 
 
 def web_modules(cache: Path) -> Path:
@@ -145,6 +160,7 @@ COMMANDS: dict[str, Callable[[str, Path, Path], list[str]]] = {
     "x86_64": _x86_64,
     "aarch64": _aarch64,
     "wasm": _wasm,
+    "page": _page,
 }
 
 

@@ -5,7 +5,7 @@ import re
 import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -35,9 +35,34 @@ class Batch:
     axes: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
+    def completes(self) -> bool:
+        """Whether it is counted as a batch with those before that do: the steps of recordings are one."""
+        return True
+
+    @property
     def size(self) -> int:
         """Number of samples."""
         return len(self.names)
+
+
+@dataclass(frozen=True)
+class StepBatch(Batch):
+    """One step of several recordings.
+
+    Attributes:
+        step: its number, from 0 on.
+        recordings: the number of each sample's recording in the data, from 0 on.
+        is_last: whether these recordings end with it, and others follow.
+    """
+
+    step: int = 0
+    recordings: tuple[int, ...] = ()
+    is_last: bool = True
+
+    @property
+    def completes(self) -> bool:
+        """Whether other recordings follow."""
+        return self.is_last
 
 
 def indexed_names(source: str, start: int, rows: int) -> tuple[str, ...]:
@@ -226,7 +251,7 @@ def cut(batch: Batch, start: int, end: int) -> Batch:
     inputs = {
         name: part_of(array, batch.axes.get(name, 0), start, end) for name, array in batch.inputs.items()
     }
-    return Batch(inputs, labels, batch.names[start:end], batch.axes)
+    return replace(batch, inputs=inputs, labels=labels, names=batch.names[start:end])
 
 
 def part_of(array: Array, axis: int | None, start: int, end: int) -> Array:

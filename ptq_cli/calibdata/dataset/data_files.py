@@ -90,12 +90,12 @@ def _expand(source: str) -> Iterator[str]:
 
 
 def list_shards(folder: str) -> list[str]:
-    """Return the paths of a folder's ``.tar``, ``.parquet`` or ``.npz`` files by name; none if it has none.
+    """Return the paths of a folder's ``.tar``, ``.parquet`` or numpy files by name; none if it has none.
 
-    The numbers in the names of ``.npz`` files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
+    The numbers in the names of numpy files count as numbers: ``2.npz`` is before ``10.npz``. Hidden files
     and other files are ignored. Links are followed, because download caches consist of them.
     """
-    found: dict[str, list[str]] = {"tar": [], "parquet": [], "npz": []}
+    found: dict[str, list[str]] = {"tar": [], "parquet": [], "npz": [], "npy": []}
     image = None
     try:
         with os.scandir(folder) as entries:
@@ -119,8 +119,8 @@ def list_shards(folder: str) -> list[str]:
             f"folder '{folder}' has data of two kinds: '{one}' and '{other}'",
             hint="put each kind into a separate folder",
         )
-    found["npz"].sort(key=_by_numbers)
-    names = [*sorted(found["tar"]), *sorted(found["parquet"]), *found["npz"]]
+    arrays = sorted([*found["npz"], *found["npy"]], key=_by_numbers)
+    names = [*sorted(found["tar"]), *sorted(found["parquet"]), *arrays]
     return [os.path.join(folder, name) for name in names]  # noqa: PTH118
 
 
@@ -140,7 +140,7 @@ def _kind(name: str) -> str | None:
         return "tar"
     if lowered.endswith(PARQUET_SUFFIXES):
         return "parquet"
-    return "npz" if lowered.endswith(NPZ_SUFFIX) else None
+    return next((kind for kind in ("npz", "npy") if lowered.endswith(f".{kind}")), None)
 
 
 def require_files(files: Sequence[str]) -> None:

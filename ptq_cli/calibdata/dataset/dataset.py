@@ -30,6 +30,7 @@ class Dataset(ABC):
         class_names: name of each class by its label; empty if the source does not know.
         extras_allowed: whether arrays that are not inputs of the model are ignored. Where they are not, an
             extra array is taken for a misspelt name.
+        holds_files: whether each item is a file of its own.
         is_resumable: whether the digest says which data this is, so that a checkpoint can be continued.
         default_input: the array that a model with one input takes if none has that input's name, or None.
         renamed: the new name of each array that ``--rename`` has given one, by its own.
@@ -41,6 +42,7 @@ class Dataset(ABC):
     has_labels: bool
     class_names: tuple[str, ...]
     extras_allowed: bool = False
+    holds_files: bool = False
     is_resumable: bool = True
     default_input: str | None = None
     renamed: Mapping[str, str] = MappingProxyType({})
@@ -93,7 +95,7 @@ class Dataset(ABC):
 
     @abstractmethod
     def digest(self) -> str:
-        """SHA-256 of the source, in hexadecimal; how it is used is no part of it, such as ``samples``."""
+        """SHA-256 of the source, in hexadecimal. Settings such as ``samples`` do not change it."""
 
     def batches(self, batch_size: int, selection: Selection = EVERY_BATCH) -> Generator[Batch]:
         """Yield the selected batches in order; only the last of all may be smaller.
@@ -129,6 +131,7 @@ class DatasetView(Dataset):
         self.has_labels, self.class_names = dataset.has_labels, dataset.class_names
         self.is_resumable = dataset.is_resumable
         self.extras_allowed, self.default_input = dataset.extras_allowed, dataset.default_input
+        self.holds_files = dataset.holds_files
 
     @property
     def remarks(self) -> tuple[str, ...]:

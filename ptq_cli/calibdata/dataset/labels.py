@@ -275,7 +275,7 @@ def rename_arrays(
 
     ``rename`` has the new name of an array by its own; one named ``label`` holds the labels. ``left_out`` are
     new names of arrays that are not read. A single array without a name has nothing to rename. An array that
-    the data does not have is no error if its new name is there, or is that of the labels, unless it is
+    the data does not have is not an error if its new name is there, or is that of the labels, unless it is
     required: the same settings serve calibration and evaluation data.
     """
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:

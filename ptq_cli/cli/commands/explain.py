@@ -44,13 +44,13 @@ def command(
     from ptq_cli.pipeline.views.calibration_view import explain_tensor
 
     if plot is not None:
-        from ptq_cli.pipeline.views.calibration_view import require_plot
+        from ptq_cli.pipeline.views.tensor_plot import require_plot
 
         require_plot(plot)
     request = request_from(options)
     found = explain_tensor(request, RunDirectory(run), tensor)
     if plot is not None:
-        from ptq_cli.pipeline.views.calibration_view import write_plot
+        from ptq_cli.pipeline.views.tensor_plot import write_plot
 
         write_plot(found.tensor, plot)
     if as_json:

@@ -130,7 +130,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
     given = {name: value for name, value in options.items() if value is not None}
     found = find_family(family)
     if plot is not None:
-        from ptq_cli.pipeline.views.calibration_view import require_plot
+        from ptq_cli.pipeline.views.tensor_plot import require_plot
 
         require_plot(plot)
     from ptq_cli.pipeline.views.staircase import staircase_of

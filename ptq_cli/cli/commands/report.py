@@ -21,8 +21,8 @@ Examples:
 def command(run: Path, as_json: bool) -> None:
     """Write report.html again from the files in the run directory. No model is run.
 
-    ptq evaluate, ptq quantize and ptq analyze write the page themselves. Use this command for a run directory
-    from another machine, or for a page that an earlier version of ptq wrote.
+    ptq evaluate, ptq quantize, ptq analyze and ptq verify --answers write the page themselves. Use this
+    command for a run directory from another machine, or for a page that an earlier version of ptq wrote.
     """
     from ptq_cli.cli.terminal.output import print_json, say
     from ptq_cli.cli.terminal.phrases import shown_path

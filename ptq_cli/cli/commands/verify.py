@@ -1,7 +1,7 @@
 """``ptq verify``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from ptq_cli.cli.options.model_options import (
     target_option,
 )
 from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
+
+if TYPE_CHECKING:
+    from ptq_cli.pipeline.setup.resolve import Request
 
 
 @click.command(
@@ -89,6 +92,7 @@ def command(
     If MODEL is a folder, each quantized ONNX file in it is checked.
 
     --pack writes cases instead, which a device without ptq runs, and --answers compares what the device gave.
+    If the run directory has a report of this model, its page then shows the result.
     """
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
     from ptq_cli.cli.shown.verification_tables import print_verification
@@ -101,25 +105,10 @@ def command(
     limited = bool(minimum) or min_exact_kernels is not None
     require_one_use(pack, answers, model=model, samples=samples, limited=limited)
     if answers is not None and model is not None:
-        return _compare_answers(answers, model, min_exact_kernels, minimum, as_json=as_json)
+        return _compare_answers(answers, model, run, min_exact_kernels, minimum, as_json=as_json)
     request = request_from(options)
     if pack is not None:
-        from ptq_cli.cli.shown.case_tables import print_packed
-        from ptq_cli.pipeline.run_cases import SAMPLES, run_pack
-
-        count = SAMPLES if samples is None else samples
-        with shown_progress() as progress:
-            packed = run_pack(
-                request,
-                RunDirectory(run),
-                model,
-                pack,
-                samples=count,
-                made_up=random_inputs,
-                progress=progress,
-            )
-        (print_json if as_json else print_packed)(packed)
-        return 0
+        return _pack(request, run, model, pack, samples, made_up=random_inputs, as_json=as_json)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
         from ptq_cli.pipeline.run_verify_folder import VerifiedFolder, run_verify_folder
@@ -141,15 +130,47 @@ def command(
     return 0 if result.verdict == "pass" else GATE_MISSED
 
 
+def _pack(
+    request: "Request",
+    run: Path,
+    model: Path | None,
+    cases: Path,
+    samples: int | None,
+    *,
+    made_up: bool,
+    as_json: bool,
+) -> int:
+    from ptq_cli.cli.shown.case_tables import print_packed
+    from ptq_cli.cli.terminal.output import print_json
+    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.pipeline.run_cases import SAMPLES, run_pack
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+
+    count = SAMPLES if samples is None else samples
+    with shown_progress() as progress:
+        packed = run_pack(
+            request, RunDirectory(run), model, cases, samples=count, made_up=made_up, progress=progress
+        )
+    (print_json if as_json else print_packed)(packed)
+    return 0
+
+
 def _compare_answers(
-    answers: Path, cases: Path, min_exact_kernels: float | None, minimum: tuple[str, ...], *, as_json: bool
+    answers: Path,
+    cases: Path,
+    run: Path,
+    min_exact_kernels: float | None,
+    minimum: tuple[str, ...],
+    *,
+    as_json: bool,
 ) -> int:
     from ptq_cli.cli.shown.case_tables import print_answers
     from ptq_cli.cli.shown.report_lines import GATE_MISSED
     from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
-    from ptq_cli.pipeline.run_cases import run_answers
+    from ptq_cli.pipeline.run_cases import run_answers, write_answers
+    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.report.text.device_table import answers_to_markdown
 
     limits = {metric: float(limit) for metric, limit in parse_limits(minimum, MIN_FLAG).items()}
@@ -157,6 +178,10 @@ def _compare_answers(
         result = run_answers(
             answers, cases, min_exact_kernels=min_exact_kernels, minimum=limits, progress=progress
         )
+    written = write_answers(result, RunDirectory(run))
     add_to_step_summary(answers_to_markdown(result))
-    (print_json if as_json else print_answers)(result)
+    if as_json:
+        print_json(result)
+    else:
+        print_answers(result, written)
     return GATE_MISSED if result.verdict == "fail" else 0

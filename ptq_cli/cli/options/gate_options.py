@@ -43,6 +43,14 @@ LIMITS = (
         metavar="METRIC=X",
         help="Exit with status 3 if the metric is below X. Can be repeated.",
     ),
+    option(
+        EVALUATION,
+        "--max-drift",
+        multiple=True,
+        metavar="METRIC=X",
+        help="Exit with status 3 if recordings end worse than they begin by more than X: sqnr_db=3. "
+        "Can be repeated.",
+    ),
 )
 MAX_SIZE = option(
     EVALUATION,

@@ -94,7 +94,16 @@ BATCH_AXIS = option(
     "[default: from the names of sizes, or 0]",
 )
 TOKENIZER = setting(DATA, "text.tokenizer", shell_complete=completion.complete_files, metavar="FILE")
-READING = (RENAME, BATCH_AXIS, TOKENIZER)
+CARRY = option(
+    DATA,
+    "--carry",
+    multiple=True,
+    metavar="OUTPUT=INPUT|none",
+    help="Feed an output back as the next step's input; the data are recordings. Can be repeated.  "
+    "[default: from the names and shapes]",
+)
+STEPS = setting(DATA, "data.steps")
+READING = (RENAME, BATCH_AXIS, CARRY, STEPS, TOKENIZER)
 """How the arrays of data, or texts, become inputs."""
 BATCH_SIZE = setting(DATA, "evaluation.batch_size")
 CALIBRATION = (

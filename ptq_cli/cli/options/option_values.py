@@ -104,6 +104,23 @@ def parse_batch_axes(texts: Sequence[str]) -> dict[str, int | str]:
     )
 
 
+def parse_carries(texts: Sequence[str]) -> dict[str, str]:
+    """Parse ``stateN=state`` texts; ``none`` alone is for no output.
+
+    Example:
+        >>> parse_carries(("stateN=state",)), parse_carries(("none",))
+        ({'stateN': 'state'}, {'*': 'none'})
+    """
+    return _parse_pairs(
+        texts,
+        lambda text: _text_pair(text if text != "none" else "*=none"),
+        form="--carry OUTPUT=INPUT",
+        example="for example: --carry stateN=state, or --carry none",
+        twice="gives '{name}' two inputs: '{one}' and '{other}'",
+        advice="name each output once",
+    )
+
+
 def _json_pair(text: str) -> tuple[str, Any] | None:
     name, _, written = text.partition("=")
     try:

@@ -11,6 +11,7 @@ from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.completion import complete_names
 from ptq_cli.cli.options.option_values import (
     parse_batch_axes,
+    parse_carries,
     parse_overrides,
     parse_renames,
     parse_shapes,
@@ -120,6 +121,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         "input_shape": parse_shapes,
         "rename": parse_renames,
         "batch_axis": parse_batch_axes,
+        "carry": parse_carries,
         "override": parse_overrides,
         "exclude": list,
         "metric": list,
@@ -134,6 +136,7 @@ def settings_from(options: dict[str, Any]) -> dict[str, Any]:
         "max_ratio": limits.MAX_RATIO_FLAG,
         "max_regression": limits.MAX_REGRESSION_FLAG,
         "min": limits.MIN_FLAG,
+        "max_drift": limits.MAX_DRIFT_FLAG,
         "budget": limits.BUDGET_FLAG,
     }
     for name, flag in flags.items():

@@ -1,32 +1,38 @@
 """How cases for devices, and the answers of devices, are shown."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.cli.terminal.output import print_table, say, tell
-from ptq_cli.cli.terminal.phrases import as_typed, counted, shown_path
+from ptq_cli.cli.terminal.phrases import counted, shown_path
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers, DeviceKernel
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers
 from ptq_cli.evaluation.cases.manifest import Manifest
 from ptq_cli.pipeline.run_cases import PackedCases
-from ptq_cli.report.text.device_table import REFERENCES, device_table, missed_lines, reference_line
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import format_decibels, format_latency, format_share
-
-MOST_KERNELS = 20
+from ptq_cli.report.text.device_table import (
+    NUMBERS,
+    REFERENCES,
+    device_table,
+    kernel_table,
+    missed_lines,
+    reference_line,
+    share_text,
+    time_text,
+)
+from ptq_cli.report.text.tables import format_decibels
 
 
 def print_packed(result: PackedCases) -> None:
     """Print what a folder of cases holds, and how a device runs it."""
     manifest, folder = result.manifest, shown_path(result.cases)
     kernels = counted(len(manifest.kernels), "integer kernel")
-    data = as_typed(manifest.data, Path.cwd())
-    say(f"{manifest.source}: {kernels}, {counted(manifest.samples, 'sample')} of {data}")
+    say(f"{manifest.source}: {kernels}, {counted(manifest.samples, 'sample')} of {manifest.data}")
     say(f"wrote {folder} ({format_bytes(result.bytes)})")
     tell("next, on a device with numpy and onnxruntime: python run.py in that folder; its README.md has more")
 
 
-def print_answers(result: DeviceAnswers) -> None:
-    """Print what devices gave: one in detail, or a row for each."""
+def print_answers(result: DeviceAnswers, written: Sequence[Path]) -> None:
+    """Print what devices gave, one in detail or a row for each, and which files of the run show it now."""
     manifest = result.manifest
     say(
         f"{manifest.source} for {manifest.target}: {counted(len(manifest.kernels), 'kernel')}, "
@@ -38,6 +44,8 @@ def print_answers(result: DeviceAnswers) -> None:
         _print_devices(result)
     for line in missed_lines(result):
         say(line)
+    if written:
+        say(f"wrote {shown_path(written[0])}, {' and '.join(path.name for path in written[1:])}")
     if result.gates:
         say("PASS" if result.verdict == "pass" else "FAIL")
 
@@ -47,42 +55,30 @@ def _print_device(item: DeviceAnswer, manifest: Manifest) -> None:
         f"{item.device} ({item.machine}, {item.system}): {item.runtime}, {item.provider}, "
         f"{counted(item.threads, 'thread')}"
     )
-    wrong = [kernel for kernel in item.kernels if not kernel.exact]
-    exact = len(item.kernels) - len(wrong)
+    table, wrong = kernel_table(item)
     if item.kernels:
-        say(f"kernels: {exact:,} of {len(item.kernels):,} exact")
+        say(f"kernels: {len(item.kernels) - wrong:,} of {len(item.kernels):,} exact")
     else:
         say("kernels: none that integers alone decide")
     if wrong:
-        rows = tuple(_kernel_row(kernel) for kernel in wrong[:MOST_KERNELS])
-        print_table(Table(("kernel", "type", "differ", "steps"), rows), right=(2, 3), whole=(1, 2, 3))
-        if len(wrong) > MOST_KERNELS:
-            say(f"and {len(wrong) - MOST_KERNELS:,} more; --json lists all of them")
+        print_table(table, right=(2, 3), whole=(1, 2, 3))
+        if wrong > len(table.rows):
+            say(f"and {wrong - len(table.rows):,} more; --json lists all of them")
         say(f"first layer that differs: {item.first_difference}")
-    if item.fault:
-        say(f"the model did not run: {item.fault}")
     for output in item.outputs:
-        agreement = "" if output.top1_agreement is None else f", top-1 agreement {output.top1_agreement:.2%}"
-        expected = (
-            "" if output.expected_top1_agreement is None else f" and {output.expected_top1_agreement:.2%}"
-        )
+        agreement, expected = map(share_text, (output.top1_agreement, output.expected_top1_agreement))
         say(
-            f"{output.output}: SQNR {format_decibels(output.sqnr_db)}{agreement}; "
-            f"expected {format_decibels(output.expected_sqnr_db)}{expected}"
+            f"{output.output}: SQNR {format_decibels(output.sqnr_db)}"
+            f"{agreement and f', top-1 agreement {agreement}'}; "
+            f"expected {format_decibels(output.expected_sqnr_db)}{expected and f' and {expected}'}"
         )
     if item.outputs:
         say(f"both against {REFERENCES[manifest.reference]}")
     if item.seconds is not None:
-        say(f"time: {format_latency(item.seconds)} a run")
-
-
-def _kernel_row(kernel: DeviceKernel) -> tuple[str, ...]:
-    if kernel.fault:
-        return kernel.node, kernel.op, kernel.fault, ""
-    return kernel.node, kernel.op, format_share(kernel.differing, kernel.values), f"{kernel.steps:.3g}"
+        say(f"time per run: {time_text(item)}")
 
 
 def _print_devices(result: DeviceAnswers) -> None:
-    print_table(device_table(result), right=(2, 4, 5, 6), whole=(2, 4, 5, 6), optional=(5,))
+    print_table(device_table(result), right=NUMBERS, whole=NUMBERS, optional=(6, 3))
     if line := reference_line(result):
         say(line)

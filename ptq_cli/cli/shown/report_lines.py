@@ -89,7 +89,9 @@ def _print_tables(report: Report) -> None:
         say(line)
     print_table(summary.class_table(report), right=(1, 2, 3, 4, 5))
     print_table(summary.comparison_table(report), right=(1, 2))
-    for line in summary.level_lines(report):
+    table = summary.stream_table(report)
+    print_table(table, right=tuple(range(1, len(table.header))))
+    for line in (*summary.stream_lines(report), *summary.level_lines(report)):
         say(line)
     print_table(summary.size_table(report), right=(2,))
     say(summary.placement_line(report))

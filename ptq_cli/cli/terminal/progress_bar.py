@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from ptq_cli.cli.terminal.output import is_quiet, tell
 from ptq_cli.cli.terminal.phrases import printable
 from ptq_cli.core.process import resident_bytes
-from ptq_cli.core.progress import Progress, ProgressCallback, RungProgress
+from ptq_cli.core.progress import Progress, ProgressCallback, WorkProgress
 from ptq_cli.core.words import format_bytes
 
 SECONDS_BETWEEN_LINES = 5.0
-LEAST_SECONDS, LEAST_LAYERS = 10.0, 3
-"""Of the work of a rung, before its speed says anything about what is left."""
+LEAST_SECONDS, LEAST_PARTS = 10.0, 3
+"""Of work that is counted, before its speed says anything about what is left."""
 WORK_BAR = "{desc}: {percentage:3.0f}%|{bar}| {postfix}"
 
 
@@ -39,20 +39,22 @@ def shown_progress() -> Iterator[ProgressCallback]:
 
 
 class _Pace:
-    """How far a rung is, and how long it still takes once enough was seen of how fast it is."""
+    """How far work is, and how long it still takes once enough was seen of how fast it is."""
 
     def __init__(self) -> None:
-        self._begun: tuple[RungProgress, float] | None = None
+        self._begun: tuple[WorkProgress, float] | None = None
 
-    def describe(self, progress: RungProgress, now: float) -> str:
-        # Measured from the first layer: before it, sessions are made and code is compiled.
+    def describe(self, progress: WorkProgress, now: float) -> str:
+        # Measured from the first part: before it, sessions are made and code is compiled.
         if self._begun is None or self._begun[0].stage != progress.stage or not self._begun[0].done:
             self._begun = progress, now
         first, begun = self._begun
         seconds = now - begun
-        if seconds < LEAST_SECONDS or progress.number - first.number < LEAST_LAYERS:
+        if seconds < LEAST_SECONDS or progress.parts - first.parts < LEAST_PARTS:
             return progress.describe()
-        left = ((progress.total or 0) - progress.done) * seconds / (progress.done - first.done)
+        if progress.total is None or progress.done <= first.done:
+            return progress.describe()
+        left = (progress.total - progress.done) * seconds / (progress.done - first.done)
         return f"{progress.describe()}, {format_seconds(left)} left"
 
 
@@ -86,7 +88,7 @@ class _Bar:
             if progress.done:
                 # From now on there is progress to draw.
                 self._bar.bar_format, words = None, f"memory {format_bytes(resident_bytes())}"
-                if isinstance(progress, RungProgress):
+                if isinstance(progress, WorkProgress):
                     self._bar.bar_format = WORK_BAR
                     words = f"{printable(self._pace.describe(progress, time.monotonic()))}, {words}"
                 self._bar.set_postfix_str(words, refresh=False)
@@ -111,7 +113,7 @@ class _Lines:
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
-        rung = self._pace.describe(progress, now) if isinstance(progress, RungProgress) else ""
+        rung = self._pace.describe(progress, now) if isinstance(progress, WorkProgress) else ""
         if self._first is None or progress.stage != self._first.stage:
             self._first, self._begun = progress, now
         if progress.done == 0:

@@ -22,16 +22,22 @@ const NAMES = Object.fromEntries(Object.entries(TYPES).map(([name, [type]]) => [
 // Run all cases, and return the content of the answer file and how many cases failed.
 //
 // ort: onnxruntime-web or onnxruntime-node. read: returns the bytes of a file of the folder.
-// say: is given a line per case. about: provider, threads, repeats, name, machine, system, runtime.
-export async function runCases(ort, read, say, about) {
+// whole: returns where a file lies, for a runtime that finds a model's constants there itself, or nothing.
+// say: is given a line per case. about: provider, threads, repeats, name, emulated, machine, system, runtime.
+export async function runCases(ort, read, say, about, whole) {
   const manifest = JSON.parse(new TextDecoder().decode(await read("manifest.json")));
   const [answers, seconds, faults] = [{}, {}, {}];
   for (const item of manifest.cases) {
     const title = [item.name, item.op, item.node].filter(Boolean).join(" ").padEnd(44);
     try {
-      const model = await checked(read, item, "model");
+      let [model, apart] = [await checked(read, item, "model"), {}];
+      if (item.data) {
+        const data = await checked(read, item, "data");
+        if (whole) model = whole(item.model);
+        else apart = { externalData: [{ path: item.data, data }] };
+      }
       const runs = unpacked(ort, await checked(read, item, "tensors"));
-      const [found, times] = await runCase(ort, model, runs, about, item.op ? 1 : about.repeats);
+      const [found, times] = await runCase(ort, model, apart, runs, about, item.op ? 0 : about.repeats);
       for (const [key, tensor] of Object.entries(found)) answers[`${item.name}:${key}`] = tensor;
       seconds[item.name] = times;
       say(`${title} ${(1000 * median(times)).toFixed(3).padStart(9)} ms  ${compare(found, runs)}`);
@@ -40,12 +46,12 @@ export async function runCases(ort, read, say, about) {
       say(`${title} failed: ${faults[item.name]}`);
     }
   }
-  const { name, machine, system, runtime, provider, threads } = about;
+  const { name, machine, system, runtime, provider, threads, emulated = false } = about;
   const header = { format: FORMAT, format_version: VERSION, id: manifest.id };
   const content = packed(answers, {
     ...header,
     model_sha256: manifest.cases[0].model_sha256,
-    ...{ name, machine, system, runtime, provider, threads: String(threads) },
+    ...{ name, machine, system, runtime, provider, threads: String(threads), emulated: String(emulated) },
     ...{ seconds: JSON.stringify(seconds), faults: JSON.stringify(faults) },
   });
   return { content, failed: Object.keys(faults).length };
@@ -62,22 +68,22 @@ async function checked(read, item, part) {
   return content;
 }
 
-async function runCase(ort, model, runs, { provider, threads }, repeats) {
-  const options = { executionProviders: [provider], intraOpNumThreads: threads, logSeverityLevel: 3 };
+async function runCase(ort, model, apart, runs, { provider, threads }, repeats) {
+  const options = { executionProviders: [provider], intraOpNumThreads: threads, logSeverityLevel: 3, ...apart };
   const session = await ort.InferenceSession.create(model, options);
   const [found, times] = [{}, []];
   for (const [number, run] of runs.entries()) {
-    const results = await session.run(run.input);
+    const taken = [];
+    let results;
+    for (let count = 0; count <= repeats; count++) {
+      const start = performance.now();
+      results = await session.run(run.input);
+      taken.push((performance.now() - start) / 1000);
+    }
     for (const [name, tensor] of Object.entries(results)) {
       found[`${number}:${name}`] = { type: tensor.type, dims: tensor.dims, data: (await tensor.getData()).slice() };
     }
-    const taken = [];
-    for (let count = 0; count < repeats; count++) {
-      const start = performance.now();
-      await session.run(run.input);
-      taken.push((performance.now() - start) / 1000);
-    }
-    times.push(median(taken));
+    times.push(median(repeats ? taken.slice(1) : taken));
   }
   await session.release();
   return [found, times];

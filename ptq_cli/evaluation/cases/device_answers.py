@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from ptq_cli.core.documents import FileFormat
 from ptq_cli.core.errors import AnswerError, OtherCasesError, first_line
 from ptq_cli.core.read_files import read_file
 from ptq_cli.core.tensors import Array, format_shape
@@ -73,16 +74,25 @@ class DeviceOutput:
 class DeviceAnswer:
     """What a device gave for all cases."""
 
-    DERIVED: ClassVar[tuple[str, ...]] = ("exact_share", "sqnr_db", "top1_agreement", "first_difference")
+    DERIVED: ClassVar[tuple[str, ...]] = (
+        "exact_share",
+        "steps",
+        "first_difference",
+        "sqnr_db",
+        "top1_agreement",
+    )
 
     file: Annotated[str, "The answer file."]
-    device: Annotated[str, "Name of the device, as the runner was told."]
+    device: Annotated[
+        str, "Name of the device, as the runner was told; with its file's if two have the same."
+    ]
     machine: Annotated[str, "Its architecture."]
     system: Annotated[str, "Its operating system, or the browser."]
     runtime: Annotated[str, "The runtime with its version."]
     provider: Annotated[str, "The execution provider."]
     threads: Annotated[int, "Threads of one operator."]
     seconds: Annotated[float | None, "Median time of a run of the whole file there; None if it did not run."]
+    emulated: Annotated[bool, "Whether the processor was emulated, as the runner was told."] = False
     kernels: Annotated[tuple[DeviceKernel, ...], "In the order of the graph."]
     outputs: Annotated[tuple[DeviceOutput, ...], "Of the whole file."]
     fault: Annotated[str, "Why the device did not run the whole file; empty if it did."] = ""
@@ -91,6 +101,11 @@ class DeviceAnswer:
     def exact_share(self) -> float:
         """Share of the kernels that gave the exact integers; 1 if there are none."""
         return sum(item.exact for item in self.kernels) / len(self.kernels) if self.kernels else 1.0
+
+    @property
+    def steps(self) -> float | None:
+        """The largest difference of a kernel that is not exact, in steps; None if all that ran are exact."""
+        return max((item.steps for item in self.kernels if not item.exact and not item.fault), default=None)
 
     @property
     def sqnr_db(self) -> float | None:
@@ -132,11 +147,14 @@ class CaseGate:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceAnswers:
-    """What ``ptq verify --answers`` found."""
+    """What ``ptq verify --answers`` found; ``devices.json`` of a run that has a report of this model."""
 
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.devices", version=1, noun="answers of devices", hint="run ptq verify --answers again"
+    )
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict",)
 
-    cases: Annotated[Path, "The folder of cases."]
+    cases: Annotated[str, "The folder of cases."]
     manifest: Annotated[Manifest, "What it holds."]
     devices: Annotated[tuple[DeviceAnswer, ...], "One for each answer file."]
     gates: Annotated[tuple[CaseGate, ...], "Each limit on each device."]
@@ -202,6 +220,7 @@ def read_answer(path: Path, folder: Path, manifest: Manifest) -> DeviceAnswer:
         **texts,
         threads=threads,
         seconds=statistics.median(times) if times else None,
+        emulated=about.get("emulated") == "true",
         kernels=kernels,
         outputs=outputs,
         fault=fault,
@@ -274,7 +293,7 @@ def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault:
             apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
             differing += int(np.count_nonzero(~(apart <= tolerance)))
             step = tolerance * QUARTERS if expected.dtype.kind == "f" else 1.0
-            # A NaN is infinitely many steps off, and no maximum of Python's.
+            # A NaN is infinitely many steps off, which Python's max would not see.
             steps = max(steps, float(np.max(np.nan_to_num(apart / step, nan=math.inf), initial=0.0)))
     return DeviceKernel(
         name=case.name,

@@ -6,7 +6,6 @@ A case is then the part of the file itself between the integers that a kernel re
 any runtime may make its own kernel of it.
 """
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,9 @@ import onnxruntime
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.cases.exact_sums import A_STEP, SUMMING, Expected, expect
-from ptq_cli.models.files.stored import serialize
-from ptq_cli.runtime.session import SHIFTED, SILENT, failed_load, failed_run
+from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT, failed_load, failed_run
 
 Tensors = Mapping[str, Array]
 
@@ -56,10 +56,10 @@ class ReferenceSession:
     """A session of one thread whose sums of integers are exact on this processor.
 
     Args:
-        model: the content of a file.
+        model: the content of a file, or a model whose constants lie beside it.
         level: how far it is optimized, of ``onnxruntime.GraphOptimizationLevel``.
         disabled: names of optimizers.
-        saved: where the graph is written that runs.
+        saved: where the graph is written that runs, and its constants beside it if they lay so before.
 
     Raises:
         RuntimeFailedError: ONNX Runtime cannot load the model.
@@ -67,12 +67,14 @@ class ReferenceSession:
 
     def __init__(
         self,
-        model: bytes,
+        model: bytes | StoredModel,
         *,
         level: str = "ORT_ENABLE_ALL",
         disabled: Sequence[str] = (),
         saved: Path | None = None,
     ) -> None:
+        content, folder = (model, None) if isinstance(model, bytes) else (model.content, model.folder)
+
         def opened(exact: bool) -> onnxruntime.InferenceSession:
             options = onnxruntime.SessionOptions()
             options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
@@ -81,9 +83,13 @@ class ReferenceSession:
             options.add_session_config_entry(EXACT, str(int(exact)))
             if saved is not None:
                 options.optimized_model_filepath = str(saved)
+            if folder is not None:
+                options.add_session_config_entry(DATA_FOLDER, str(folder))
+                if saved is not None:
+                    options.add_session_config_entry(OPTIMIZED_DATA, f"{saved.name}{DATA_SUFFIX}")
             without = [*disabled, *([] if exact else [SHIFTED])]
             return onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"], disabled_optimizers=without
+                content, options, providers=["CPUExecutionProvider"], disabled_optimizers=without
             )
 
         try:
@@ -114,20 +120,19 @@ class IntegerKernels:
 
     Args:
         model: quantized; is left as it is.
+        folder: for the optimized graph, as long as there are cases to be cut out.
 
     Attributes:
         nodes: as ONNX Runtime optimizes them, in the order of the graph.
     """
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
-        content = serialize(model).content
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "optimized.onnx"
-            ReferenceSession(content, level="ORT_ENABLE_EXTENDED", disabled=UNFUSED, saved=path)
-            self._optimized = onnx.load(path)
+    def __init__(self, model: ir.Model, folder: Path) -> None:
+        self._model, self._folder = model, folder
+        path = folder / "optimized.onnx"
+        ReferenceSession(serialize(model), level="ORT_ENABLE_EXTENDED", disabled=UNFUSED, saved=path)
+        self._optimized = onnx.load(path, load_external_data=False)
         graph = self._optimized.graph
-        self._constants = {item.name: onnx.numpy_helper.to_array(item) for item in graph.initializer}
+        self._constants = {item.name: item for item in graph.initializer}
         self.nodes = [node for node in graph.node if _is_kernel(node)]
 
     def cases(self, batches: Sequence[Tensors]) -> list[KernelCase]:
@@ -149,7 +154,7 @@ class IntegerKernels:
         names = dict.fromkeys(name for node in self.nodes for name in self._read_by(node))
         del tapped.graph.output[:]
         tapped.graph.output.extend(onnx.ValueInfoProto(name=it) for it in names if it not in batches[0])
-        session = ReferenceSession(tapped.SerializeToString())
+        session = ReferenceSession(StoredModel(content=tapped.SerializeToString(), folder=self._folder))
         return [{**batch, **session.run(batch)} for batch in batches]
 
     def _case(self, node: onnx.NodeProto, met: Sequence[Tensors], seed: int) -> KernelCase:
@@ -172,7 +177,12 @@ class IntegerKernels:
         """Return what a kernel has to give; one that adds no products may be a step from this machine's."""
         if node.op_type not in SUMMING:
             return Expected(alone.run(inputs)[node.output[0]], A_STEP)
-        return expect(node, [self._constants.get(name, inputs.get(name)) for name in node.input])
+        return expect(node, [self._constant(name, inputs.get(name)) for name in node.input])
+
+    def _constant(self, name: str, other: Array | None) -> Array | None:
+        """Return a constant by its name, or what is given in its place."""
+        found = self._constants.get(name)
+        return other if found is None else onnx.numpy_helper.to_array(found, str(self._folder))
 
     def _cut(self, output: str, inputs: Tensors) -> bytes | None:
         """Return the part of the file that makes a tensor of others; None if it has no such part."""
@@ -187,7 +197,8 @@ class IntegerKernels:
             array = inputs[value.name or ""]
             value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
             value.shape = ir.Shape([None] * array.ndim)
-        return serialize(ir.Model(graph, ir_version=self._model.ir_version)).content
+        cut = ir.Model(graph, ir_version=self._model.ir_version)
+        return serialize(ir.external_data.load_to_model(cut)).content
 
     def _alone(self, node: onnx.NodeProto, inputs: Tensors) -> bytes:
         """Return a model of the optimized operator."""
@@ -197,7 +208,11 @@ class IntegerKernels:
             )
             for name, array in inputs.items()
         ]
-        constants = [item for item in self._optimized.graph.initializer if item.name in node.input]
+        constants = [
+            onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(item, str(self._folder)), item.name)
+            for item in self._optimized.graph.initializer
+            if item.name in node.input
+        ]
         outputs = [onnx.ValueInfoProto(name=node.output[0])]
         graph = onnx.helper.make_graph([node], "kernel", specs, outputs, constants)
         opsets, version = self._optimized.opset_import, self._optimized.ir_version

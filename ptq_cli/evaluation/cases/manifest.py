@@ -12,11 +12,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ptq_cli.core.documents import AtLeast, FileFormat, Matches, read_document, to_json
-from ptq_cli.core.errors import CasesError, OutputFileError, first_line
-from ptq_cli.core.files import write_together
-from ptq_cli.core.read_files import is_folder, read_file
+from ptq_cli.core.errors import CasesError, InputFileError, OutputFileError, first_line
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.read_files import is_folder, read_file, require_file, sha256_file
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.cases.exact_sums import Expected
+from ptq_cli.models.files.stored import StoredModel
 
 MANIFEST = "manifest.json"
 RUNNERS = {
@@ -31,6 +32,10 @@ MODEL = "model"
 """The name of the case of the whole file."""
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 FileName = Annotated[str, Matches(r"(kernels/)?[\w-]+\.(onnx|safetensors)", "a file of the folder")]
+DATA = "model.data"
+"""The file of the constants of a model that has them apart."""
+DataName = Annotated[str, Matches(r"(model\.data)?", "a file of the folder, or nothing")]
+DataSha256 = Annotated[str, Matches("([0-9a-f]{64})?", "a SHA-256 in hexadecimal, or nothing")]
 INPUT, OUTPUT, TOLERANCE, REFERENCE = "input", "output", "tolerance", "reference"
 """What a tensor of a case is, in the middle of its name: RUN:KIND:NAME."""
 AGAIN = "pack the cases again with ptq verify --pack, and copy the folder as it is"
@@ -49,6 +54,16 @@ class Case:
     runs: Annotated[Annotated[int, AtLeast(1)], "How often it is run, on inputs of their own."]
     model: Annotated[FileName, "Its ONNX file."]
     model_sha256: Annotated[Sha256, "Of that file."]
+    data: Annotated[DataName, "The file of its large constants; empty if they are in the ONNX file."]
+    data_sha256: Annotated[DataSha256, "Of that file; empty without one."]
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """Name and hash of each of its files."""
+        model, data = (self.model, self.model_sha256), (self.data, self.data_sha256)
+        tensors = (self.tensors, self.tensors_sha256)
+        return (model, data, tensors) if self.data else (model, tensors)
+
     tensors: Annotated[FileName, "Its inputs and outputs, RUN:KIND:NAME in a safetensors file."]
     tensors_sha256: Annotated[Sha256, "Of that file."]
 
@@ -65,8 +80,9 @@ class Manifest:
     versions: Annotated[dict[str, str], "Of ptq and of the libraries that made the folder, by name."]
     machine: Annotated[str, "The processor's architecture of the machine that made it."]
     source: Annotated[str, "Name of the quantized file."]
+    source_sha256: Annotated[Sha256, "Of that file; the cases hold it with the inputs that were fixed."]
     target: Annotated[str, "The target that it is for."]
-    data: Annotated[str, "Where its samples are from, or that they were generated."]
+    data: Annotated[str, "Name of the data that its samples are from, or that they were generated."]
     samples: Annotated[int, "How many runs of the whole file."]
     reference: Annotated[
         Literal["float", "written"],
@@ -78,7 +94,7 @@ class Manifest:
     @property
     def id(self) -> str:
         """Hash of all that is run; an answer names it."""
-        hashes = (item for case in self.cases for item in (case.model_sha256, case.tensors_sha256))
+        hashes = (sha256 for case in self.cases for _, sha256 in case.files)
         return hashlib.sha256(" ".join(hashes).encode()).hexdigest()
 
     @property
@@ -99,10 +115,10 @@ class CaseFiles:
     node: str
     op: str
     exact: bool
-    model: bytes
+    model: StoredModel
     runs: Sequence[Mapping[str, Array]]
 
-    def written(self, number: int) -> tuple[Case, dict[str, bytes]]:
+    def written(self, number: int) -> tuple[Case, dict[str, Content]]:
         """Return the entry of the case and its files; number 0 is the whole file."""
         name = f"kernel-{number:03}" if number else MODEL
         stem = f"kernels/{name}" if number else name
@@ -119,11 +135,16 @@ class CaseFiles:
             exact=self.exact,
             runs=len(self.runs),
             model=f"{stem}.onnx",
-            model_sha256=hashlib.sha256(self.model).hexdigest(),
+            model_sha256=hashlib.sha256(self.model.content).hexdigest(),
+            data=DATA if self.model.data else "",
+            data_sha256=sha256_file(self.model.data[0]) if self.model.data else "",
             tensors=f"{stem}.safetensors",
             tensors_sha256=hashlib.sha256(tensors).hexdigest(),
         )
-        return case, {case.model: self.model, case.tensors: tensors}
+        files: dict[str, Content] = {case.model: self.model.content, case.tensors: tensors}
+        if self.model.data:
+            files[DATA] = self.model.data[0]
+        return case, files
 
 
 def run_tensors(
@@ -152,7 +173,7 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
             f"'{folder}' holds other files, expected a new folder or earlier cases",
             hint="name a new folder",
         )
-    entries, contents = [], dict[Path, bytes]()
+    entries, contents = [], dict[Path, Content]()
     for number, case in enumerate(cases):
         entry, files = case.written(number)
         entries.append(entry)
@@ -162,9 +183,9 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
     contents |= {folder / name: (here / source).read_bytes() for name, source in RUNNERS.items()}
     contents[folder / MANIFEST] = to_json(manifest).encode()
     write_together(contents)
-    for path in (folder / "kernels").glob("kernel-*"):
+    for path in (folder / DATA, *(folder / "kernels").glob("kernel-*")):
         if path not in contents:
-            path.unlink()
+            path.unlink(missing_ok=True)
     return manifest
 
 
@@ -175,9 +196,13 @@ def read_manifest(folder: Path) -> Manifest:
         InputFileError: the folder has no manifest.
         CasesError: the manifest is damaged, or of another version of ptq.
     """
-    manifest = read_document(Manifest, folder / MANIFEST)
+    path = folder / MANIFEST
+    try:
+        manifest = read_document(Manifest, path)
+    except InputFileError as error:
+        raise InputFileError(error.message, hint="name the folder that ptq verify --pack wrote") from error
     if not manifest.cases or manifest.cases[0].op:
-        raise CasesError(f"manifest '{folder / MANIFEST}' has no case of the whole file", hint=AGAIN)
+        raise CasesError(f"manifest '{path}' has no case of the whole file", hint=AGAIN)
     return manifest
 
 
@@ -188,17 +213,15 @@ def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
         InputFileError: its file is missing.
         CasesError: a file has another hash than the manifest says, or is damaged.
     """
-    contents = {}
-    for name, sha256 in ((case.model, case.model_sha256), (case.tensors, case.tensors_sha256)):
-        contents[name] = read_file(folder / name, "case")
-        if hashlib.sha256(contents[name]).hexdigest() != sha256:
+    for name, sha256 in case.files:
+        if sha256_file(require_file(folder / name, "case")) != sha256:
             raise CasesError(
                 f"'{folder / name}' does not have the hash that {MANIFEST} says: it was changed or cut off",
                 hint=AGAIN,
             )
     try:
         runs: list[dict[str, dict[str, Array]]] = [{} for _ in range(case.runs)]
-        for key, array in load(contents[case.tensors]).items():
+        for key, array in load(read_file(folder / case.tensors, "case")).items():
             run, kind, name = key.split(":", 2)
             runs[int(run)].setdefault(kind, {})[name] = array
     except (SafetensorError, ValueError, IndexError) as error:

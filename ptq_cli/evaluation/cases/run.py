@@ -1,6 +1,6 @@
 """Run these cases with ONNX Runtime, and write what they give: all that a device has to do.
 
-python run.py [--provider NAME] [--threads N] [--repeats N] [--name NAME] [-o answer.safetensors]
+python run.py [--provider NAME] [--threads N] [--repeats N] [--name NAME] [--emulated] [-o answer.safetensors]
 
 It needs Python 3.8 or later, numpy and onnxruntime, and nothing of ptq. It prints a line per case, and writes
 all outputs into one file, which ``ptq verify --answers`` judges where the cases were made.
@@ -25,6 +25,8 @@ import numpy.typing as npt
 import onnxruntime
 
 FORMAT, VERSION = "ptq.answer", "1"
+PARTS = ("model", "tensors", "data")
+BLOCK = 1 << 22
 DTYPES = {
     "BOOL": "?",
     "U8": "<u1",
@@ -49,22 +51,29 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--provider", default="CPUExecutionProvider", help="of ONNX Runtime")
     parser.add_argument("--threads", type=int, default=1, help="of an operator (default: 1)")
-    parser.add_argument("--repeats", type=int, default=10, help="runs of the model that are timed")
+    parser.add_argument(
+        "--repeats", type=int, default=10, help="runs of the model that are timed, after the first"
+    )
     parser.add_argument("--name", default=platform.machine(), help="of the device, for the table of devices")
+    parser.add_argument("--emulated", action="store_true", help="note that times are those of an emulator")
     parser.add_argument("-o", "--output", type=Path, default=Path("answer.safetensors"), metavar="FILE")
     arguments = parser.parse_args(words)
     there = onnxruntime.get_available_providers()
     if arguments.provider not in there:
         parser.error(f"this onnxruntime has no {arguments.provider}, but {', '.join(there)}")
+    try:  # Before all runs, which take long on a small device.
+        arguments.output.open("ab").close()
+    except OSError as error:
+        parser.error(f"cannot write {arguments.output}: {error.strerror}")
     folder = Path(__file__).resolve().parent
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     outputs, seconds, faults = {}, {}, {}
     for case in manifest["cases"]:
-        repeats = arguments.repeats if not case["op"] else 1
+        repeats = 0 if case["op"] else arguments.repeats
         title = " ".join(filter(None, (case["name"], case["op"], case["node"])))
         try:
-            model, tensors = (checked(folder, case, part) for part in ("model", "tensors"))
-            runs = by_run(unpacked(tensors))
+            model, tensors, *_ = (checked(folder, case, part) for part in PARTS if case[part])
+            runs = by_run(unpacked(tensors.read_bytes()))
             found, times = run_case(model, runs, arguments, repeats)
             text = compare(found, runs)
             outputs.update({case["name"] + ":" + key: array for key, array in found.items()})
@@ -84,6 +93,7 @@ def main(words: Sequence[str]) -> int:
         "runtime": "onnxruntime " + onnxruntime.__version__,
         "provider": arguments.provider,
         "threads": str(arguments.threads),
+        "emulated": json.dumps(arguments.emulated),
         "seconds": json.dumps(seconds),
         "faults": json.dumps(faults),
     }
@@ -92,12 +102,16 @@ def main(words: Sequence[str]) -> int:
     return 1 if faults else 0
 
 
-def checked(folder: Path, case: Mapping[str, Any], part: str) -> bytes:
-    """Return the content of a file whose hash is the one in the manifest."""
-    content: bytes = (folder / case[part]).read_bytes()
-    if hashlib.sha256(content).hexdigest() != case[part + "_sha256"]:
+def checked(folder: Path, case: Mapping[str, Any], part: str) -> Path:
+    """Return the path of a file whose hash is the one in the manifest."""
+    path = folder / str(case[part])
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != case[part + "_sha256"]:
         raise ValueError(case[part] + " was changed or cut off: copy the folder again")
-    return content
+    return path
 
 
 def by_run(arrays: Arrays) -> list[dict[str, dict[str, npt.NDArray[Any]]]]:
@@ -110,25 +124,23 @@ def by_run(arrays: Arrays) -> list[dict[str, dict[str, npt.NDArray[Any]]]]:
 
 
 def run_case(
-    model: bytes, runs: Sequence[Mapping[str, Arrays]], arguments: argparse.Namespace, repeats: int
+    model: Path, runs: Sequence[Mapping[str, Arrays]], arguments: argparse.Namespace, repeats: int
 ) -> tuple[dict[str, npt.NDArray[Any]], list[float]]:
     """Return the outputs of a case by RUN:NAME, and how many seconds each run took."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = arguments.threads
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=[arguments.provider])
+    session = onnxruntime.InferenceSession(str(model), options, providers=[arguments.provider])
     names = [output.name for output in session.get_outputs()]
     found, times = {}, []
     for number, run in enumerate(runs):
-        given = dict(run.get("input", {}))
-        for name, array in zip(names, session.run(names, given)):  # noqa: B905 - Python 3.8 has no strict
-            found[f"{number}:{name}"] = np.asarray(array)
-        taken = []
-        for _ in range(repeats):
+        given, taken = dict(run.get("input", {})), []
+        for _ in range(1 + max(0, repeats)):
             start = time.perf_counter()
-            session.run(names, given)
+            outputs = session.run(names, given)
             taken.append(time.perf_counter() - start)
-        times.append(statistics.median(taken))
+        found.update({f"{number}:{name}": np.asarray(array) for name, array in zip(names, outputs)})  # noqa: B905
+        times.append(statistics.median(taken[1:] or taken))
     return found, times
 
 

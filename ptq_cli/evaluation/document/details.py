@@ -26,7 +26,7 @@ class ChangedSample:
     float_class: Annotated[Count, "The float model's."]
     quantized_class: Annotated[Count, "The quantized model's."]
     picture: Annotated[
-        Picture, "A small JPEG in base64; empty if none was asked for or the sample is no picture."
+        Picture, "A small JPEG in base64; empty if not requested, or if the sample is not a picture."
     ] = ""
 
     @property

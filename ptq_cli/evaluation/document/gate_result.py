@@ -11,7 +11,14 @@ from ptq_cli.core.words import SHORTEST_RUN
 from ptq_cli.evaluation.interval import TOLERANCE, Interval
 
 Kind = Literal[
-    "max_drop", "min", "max_size", "max_regression", "max_latency_ratio", "max_ratio", "require_portable"
+    "max_drop",
+    "min",
+    "max_size",
+    "max_regression",
+    "max_latency_ratio",
+    "max_ratio",
+    "max_drift",
+    "require_portable",
 ]
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
@@ -41,7 +48,8 @@ class GateResult:
         Kind,
         '"max_drop" limits the drop from above, "min" the quantized model\'s value from below, "max_size" '
         'its file, "max_regression" how much worse it is than the baseline\'s, "max_latency_ratio" its '
-        'time over the float model\'s, "max_ratio" its value over the float model\'s, "require_portable" '
+        'time over the float model\'s, "max_ratio" its value over the float model\'s, "max_drift" how much '
+        'worse recordings end than they begin, "require_portable" '
         "how many layers can saturate on x86 without VNNI.",
     ]
     limit: Annotated[float, "The limit, in the metric's unit, bytes, layers, or a ratio."]

@@ -18,6 +18,7 @@ from ptq_cli.evaluation.document.gate_result import (
     verdict,
 )
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Ladder, Measurement, require_consistent
+from ptq_cli.evaluation.document.stream import Stream
 
 if TYPE_CHECKING:
     from ptq_cli.qdq.proof.portable_sums import LayerSums
@@ -109,7 +110,7 @@ class ModelSummary:
     """The two models.
 
     Edge case:
-        What preparation adds or saves is no merit of the quantization: sizes are compared with the file that
+        What preparation adds or saves is not due to the quantization: sizes are compared with the file that
         the user named, where it is ONNX.
     """
 
@@ -253,6 +254,12 @@ class Report:
         Saturation | None,
         "Which layers can saturate on x86 processors without VNNI; None if an earlier version made the "
         "report.",
+    ] = None
+
+    stream: Annotated[
+        Stream | None,
+        "Errors step by step of a model that reads its own states, of which metrics are then; None of "
+        "samples that do not depend on each other.",
     ] = None
 
     @property

@@ -37,8 +37,8 @@ class TorchMetric:
     """A metric of torchmetrics.
 
     Where all its states are sums over samples, they are kept for up to 256 blocks of samples, drawn so that a
-    block is no run of the set; from these comes the interval. Other states, such as all scores, are kept
-    whole.
+    block is not a stretch of the set; from these comes the interval. Other states, such as all scores, are
+    kept whole.
 
     Args:
         higher_is_better: False for an error; None if torchmetrics says so.
@@ -151,7 +151,7 @@ class TorchMetric:
         for name, value in self._states().items():
             places = [(state, f"{name}.{index}") for state in states for index in range(len(state))]
             parts = [torch.from_numpy(state[key].copy()) for state, key in places if key in state]
-            # A state that is no list cannot be of several parts, see ``indivisible``.
+            # A state that is not a list cannot be of several parts, see ``indivisible``.
             setattr(self._metric, name, parts if isinstance(value, list) else parts[0])
         self._metric._update_count = 1  # or compute() would warn that nothing was counted
 

@@ -366,7 +366,7 @@ class R2(Recorded):
 def _mean_r2(sums: Float64Array, samples: int, columns: int) -> Float64Array:
     total, squares, residual = (sums[..., index * columns : (index + 1) * columns] for index in range(3))
     variation = squares - total * total / samples
-    # Rounding leaves a trace of a variation that is none.
+    # Rounding leaves a trace of variation where there is none.
     constant = variation <= 1e-12 * np.maximum(squares, np.finfo(np.float64).tiny)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(constant, np.where(residual == 0, 1.0, 0.0), 1 - residual / variation)

@@ -174,7 +174,7 @@ def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile |
         folder: where the model will lie.
         name: of the graph's file there, which the other one is named for.
         begun: the file, where some of the constants are in it already: the others are kept apart too, even
-            if one file would hold them. It is written again if it holds what is no constant any more.
+            if one file would hold them. It is written again if it holds what is not a constant any more.
     """
     if begun is None and constant_bytes(model) <= LARGEST_BYTES:
         ir.external_data.load_to_model(model)

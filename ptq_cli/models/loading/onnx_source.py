@@ -15,8 +15,8 @@ from ptq_cli.core.errors import (
     ModelInputError,
     first_line,
 )
-from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec
-from ptq_cli.models.batch_axes import is_cache, noted_axes, with_axes
+from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
+from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.files import stored
 from ptq_cli.models.files.mapped_constants import mapped, restore_turned
 from ptq_cli.models.files.possible_sizes import (

@@ -179,7 +179,7 @@ def collect(
 
     Args:
         run: returns the tapped tensors of a batch, in the order of ``taps``; or how batches are run.
-        batches: of the calibration set, keyed by the model's inputs; none of them is no error.
+        batches: of the calibration set, keyed by the model's inputs; having none is not an error.
         inputs: which of the model's inputs are measured; they are read from the batch.
         taps: names of the tensors that ``run`` returns.
         method: the collector.
@@ -249,7 +249,7 @@ class _Work:
         turn = piece.turn
         arrays = turn.run(piece.batch.inputs)
         measured = dict(zip(turn.taps, arrays, strict=True))
-        # A tensor may be in blocks of channels; where the channels do not matter, that is no matter.
+        # A tensor may be in blocks of channels, which changes nothing where channels do not matter.
         for name in self._in_order:
             if name in measured:
                 measured[name] = turn.in_model_order(name, measured[name])

@@ -146,7 +146,7 @@ def count_batches(
         run_and_count: returns what is wrong with a piece's tensors, if anything is; threads call it.
         statistics: returns what was counted so far.
         forward: how batches are run.
-        batches: of the data; none of them is no error.
+        batches: of the data; having none is not an error.
         stage: the name of what is done.
         total: how many samples there will be, if known.
         prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
@@ -168,7 +168,7 @@ def count_batches(
 
     def is_due_after(piece: Piece) -> bool:
         nonlocal due
-        if piece.last and checkpoints is not None and checkpoints.is_due():
+        if piece.last and piece.batch.completes and checkpoints is not None and checkpoints.is_due():
             due = piece
         return piece is due
 
@@ -186,8 +186,10 @@ def count_batches(
                 samples += piece.batch.size if piece.done else 0
                 if not piece.last:
                     continue
-                number += 1
                 tell()
+                if not piece.batch.completes:
+                    continue
+                number += 1
                 if after_batch is not None:
                     after_batch(number, samples)
                 if checkpoints is not None and piece is due:

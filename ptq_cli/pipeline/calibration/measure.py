@@ -1,14 +1,18 @@
 """A model and a calibration set are opened, and its batches are run and counted."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size, match_names
+from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.collector_registry import compile_channels
 from ptq_cli.collectors.max_collector import compile_kernel
@@ -27,6 +31,13 @@ from ptq_cli.pipeline.calibration.collect import collect, counting_on
 from ptq_cli.pipeline.calibration.count_batches import Counting
 from ptq_cli.pipeline.calibration.open_forward import open_forward
 from ptq_cli.pipeline.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
+from ptq_cli.pipeline.setup.carried import (
+    carried_settings,
+    carry_notes,
+    fitting_data,
+    with_state_axes,
+    with_states,
+)
 from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -61,12 +72,14 @@ class CalibrationSubject:
 
         Later commands then need not be told them either, and a calibration is that of the same settings.
         """
-        if not self.told_axes:
-            return request, resolved
-        given = {**self.told_axes, **request.settings.get("batch_axis", {})}
-        data = replace(resolved.recipe.data, batch_axis={**self.told_axes, **resolved.recipe.data.batch_axis})
+        data, settings, carry = resolved.recipe.data, dict(request.settings), carried_settings(self.data)
+        if self.told_axes:
+            settings["batch_axis"] = {**self.told_axes, **request.settings.get("batch_axis", {})}
+            data = replace(data, batch_axis={**self.told_axes, **data.batch_axis})
+        if carry:
+            settings["carry"], data = carry, replace(data, carry=carry)
         return (
-            replace(request, settings={**request.settings, "batch_axis": given}),
+            replace(request, settings=settings),
             resolved.with_recipe(replace(resolved.recipe, data=data)),
         )
 
@@ -97,14 +110,18 @@ def open_subject(
     if recipe.calibration.data is not None or needs_ranges(recipe):
         others = () if evaluation is None else (evaluation,)
         dataset = open_data(recipe.calibration, resolved.strict_reading(*others), "calibration", "--data")
-        match_names(dataset, source.input_names)
+    told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
+    axes = {**told, **recipe.data.batch_axis}
+    if dataset is not None:
+        dataset = fitting_data(dataset, recipe.data, source, axes)
+        for note in carry_notes(dataset, recipe.data):
+            progress(Progress(f"reading {source.file.path.name}", 0, None, note))
     if evaluation is not None:
-        match_names(evaluation, source.input_names)
+        fitting_data(evaluation, recipe.data, source, axes)
     if source.file.kind is ModelKind.ONNX:
         require_float_weights(source.to_onnx({}))
     else:
         progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
-    told = axes_told(source, recipe.data.batch_axis)
     for note in axis_notes(told):
         progress(Progress(f"reading {source.file.path.name}", 0, None, note))
     model = make_float_model(
@@ -112,19 +129,20 @@ def open_subject(
         dataset,
         threads=threads,
         shapes=recipe.model.input_shape,
-        axes={**told, **recipe.data.batch_axis},
+        axes=axes,
         allow_nan=recipe.calibration.allow_nonfinite,
         output=output,
     )
+    fixed = fixed_batch_size(model.inputs)
     if resolved.target.static_shapes:
-        first = next(bind_inputs(dataset, model.inputs).batches(1)).inputs if dataset is not None else {}
-        example = {name: array.shape for name, array in first.items()}
+        example = partial(_example_shapes, dataset, model.inputs)
         closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
-    batch_size = fixed_batch_size(model.inputs) or recipe.calibration.batch_size
+    batch_size = fixed or recipe.calibration.batch_size
     if dataset is not None:
+        dataset = with_states(dataset, recipe.data, model.model, model.stored)
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
     return CalibrationSubject(
         model=model,
@@ -136,12 +154,22 @@ def open_subject(
     )
 
 
+def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
+    if dataset is None:
+        return {}
+    with closing(bind_inputs(dataset, inputs).batches(fixed_batch_size(inputs) or 1)) as batches:
+        return {name: array.shape for batch in islice(batches, 1) for name, array in batch.inputs.items()}
+
+
 def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:
     """Return the samples that are calibrated on: all but those that are set aside."""
     dataset, _ = fit_dataset(dataset, inputs)
     if not settings.set_aside:
         return dataset
-    part = DividedDataset(dataset, Division(settings.set_aside, fixed_batch_size(inputs) or 1))
+    division = Division(settings.set_aside, fixed_batch_size(inputs) or 1)
+    if isinstance(dataset, Recordings):
+        return dataset.divided(division)
+    part = DividedDataset(dataset, division)
     if part.count == 0 or part.other.count == 0:
         raise EmptyDataError(
             f"'{dataset.source}' has {dataset.count} samples, too few to hold out a fraction of "

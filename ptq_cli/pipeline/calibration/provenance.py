@@ -25,6 +25,10 @@ RECOVERY = "recovery.rungs"
 RENAME = "data.rename"
 READING = (
     RENAME,
+    "data.carry",
+    "data.steps",
+    "data.frame",
+    "data.hop",
     "text.tokenizer",
     "text.columns",
     "text.label_column",

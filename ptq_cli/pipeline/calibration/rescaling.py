@@ -17,6 +17,7 @@ from ptq_cli.models.files.stored import check_stored, is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
@@ -172,7 +173,10 @@ def _with_model(
     check_stored(stored, model, subject.model.file.path.name)
     subject.model.stored.discard()
     changed = replace(subject.model, model=model, stored=stored)
-    return replace(subject, model=changed, plan=make_plan(model, resolved.target))
+    data = subject.data
+    if data is not None:
+        data = with_states(data, resolved.recipe.data, model, stored)
+    return replace(subject, model=changed, data=data, plan=make_plan(model, resolved.target))
 
 
 def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:

@@ -39,6 +39,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -292,7 +293,8 @@ def open_analysis(
     for note in notes:
         progress(Progress("analyze", 0, None, note))
     settings = _with_data_of(last, resolved.recipe.evaluation, request)
-    dataset = bind_inputs(open_data(settings, resolved.strict_reading(), "evaluation", "--eval-data"), inputs)
+    data = open_data(settings, resolved.strict_reading(), "evaluation", "--eval-data")
+    dataset = bind_inputs(with_states(data, resolved.recipe.data, graph, float_model), inputs)
     yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
     return OpenedAnalysis(
         resolved=resolved,

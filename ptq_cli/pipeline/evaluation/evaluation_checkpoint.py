@@ -67,7 +67,7 @@ def _refusal(evaluator: Evaluator, identity: Identity, found: tuple[dict[str, An
         changed = [key for key in identity if header["identity"].get(key) != identity[key]]
         if not changed:
             evaluator.load_state(dict(arrays), batches=int(header["batches"]), samples=int(header["samples"]))
-    # A file from outside: what does not fit is a reason to begin anew, whatever it makes the parts raise.
+    # A file from outside: what does not fit is a reason to start over, whatever it makes the parts raise.
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, PtqError) as error:
         return f"it is damaged ({type(error).__name__})"
     return f"{changed[0]} changed since" if changed else ""

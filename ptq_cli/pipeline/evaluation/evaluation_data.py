@@ -9,9 +9,11 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
+from ptq_cli.calibdata.carries import Carry
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
+from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.core.errors import GateError, MetricError, RuntimeFailedError, UsageError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
@@ -52,6 +54,7 @@ class _Measured:
     metrics: tuple[Judged, ...]
     baseline: Report | None
     is_step: bool
+    carries: tuple[Carry, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,9 @@ class EvaluationSet(_Measured):
         batch_size: samples a batch: the model's own, which is ``fixed_batch``, or the recipe's.
         leads_with_samples: the model says that the first axis of each output is that of the samples.
         noted_axes: the axis of the samples of each output, if the model's metadata have axes.
-        is_step: whether each sample is a whole step, because no input has an axis for samples.
+        is_step: whether each sample is a step, because no input has an axis for samples or states are
+            carried.
+        carries: outputs that are the next step's inputs.
     """
 
     dataset: Dataset
@@ -95,6 +100,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     if recipe.evaluation.with_pytorch:
         _require_pytorch(recipe.model.path)
     inputs = input_specs(model)
+    carries = dataset.carries if isinstance(dataset, Recordings) else ()
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
     own_batch = fixed_batch or _closed_batch(recipe, inputs)
@@ -104,6 +110,11 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         specs = BY_DEFAULT
     if labeled := [spec.name for spec in specs if spec.needs_labels]:
         require_labels(bound, f"metric '{labeled[0]}'")
+    if recipe.gate.max_drift and not carries:
+        raise GateError(
+            "'gate.max_drift' limits how errors grow from step to step, and no output is carried",
+            hint="name what is fed back: --carry OUTPUT=INPUT",
+        )
     metrics, steps = _fitting_metrics(recipe.gate, model, specs), is_step(inputs)
     if not steps:
         _require_tables(metrics, model)
@@ -116,7 +127,8 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         noted_axes=noted_output_axes(model),
         metrics=metrics,
         baseline=read_baseline(recipe.gate),
-        is_step=steps,
+        is_step=steps or bool(carries),
+        carries=carries,
         notes=bound.notes,
     )
 

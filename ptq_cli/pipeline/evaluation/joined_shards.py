@@ -15,6 +15,7 @@ from ptq_cli.core.errors import (
     MergeError,
     OverlappingShardsError,
     ReportError,
+    UsageError,
 )
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback
@@ -225,6 +226,11 @@ def evaluate_part(
     The processes of a ``group`` hear of an error of one.
     """
     tell, dataset = teller(progress), evaluation_set.dataset
+    if evaluation_set.carries:
+        raise UsageError(
+            "recordings are evaluated by one process: each model reads its own states",
+            hint="leave --shard out; calibrations are divided by recordings",
+        )
     opened = open_pass(resolved, models, evaluation_set, progress, watches, origin.folder)
     evaluator = PartEvaluator(opened.make, shard, evaluation_set.batch_size)
     facts = _facts(opened, evaluation_set, origin)

@@ -31,7 +31,7 @@ from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder
-from ptq_cli.pipeline.evaluation.report_page import earlier_analysis, make_page
+from ptq_cli.pipeline.evaluation.report_page import earlier, make_page, report_markdown
 from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, served_latency
 from ptq_cli.pipeline.exporting.decided_once import amax_summary, evaluated_layers, model_summary, plan_of
 from ptq_cli.pipeline.exporting.exported_file import (
@@ -51,7 +51,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.text.markdown import report_to_junit, report_to_markdown
+from ptq_cli.report.text.markdown import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine
 
@@ -74,10 +74,11 @@ def report_files(
     notes = tuple(not_reproduced(origin, material()))
     details = Details(report.created, report.model.quantized_model.sha256, notes, changes)
     settings = recipe_to_toml(recipe, run.path)
-    page, _ = make_page(report, details, settings, material, run, earlier_analysis(run))
+    others = earlier(run)
+    page, _ = make_page(report, details, settings, material, run, others)
     return {
         run.report_json: to_json(report).encode(),
-        run.report_markdown: report_to_markdown(report).encode(),
+        run.report_markdown: report_markdown(report, others.devices_of(report)).encode(),
         run.junit: report_to_junit(report).encode(),
         run.report_html: page,
         run.report_recipe: settings.encode(),
@@ -302,6 +303,7 @@ def _report(
             "step" if measured.is_step else "sample",
         ),
         metrics=evaluation.measurements,
+        stream=evaluation.stream,
         layers=judged.layers,
         gates=(),
     )

@@ -15,7 +15,16 @@ from ptq_cli.core.read_files import is_entry_point, sha256_file
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
-from ptq_cli.evaluation.sample_axes import Axis, Run, Runs, axis_before, run_evaluator, samples_first
+from ptq_cli.evaluation.sample_axes import (
+    Axis,
+    Run,
+    Runs,
+    StreamRuns,
+    axis_before,
+    run_evaluator,
+    samples_first,
+)
+from ptq_cli.evaluation.streams import FORCED, FreeStates
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK, Identity, continued, write_if_due
@@ -35,6 +44,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
+from ptq_cli.pipeline.setup.carried import carry_notes, with_states
 from ptq_cli.pipeline.setup.float_model import open_source
 from ptq_cli.pipeline.setup.output_checks import (
     input_files,
@@ -165,7 +175,9 @@ def open_pass(
     axes = _axes(runs, evaluation_set)
     measured = MeasuredSet.of(evaluation_set)
     return OpenedPass(
-        runs=_samples_first(runs, axes),
+        runs=_stream_runs(runs, axes, evaluation_set)
+        if evaluation_set.carries
+        else _samples_first(runs, axes),
         axes=axes,
         identity=pass_identity(settings, recipe.image, models, measured, watches, folder),
         make=evaluator_maker(models, measured, watches, with_pytorch=settings.with_pytorch),
@@ -201,6 +213,12 @@ def _samples_first(runs: Runs, axes: Sequence[Axis]) -> Runs:
     )
 
 
+def _stream_runs(runs: Runs, axes: tuple[Axis, ...], evaluation_set: EvaluationSet) -> StreamRuns:
+    carries, outputs = evaluation_set.carries, evaluation_set.outputs
+    own = tuple(FreeStates(carries, outputs) for _ in runs.quantized)
+    return StreamRuns(runs.of_float, runs.quantized, own=own, axes=axes)
+
+
 def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
     """Return a measurement that names the axis of its channel as the model's output has it."""
     if item.channel is None:
@@ -215,13 +233,16 @@ def evaluator_maker(
     """Return what makes an evaluator of these models."""
     several = len(models.quantized) > 1
     names = [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized]
+    carried = {item.output: item.state.name for item in measured.carries}
+    forced = [f"{name} {FORCED}" for name in names] if carried else []
     return lambda: Evaluator(
         measured.outputs,
         measured.metrics,
-        names,
-        with_pytorch=with_pytorch,
+        [*names, *forced],
+        with_pytorch=with_pytorch and not carried,
         class_names=measured.class_names,
         watches=watches,
+        carried=carried,
     )
 
 
@@ -269,6 +290,7 @@ def pass_identity(
         ),
         "run.thumbnails": repr([watch.identity for watch in watches]),
         "with_pytorch": str(settings.with_pytorch),
+        "what is carried": " ".join(map(str, measured.carries)),
         "the version of a library": repr(sorted(models.versions.items())),
     }
 
@@ -325,7 +347,11 @@ def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> Eva
         progress(Progress("evaluate", 0, None, opened.note))
     reading = resolved.strict_reading(labels=True)
     dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
-    return fit_evaluation(dataset, resolved.recipe, opened.loaded.graph)
+    loaded = opened.loaded
+    dataset = with_states(dataset, resolved.recipe.data, loaded.graph, loaded.float_model)
+    for note in carry_notes(dataset, resolved.recipe.data):
+        teller(progress)(note)
+    return fit_evaluation(dataset, resolved.recipe, loaded.graph)
 
 
 def _report_runs(run: RunDirectory, inputs: Mapping[str, Path], paths: Sequence[Path]) -> list[RunDirectory]:

@@ -72,7 +72,7 @@ def gather(
 def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
     """Yield each quantized tensor of a model, by its name in the float model, with its parameters.
 
-    A pair whose scale is no constant of one element is ignored.
+    A pair whose scale is not a constant of one element is ignored.
     """
     for node in model.graph.all_nodes():
         parameters = grid_of(node).parameters if node.op_type == QUANTIZE else None

@@ -11,10 +11,11 @@ from typing import Annotated, TypeVar
 import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import load_calibration
-from ptq_cli.core.documents import read_document
+from ptq_cli.core.documents import read_document, to_json
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.files import write_together
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.document.details import Details
 from ptq_cli.evaluation.document.report_document import ModelEntry, Report
 from ptq_cli.latency.machine_profile import MachineProfile
@@ -28,6 +29,8 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.report.html.evidence import Evidence, Origin
 from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
+from ptq_cli.report.text.device_table import devices_to_markdown
+from ptq_cli.report.text.markdown import report_to_markdown
 
 Found = TypeVar("Found")
 
@@ -35,6 +38,7 @@ STALE_ANALYSIS = (
     "The run's analysis.json is for a different quantized model. This command analyzes this one and writes "
     "this page again:"
 )
+STALE_DEVICES = "The answers of devices are to another quantized model, and are not shown."
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,35 @@ class PageResult:
     notes: Annotated[tuple[str, ...], "What the page lacks, and why."]
 
 
+@dataclass(frozen=True)
+class Additions:
+    """What other commands than ``evaluate`` found, which a report's page shows if it is of the same model."""
+
+    analysis: Analysis | None
+    devices: DeviceAnswers | None
+
+    def devices_of(self, report: Report) -> DeviceAnswers | None:
+        """Return the answers of devices to a report's model; None without any."""
+        if self.devices is None or self.devices.manifest.source_sha256 != report.model.quantized_model.sha256:
+            return None
+        return self.devices
+
+
+def earlier(run: RunDirectory) -> Additions:
+    """Return what a run holds; what cannot be read is left out."""
+    return Additions(
+        _optional(run.analysis, partial(read_document, Analysis)),
+        _optional(run.devices, partial(read_document, DeviceAnswers)),
+    )
+
+
 def make_page(
     report: Report,
     details: Details | None,
     recipe: str,
     material: Callable[[], Material],
     run: RunDirectory,
-    analysis: Analysis | None,
+    others: Additions,
 ) -> tuple[bytes, tuple[str, ...]]:
     """Return the page, and what it could not show.
 
@@ -66,7 +92,9 @@ def make_page(
         evidence = replace(evidence, layers=layers, tensors=tensors, notes=notes)
     except PtqError as error:
         evidence = replace(evidence, notes=(f"No histograms: {error.message}.",))
+    analysis, devices = others.analysis, others.devices_of(report)
     fits = analysis is not None and _is_of(report, analysis)
+    stale = (STALE_DEVICES,) if others.devices is not None and devices is None else ()
     found = PageInput(
         report=report,
         evidence=evidence,
@@ -74,14 +102,15 @@ def make_page(
         analysis=analysis if fits else None,
         analysis_note=NOT_ANALYZED if analysis is None else STALE_ANALYSIS,
         profile=profile,
+        devices=devices,
     )
-    return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes)
+    return render_page(found).encode(), (*evidence.notes, *evidence.origin.notes, *stale)
 
 
 def run_page(run: RunDirectory) -> PageResult:
     """Make the page again from a run directory: no model is run."""
     report = read_document(Report, run.require_stage(run.report_json, "ptq evaluate"))
-    content, notes = _made_again(report, run, earlier_analysis(run))
+    content, notes = _made_again(report, run, earlier(run))
     write_together({run.report_html: content})
     return PageResult(run.report_html, notes)
 
@@ -91,12 +120,29 @@ def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
     report = _optional(run.report_json, partial(read_document, Report))
     if report is None or not _is_of(report, analysis):
         return {}
-    return {run.report_html: _made_again(report, run, analysis)[0]}
+    return {run.report_html: _made_again(report, run, replace(earlier(run), analysis=analysis))[0]}
 
 
-def earlier_analysis(run: RunDirectory) -> Analysis | None:
-    """Return the analysis that a run holds; None if there is none that can be read."""
-    return _optional(run.analysis, partial(read_document, Analysis))
+def page_with_devices(found: DeviceAnswers, run: RunDirectory) -> dict[Path, bytes]:
+    """Return the files that show what devices gave, by path; nothing if no report of the run fits.
+
+    Several models of a run have reports in folders of their own, named for their files.
+    """
+    for own in (run, run.of_model(Path(found.manifest.source))):
+        report = _optional(own.report_json, partial(read_document, Report))
+        others = replace(earlier(own), devices=found)
+        if report is not None and others.devices_of(report) is not None:
+            return {
+                own.devices: to_json(found).encode(),
+                own.report_markdown: report_markdown(report, found).encode(),
+                own.report_html: _made_again(report, own, others)[0],
+            }
+    return {}
+
+
+def report_markdown(report: Report, devices: DeviceAnswers | None) -> str:
+    """Return ``report.md``."""
+    return report_to_markdown(report) + (f"\n{devices_to_markdown(devices)}" if devices is not None else "")
 
 
 def _profile(float_model: ir.Model, run: RunDirectory) -> MachineProfile | None:
@@ -144,14 +190,12 @@ def _read_model(path: Path, model: ModelEntry) -> StoredModel:
     return found
 
 
-def _made_again(
-    report: Report, run: RunDirectory, analysis: Analysis | None
-) -> tuple[bytes, tuple[str, ...]]:
+def _made_again(report: Report, run: RunDirectory, others: Additions) -> tuple[bytes, tuple[str, ...]]:
     details = _optional(run.details, partial(read_document, Details))
     if details is not None and details.quantized_sha256 != report.model.quantized_model.sha256:
         details = None
     recipe = _optional(run.report_recipe, _read_recipe) or ""
-    return make_page(report, details, recipe, lambda: read_material(report, run), run, analysis)
+    return make_page(report, details, recipe, lambda: read_material(report, run), run, others)
 
 
 def _read_recipe(path: Path) -> str:

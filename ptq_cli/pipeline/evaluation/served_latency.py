@@ -83,7 +83,7 @@ def served_latency(
 ) -> tuple[Times, ...]:
     """Return how fast each quantized model is, with the causes and a warning where it is slower.
 
-    What cannot be measured is no error, unless a limit depends on it: the result says why. Without a limit,
+    What cannot be measured is an error only if a limit depends on it: the result says why. Without a limit,
     nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
     """
     limited = resolved.recipe.gate.max_latency_ratio is not None
@@ -113,7 +113,7 @@ def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFil
     if not resolved.recipe.evaluation.latency:
         return SWITCHED_OFF
     if item.target.runtime == QNN:
-        return "the times of the HTP simulator are no device's"
+        return "the HTP simulator does not run at the speed of a device"
     if not item.target.runtime:
         return f"no installed runtime runs models for target {item.target.name}"
     if holds_same_graph(float_model, item.model):

@@ -22,6 +22,7 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part
 from ptq_cli.pipeline.exporting.range_candidates import PERCENTILES, Candidate, range_candidates
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import Placement
@@ -71,19 +72,23 @@ def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
 
 
 def open_recovery_data(
-    resolved: Resolved, calibration: Calibration, graph: ir.Model, moments: Moments | None
+    resolved: Resolved,
+    calibration: Calibration,
+    graph: ir.Model,
+    stored: StoredModel,
+    moments: Moments | None,
 ) -> RecoveryData | None:
     """Open the data of an earlier calibration again; None if no rung of recovery needs them."""
     recipe = resolved.recipe
     rungs = exporting_rungs(recipe.recovery)
     if not rungs or (moments is not None and rungs == (WEIGHED,)):
         return None
-    inputs = input_specs(graph)
-    return recovery_data(resolved, calibrated_data(resolved, calibration, inputs, "--recover"), inputs)
+    dataset = calibrated_data(resolved, calibration, graph, stored, "--recover")
+    return recovery_data(resolved, dataset, input_specs(graph))
 
 
 def calibrated_data(
-    resolved: Resolved, calibration: Calibration, inputs: tuple[TensorSpec, ...], option: str
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel, option: str
 ) -> Dataset:
     """Open the data of an earlier calibration again."""
     recipe = resolved.recipe
@@ -93,7 +98,8 @@ def calibrated_data(
             f"'{dataset.source}' has changed since it was calibrated, and {option} reads it again",
             hint=f"run ptq calibrate again, or leave out {option}",
         )
-    return calibrated_part(dataset, recipe.calibration, inputs)
+    dataset = with_states(dataset, recipe.data, graph, stored)
+    return calibrated_part(dataset, recipe.calibration, input_specs(graph))
 
 
 def recovery_data(
@@ -277,7 +283,7 @@ def choose_ranges(
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
-        done=lambda done, total: progress(RunProgress(STAGE, done, total)),
+        done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 
     sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)

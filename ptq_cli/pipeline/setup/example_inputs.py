@@ -18,8 +18,8 @@ from ptq_cli.calibdata.dataset.batches import cut, joined, part_of
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape
-from ptq_cli.models.batch_axes import starts_empty, with_axes
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
+from ptq_cli.models.batch_axes import with_axes
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import Axes, Example, ModelSource
 from ptq_cli.models.static_shapes import SAMPLES
@@ -142,7 +142,7 @@ LARGEST_INDEX = 2
 def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     """Return how many samples a run of a model takes, where its inputs say so; None if any may be.
 
-    1 where the inputs fix different ones: their first axes are no samples, and a run is one.
+    1 where the inputs fix different ones: their first axes do not count samples, and a run is one.
 
     Example:
         >>> x, table = TensorSpec("x", np.dtype("f4"), (4, 3)), TensorSpec("table", np.dtype("f4"), (9, 3))

@@ -28,6 +28,7 @@ from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
 from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
+from ptq_cli.pipeline.setup.carried import fitting_data, with_state_axes
 from ptq_cli.pipeline.setup.example_inputs import Shapes, example_inputs, one_sample
 from ptq_cli.pipeline.setup.output_checks import require_data_output
 from ptq_cli.pipeline.setup.resolve import Resolved
@@ -91,7 +92,9 @@ def float_model_of(
 ) -> tuple[FloatModel, tuple[str, ...]]:
     """Return the float model of a recipe, and notes on the axes of samples that its file told."""
     recipe = resolved.recipe
-    told = axes_told(source, recipe.data.batch_axis)
+    told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
+    if dataset is not None:
+        dataset = fitting_data(dataset, recipe.data, source, {**told, **recipe.data.batch_axis})
     model = make_float_model(
         source,
         dataset,

@@ -28,7 +28,7 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
 
 def _all_outputs(run: RunDirectory, output: Path | None) -> Iterator[Path]:
     yield from (run.float_model, run.calibration, run.checkpoint, run.recipe, run.evaluation_checkpoint)
-    yield from (*report_outputs(run), run.analysis, run.tuning, run.profile, run.model_location)
+    yield from (*report_outputs(run), run.analysis, run.devices, run.tuning, run.profile, run.model_location)
     yield output or run.quantized_model  # Last: it looks for files, in a folder that may not be one.
 
 

@@ -250,7 +250,8 @@ def _look_up(recipe: Recipe) -> Resolved:
     drops, ratios, minima, regressions = (
         [split_output(name)[0] for name in limits if name not in own] for limits in limited
     )
-    for name in (*drops, *ratios, *minima, *regressions):
+    drifts = [split_output(name)[0] for name in recipe.gate.max_drift if name not in own]
+    for name in (*drops, *ratios, *minima, *regressions, *drifts):
         require_metric(name, own)
     _check_sides({"drop": drops, "ratio": ratios}, minima)
     recipe = replace(recipe, recovery=settled_recovery(recipe))
@@ -299,7 +300,7 @@ def with_data_of(
     flags: Mapping[str, Any] = request.flags().table
     recipe = resolved.recipe
     if not any(section in flags for section in READ_BY):
-        data = replace(recipe.data, rename=remembered.data.rename)
+        data = replace(remembered.data, batch_axis=recipe.data.batch_axis)
         recipe = replace(recipe, data=data, image=remembered.image, text=remembered.text)
     return resolved.with_recipe(replace(recipe, evaluation=evaluation))
 

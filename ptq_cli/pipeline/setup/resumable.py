@@ -52,7 +52,7 @@ def read_checkpoint(
     """
     if not path.is_file():
         return None
-    # Whatever is wrong with a checkpoint costs time and not the run: it is told, and the work begins anew.
+    # Whatever is wrong with a checkpoint costs time and not the run: it is told, and the work starts over.
     try:
         found = read(path)
     except PtqError as error:

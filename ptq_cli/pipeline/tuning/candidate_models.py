@@ -33,13 +33,8 @@ from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
-from ptq_cli.pipeline.tuning.layer_ranking import (
-    LOUDEST,
-    LayerRanking,
-    TuneCheckpoint,
-    layer_costs,
-    layer_noise,
-)
+from ptq_cli.pipeline.tuning.layer_noise import layer_noise
+from ptq_cli.pipeline.tuning.layer_ranking import LOUDEST, LayerRanking, TuneCheckpoint, layer_costs
 from ptq_cli.pipeline.tuning.sixteen_bits import (
     BLOCK,
     activations_of,
@@ -276,7 +271,7 @@ class CandidateModels:
             plan, recipe, target = exported.result.plan, self.resolved.recipe, self.resolved.target
             noise = layer_noise(
                 twins,
-                plan,
+                {layer.name for layer in plan.layers if layer.quantized},
                 target,
                 first_samples(self.compared_on, RANKED_ON).dataset,
                 base.subject.model.inputs,

@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset
+from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, open_subject
 from ptq_cli.pipeline.calibration.provenance import settings_of
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
+from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.output_checks import input_files, library_versions, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve, with_calibration_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -74,7 +76,9 @@ def open_tuning(
     request, resolved = subject.as_given(request, resolved)
     model, part = subject.model.model, subject.dataset
     gate = of_first_output(gate, model.graph.outputs[0].name or "")
-    if not isinstance(part, DividedDataset):
+    if dataset is not None:
+        dataset = with_states(dataset, resolved.recipe.data, model, subject.model.stored)
+    if not isinstance(part, DividedDataset | Recordings):
         raise TypeError("a share is set aside")
     tensor_settings(model, subject.plan, resolved.target, tensor_recipe(recipe))
     deciding = decision_recipe(recipe, gate)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ptq_cli.pipeline.views.calibration_view import COLORS, figure_in
 from ptq_cli.pipeline.views.staircase import Staircase
+from ptq_cli.pipeline.views.tensor_plot import COLORS, figure_in
 from ptq_cli.quantizers.curve import Curve, Floats
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ class WeightRule:
         pair_sum: the largest sum of the magnitudes of two weights of one sign whose products a kernel adds in
             16 bits: 128 cannot saturate, 0 is no limit.
         pair_orders: which weights are a pair: ``"across"``, if pairs of channels run on from one position of
-            a filter to the next; ``"restart"``, if they begin anew at each.
+            a filter to the next; ``"restart"``, if they start again at each.
         preserve_sums: a Conv's weights are rounded so that their errors add up to 0 in each filter and
             channel; otherwise to nearest.
     """
@@ -252,6 +252,8 @@ class Target:
         floats: the reason to show for an operator type without a rule.
         runtime: what executes its models for ptq: ``"onnxruntime"``, ``"openvino"``, or ``"qnn"``, the
             simulator of HTP.
+        pairs_as_written: ONNX Runtime in the place of ``runtime`` computes pairs in float, as they are
+            written, because its own integer kernels are wrong on some of the target's grids.
         float_types: types of what is not quantized: ``"float32"``, and ``"float16"`` if the runtime computes
             in the types of the file.
         runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for
@@ -277,6 +279,7 @@ class Target:
     bias: BiasRule = field(default_factory=BiasRule)
     floats: dict[str, str] = field(default_factory=dict)
     runtime: str = ""
+    pairs_as_written: bool = False
     float_types: list[str] = field(default_factory=lambda: [FLOAT32])
     runtime_operators: bool = False
     static_shapes: bool = False

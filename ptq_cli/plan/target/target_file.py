@@ -129,7 +129,7 @@ def _checks(target: Target) -> Said:
     is_padded = max(target.activation.channel_multiple, target.weight.channel_multiple) > 1
     yield (
         not (is_padded and target.weight.pair_sum) or RESTART in target.weight.pair_orders,
-        f"'weight.pair_orders' has no '{RESTART}', and channels are padded, so that pairs begin anew",
+        f"'weight.pair_orders' has no '{RESTART}', but where channels are padded, pairs start again",
         f"add '{RESTART}', or write channel_multiple = 1",
     )
     for op_type, rule in target.op.items():

@@ -7,13 +7,11 @@ import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import FreshNames
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE, QUANTIZE
 from ptq_cli.qdq.read.pair_grids import grid_of
 
 STEP_OF_8_BITS = {ir.DataType.UINT8: 1, ir.DataType.INT8: 1, ir.DataType.UINT16: 257, ir.DataType.INT16: 257}
 """How many steps of a type's grid are one of an 8-bit grid over the same range."""
-MERGED = ("Clip", "Relu")
-"""They become part of the kernel before them."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def kernels_apart(model: ir.Model) -> KernelsApart:
 
 
 def _is_computed(output: ir.Value) -> bool:
-    # A pair at an output is no kernel: what makes its integers is compared.
+    # A pair at an output is not a kernel: what makes its integers is compared.
     node = output.producer()
     return node is not None and node.op_type != DEQUANTIZE
 
@@ -97,7 +95,7 @@ def _unit(value: ir.Value) -> KernelUnit:
     if node is None:
         raise ValueError(f"'{value.name}' is not computed")
     step = STEP_OF_8_BITS[_dtype(value)] if _makes_integers(node) else 0
-    while node.op_type in (QUANTIZE, *MERGED):
+    while node.op_type in (QUANTIZE, *CLAMPS):
         source = node.inputs[0]
         producer = source.producer() if source is not None else None
         if producer is None or producer.op_type == DEQUANTIZE:

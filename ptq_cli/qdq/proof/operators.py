@@ -105,7 +105,7 @@ def _dynamic_proof(
 def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Kernel | None) -> OperatorProof:
     placement, reason = _by_rules(node, target) if kernel is None else _by_kernel(node, target, kernel)
     name = node.name or ""
-    # What is computed at loading is no work of a run.
+    # What is computed at loading is not part of a run.
     count = 0 if reason == ONCE else work.counts[name]
     touched = any(_is_restored(value) for value in node.inputs if value is not None)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
@@ -263,7 +263,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
 
 
 def stored_formats(model: ir.Model) -> dict[str, Formats]:
-    """Return what each layer of a quantized graph reads, by its name; an int32 bias is none of it."""
+    """Return what each layer of a quantized graph reads but for an int32 bias, by its name."""
     formats, parts = {}, dynamic_parts(model)
     for node in model.graph.all_nodes():
         if (part := parts.get(node.name or "")) is not None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.models.graph_reading import FreshNames, input_at, remove_unused, sole_reader
-from ptq_cli.models.pair_operators import QUANTIZE, dequantized_by, is_pair_node
+from ptq_cli.models.pair_operators import CLAMPS, QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.write.pair_nodes import (
     add_initializer,
@@ -20,8 +20,6 @@ from ptq_cli.qdq.write.pair_nodes import (
     take_place,
 )
 
-FOLDED = ("Relu", "Clip")
-"""They become a part of the pair behind them."""
 BIAS = 2
 """The input of a Conv or Gemm that holds it."""
 
@@ -80,7 +78,7 @@ def _read(node: ir.Node, index: int) -> QuantParameters | None:
 def _made(node: ir.Node) -> IntegerFormat | None:
     """Return the integers of the pair behind a node, or behind the Relu or Clip that folds into that."""
     reader = sole_reader(node.outputs[0])
-    if reader is not None and reader.op_type in FOLDED:
+    if reader is not None and reader.op_type in CLAMPS:
         reader = sole_reader(reader.outputs[0])
     parameters = grid_of(reader).parameters if reader is not None and reader.op_type == QUANTIZE else None
     return parameters.integers if parameters is not None else None
@@ -110,7 +108,7 @@ def _converted(
 
 
 def _restore_bias(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
-    """Make a bias of integers floats: its scale belonged to the input's that is no longer read."""
+    """Store an int32 bias as floats: its scale was made for the grid that the input had before."""
     value = input_at(node, BIAS) if node.op_type in ("Conv", "ConvTranspose", "Gemm") else None
     dequantize = dequantized_by(value)
     stored = (

@@ -19,7 +19,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import moved_tensor
 from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, register_constant
 from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.pair_operators import dequantized_by
+from ptq_cli.models.pair_operators import CLAMPS, dequantized_by
 from ptq_cli.models.preparing.rewriting import drop
 from ptq_cli.plan.graph_questions import gate_of, silu_input
 from ptq_cli.plan.nested_layers import axis_of
@@ -247,7 +247,7 @@ def write_clamps_of_blocks(model: ir.Model) -> None:
     """Replace each Relu and Clip that reads a layer with a weight in blocks, or the bias behind one."""
     names = FreshNames.of(model.graph)
     for node in list(model.graph.all_nodes()):
-        if node.op_type not in ("Relu", "Clip") or node.domain or not _follows_blocks(node):
+        if node.op_type not in CLAMPS or node.domain or not _follows_blocks(node):
             continue
         bounds = _bounds(node)
         if not bounds:

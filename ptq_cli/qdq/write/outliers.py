@@ -139,7 +139,7 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
         weight: any; the parameters' scale has one element for each channel, or one for all.
 
     Edge case:
-        Zeros are no values here: a pruned weight has its others' mean. A weight without values has none.
+        Zeros do not count: the mean of a pruned weight is of the others. A weight without values has none.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW

@@ -367,7 +367,7 @@ class TensorQuantizer(nn.Module):
         """Take the descriptor that ``get_extra_state`` returned; amax stays.
 
         Raises:
-            QuantizerValueError: it is none.
+            QuantizerValueError: the bytes are not a descriptor.
         """
         try:
             plain = json.loads(bytes(state.tolist()))

@@ -1,13 +1,21 @@
-"""The samples that changed their class: counted by pair of classes, and as a list."""
+"""Tables of the page: the samples that changed their class, what devices gave, and the time of each layer."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.document.details import ChangedSample, Changes
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.latency.machine_profile import MachineProfile
+from ptq_cli.report.text.device_table import (
+    NUMBERS,
+    device_table,
+    kernel_table,
+    missed_lines,
+    reference_line,
+)
 from ptq_cli.report.text.tables import format_latency
 
 MOST_SHOWN = 200
@@ -58,6 +66,29 @@ def _by_pair(samples: Sequence[ChangedSample]) -> list[tuple[tuple[int, int], li
     for sample in samples:
         found.setdefault((sample.float_class, sample.quantized_class), []).append(sample.effect)
     return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+# What devices without ptq gave for the same model.
+
+
+def device_view(found: DeviceAnswers, layers: Sequence[LayerEntry]) -> dict[str, Any]:
+    """Return what the page shows of devices: a row for each, and the kernels of each that are not exact."""
+    anchors = {layer.name: anchor for anchor, layer in enumerate(layers, 1)}
+    table = device_table(found)
+    kernels = [(item, *kernel_table(item)) for item in found.devices]
+    return {
+        "found": found,
+        "header": table.header,
+        "numbers": NUMBERS,
+        "rows": [
+            (row, anchors.get(item.first_difference or ""))
+            for row, item in zip(table.rows, found.devices, strict=True)
+        ],
+        "reference": reference_line(found),
+        "missed": missed_lines(found),
+        "kernels": [(item, table, count) for item, table, count in kernels if count],
+        "emulated": any(item.emulated for item in found.devices),
+    }
 
 
 # What each layer takes in float and in integers, as bars.

@@ -14,21 +14,23 @@ from markupsafe import Markup, escape
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.document.details import Changes
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.report.html.change_table import change_view, time_table
+from ptq_cli.report.html.change_table import change_view, device_view, time_table
 from ptq_cli.report.html.charts.axis_scale import tensor_cards
 from ptq_cli.report.html.charts.depth_chart import (
     depth_chart,
     ladder_chart,
     layer_chart,
     sensitivity_chart,
-    trade_off_charts,
+    stream_chart,
 )
 from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
+from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.layer_table import layer_changes, layer_table
 from ptq_cli.report.html.ranking import headline, origin_rows, time_rows
@@ -40,6 +42,8 @@ from ptq_cli.report.text.summary import (
     placement_line,
     saturation_lines,
     share_of_float,
+    stream_lines,
+    stream_table,
     verdict_line,
 )
 from ptq_cli.report.text.tables import ladder_table, share_table, trade_off_table
@@ -62,6 +66,7 @@ class PageInput:
     analysis: Analysis | None = None
     analysis_note: str = NOT_ANALYZED
     profile: MachineProfile | None = None
+    devices: DeviceAnswers | None = None
 
 
 def render_page(found: PageInput) -> str:
@@ -71,10 +76,10 @@ def render_page(found: PageInput) -> str:
     engine escapes all text from models and files; scripts and styles are allowed only by their hashes, so
     that a script which got past the escaping would still not run.
     """
-    return _render("page.html.jinja", _page(found))
+    return render("page.html.jinja", _page(found))
 
 
-def _render(name: str, page: Mapping[str, Any]) -> str:
+def render(name: str, page: Mapping[str, Any]) -> str:
     """Return a page that a template makes of values, with the style and script of all pages."""
     environment = _environment()
     style, script = (_asset(environment, file) for file in ("style.css", "script.js"))
@@ -113,6 +118,9 @@ def _page(found: PageInput) -> dict[str, Any]:
         "cards": tensor_cards(evidence.drawn, analysis.tensors if analysis is not None else ()),
         "ladder": ladder_chart(ladder) if ladder is not None else None,
         "ladder_table": ladder_table(ladder) if ladder is not None else None,
+        "stream": report.stream and stream_chart(report.stream),
+        "stream_table": stream_table(report),
+        "stream_lines": stream_lines(report),
         "depth": analysis and depth_chart(analysis, [tensor.name for tensor in evidence.drawn]),
         "sensitivity": analysis and sensitivity_chart(analysis, [layer.name for layer in layers]),
         "analyzed": analysis is not None,
@@ -123,6 +131,7 @@ def _page(found: PageInput) -> dict[str, Any]:
         "has_pictures": changes is not None and any(sample.picture for sample, *_ in changes["rows"]),
         "changes": changes,
         "layer_times": time_table(found.profile, layers) if found.profile is not None else None,
+        "devices": device_view(found.devices, layers) if found.devices is not None else None,
         "origin": origin_rows(report),
         "evidence": evidence,
         "times": time_rows(report, analysis),
@@ -195,4 +204,4 @@ def render_comparison(
         "layer_chart": layer_chart(layers),
         "analyzed": changes is not None and changes.worse_layers is not None,
     }
-    return _render("comparison.html.jinja", page)
+    return render("comparison.html.jinja", page)

@@ -1,13 +1,26 @@
 """The answers of devices to the same cases as text: a row for each device, and the limits that are missed."""
 
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers
+from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers, DeviceKernel
 from ptq_cli.report.text.markdown import MAX_PARAGRAPH, escape, markdown_table
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_decibels, format_latency, format_share
 
 REFERENCES = {"float": "the float model", "written": "the file as it is written"}
 """What SQNR is measured against, by what the manifest calls it."""
-COLUMNS = ("device", "runtime", "exact kernels", "first that differs", "SQNR", "top-1", "time")
+COLUMNS = (
+    "device",
+    "runtime",
+    "exact kernels",
+    "steps off",
+    "first that differs",
+    "SQNR",
+    "top-1",
+    "time per run",
+)
+NUMBERS = (2, 3, 5, 6, 7)
+"""Columns of numbers."""
+MOST_KERNELS = 20
+KERNEL_COLUMNS = ("kernel", "type", "differ", "steps")
 
 
 def device_table(result: DeviceAnswers) -> Table:
@@ -19,13 +32,38 @@ def _row(item: DeviceAnswer) -> tuple[str, ...]:
     exact = sum(kernel.exact for kernel in item.kernels)
     return (
         item.device,
-        f"{item.runtime}, {item.provider}",
+        f"{item.runtime}, {item.provider.removesuffix('ExecutionProvider')}",
         format_share(exact, len(item.kernels)) if item.kernels else "",
+        "" if item.steps is None else f"{item.steps:.3g}",
         item.first_difference or "",
         "" if item.sqnr_db is None else format_decibels(item.sqnr_db),
-        "" if item.top1_agreement is None else f"{item.top1_agreement:.2%}",
-        "" if item.seconds is None else format_latency(item.seconds),
+        share_text(item.top1_agreement),
+        time_text(item),
     )
+
+
+def share_text(share: float | None) -> str:
+    """Write a share of rows in percent; nothing if there is none."""
+    return "" if share is None else f"{100 * share:.2f} %"
+
+
+def time_text(item: DeviceAnswer) -> str:
+    """Return how long a run took; empty if none did."""
+    if item.seconds is None:
+        return ""
+    return f"{format_latency(item.seconds)}{' emulated' if item.emulated else ''}"
+
+
+def kernel_table(item: DeviceAnswer) -> tuple[Table, int]:
+    """Return the first kernels of a device that are not exact, and how many are not."""
+    wrong = [kernel for kernel in item.kernels if not kernel.exact]
+    return Table(KERNEL_COLUMNS, tuple(map(_kernel_row, wrong[:MOST_KERNELS]))), len(wrong)
+
+
+def _kernel_row(kernel: DeviceKernel) -> tuple[str, ...]:
+    if kernel.fault:
+        return kernel.node, kernel.op, kernel.fault, ""
+    return kernel.node, kernel.op, format_share(kernel.differing, kernel.values), f"{kernel.steps:.3g}"
 
 
 def reference_line(result: DeviceAnswers) -> str:
@@ -40,9 +78,11 @@ def reference_line(result: DeviceAnswers) -> str:
 
 
 def missed_lines(result: DeviceAnswers) -> list[str]:
-    """Return a line for each limit that a device misses."""
-    return [
-        f"FAIL {gate.device}: {gate.metric} is {'nothing' if gate.value is None else f'{gate.value:.4g}'}, "
+    """Return a line for each device that did not run the model, and for each limit that one misses."""
+    failed = [f"{item.device} did not run the model: {item.fault}" for item in result.devices if item.fault]
+    return failed + [
+        f"FAIL {gate.device}: {gate.metric} "
+        f"{'was not measured' if gate.value is None else f'is {gate.value:.4g}'}, "
         f"required: at least {gate.limit:g}"
         for gate in result.gates
         if not gate.passed
@@ -51,6 +91,14 @@ def missed_lines(result: DeviceAnswers) -> list[str]:
 
 def answers_to_markdown(result: DeviceAnswers) -> str:
     """Return a row for each device, and the limits that are missed, for the summary of a CI job."""
-    parts = ["### ptq verify", f"**{result.verdict}**", markdown_table(device_table(result))]
-    parts += [escape(line, MAX_PARAGRAPH) for line in (reference_line(result), *missed_lines(result)) if line]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(["### ptq verify", f"**{result.verdict}**", *_parts(result)]) + "\n"
+
+
+def devices_to_markdown(result: DeviceAnswers) -> str:
+    """Return the same as a section of ``report.md``."""
+    return "\n\n".join(["### On devices", *_parts(result)]) + "\n"
+
+
+def _parts(result: DeviceAnswers) -> list[str]:
+    lines = filter(None, (reference_line(result), *missed_lines(result)))
+    return [markdown_table(device_table(result)), *(escape(line, MAX_PARAGRAPH) for line in lines)]

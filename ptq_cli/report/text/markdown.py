@@ -31,6 +31,8 @@ from ptq_cli.report.text.summary import (
     placement_table,
     saturation_lines,
     size_table,
+    stream_lines,
+    stream_table,
     verdict_line,
 )
 from ptq_cli.report.text.tables import ladder_table, speed_lines, verdict_of
@@ -74,6 +76,7 @@ def limited_text(gate: GateResult) -> str:
         "max_size": "size of the quantized file",
         "max_latency_ratio": "latency relative to float",
         "max_ratio": f"{gate.metric} relative to float",
+        "max_drift": f"drift of {gate.metric}",
         "require_portable": "layers that can saturate",
     }[gate.kind]
 
@@ -91,7 +94,7 @@ def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
         decimals += 1
         limit, value = write(gate.limit, decimals=decimals), write(gate.value, decimals=decimals)
     bound = "at least" if gate.kind == "min" else "at most"
-    of = "the baseline" if gate.kind == "max_regression" else "float"
+    of = {"max_regression": "the baseline", "max_drift": "the first tenth"}.get(gate.kind, "float")
     relative = f" ({gate.percent:g} % of {of})" if gate.percent is not None else ""
     return f"{bound} {limit}{relative}", value
 
@@ -186,10 +189,10 @@ def report_to_markdown(report: Report) -> str:
     parts = ["### ptq report", f"**{verdict_line(report)}**"]
     if report.gates:
         parts.append(_gates(report))
-    for table in (label_table(report), comparison_table(report), size_table(report)):
+    for table in (label_table(report), comparison_table(report), stream_table(report), size_table(report)):
         if table.rows:
             parts.append(markdown_table(table))
-    parts += [escape(line) for line in no_interval_lines(report)]
+    parts += [escape(line) for line in (*no_interval_lines(report), *stream_lines(report))]
     parts += [escape(line, MAX_PARAGRAPH) for line in level_lines(report)]
     for warning in report.all_warnings:
         parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")

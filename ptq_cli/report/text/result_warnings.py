@@ -88,7 +88,7 @@ def _warnings(
     saturation: Saturation,
 ) -> Iterator[ReportWarning]:
     before, after = sizes
-    # What was asked to read floats is no surprise.
+    # What was asked to read floats needs no warning.
     layers = [layer for layer in layers if not layer.reason.startswith(ACTIVATIONS_IN_FLOAT)]
     in_float = _in_float(layers, work)
     if after > before:

@@ -1,6 +1,6 @@
 import pytest
 
-from ptq_cli.amax.overrides import Meant, check_overrides, require_matches, settings_for
+from ptq_cli.amax.overrides import Meant, OverridesByName, check_overrides, require_matches, settings_for
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
 from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 from tests.each_case import each_case
@@ -27,7 +27,7 @@ def override(match, **settings):
     ],
 )
 def test_match_is_a_shell_pattern(match, names, matches):
-    found = settings_for(Meant(names), BASE, [override(match, amax="mse")])
+    found = settings_for(Meant(names), BASE, OverridesByName([override(match, amax="mse")]))
     assert (found.method == "mse") == matches
 
 
@@ -37,13 +37,13 @@ def test_later_override_wins_key_by_key():
         override("head.*", amax="entropy"),
         override("head.fc", percentile=50.0, amax="percentile"),
     ]
-    assert settings_for(Meant(["a"]), BASE, overrides) == AmaxSettings(
+    assert settings_for(Meant(["a"]), BASE, OverridesByName(overrides)) == AmaxSettings(
         method="mse", percentile=99.0, weight_method="mse"
     )
-    assert settings_for(Meant(["head.norm"]), BASE, overrides) == AmaxSettings(
+    assert settings_for(Meant(["head.norm"]), BASE, OverridesByName(overrides)) == AmaxSettings(
         method="entropy", percentile=99.0, weight_method="mse"
     )
-    assert settings_for(Meant(["head.fc"]), BASE, overrides) == AmaxSettings(
+    assert settings_for(Meant(["head.fc"]), BASE, OverridesByName(overrides)) == AmaxSettings(
         method="percentile", percentile=50.0, weight_method="mse"
     )
 
@@ -58,7 +58,7 @@ def test_later_override_wins_key_by_key():
     ids=str,
 )
 def test_percentile_alone_asks_for_its_method(settings, method, weight_method):
-    found = settings_for(Meant(["a"]), BASE, [override("a", **settings)])
+    found = settings_for(Meant(["a"]), BASE, OverridesByName([override("a", **settings)]))
     assert found == AmaxSettings(method=method, percentile=98.0, weight_method=weight_method)
 
 

@@ -32,7 +32,7 @@ def test_what_ptq_writes_is_valid(report: Report) -> None:
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan], ids=str)
 def test_non_finite_values_are_valid(report: Report, value: float) -> None:
     odd = replace(report, metrics=(measurement("sqnr_db", value, value),), gates=(), layers=())
-    VALIDATOR.validate(json.loads(to_json(odd)))
+    assert list(VALIDATOR.iter_errors(json.loads(to_json(odd)))) == []
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,12 @@ def test_a_runner_that_fails_is_a_difference(
     assert "here          detector: failed: exit status 1\n" in capsys.readouterr().out
 
 
+def test_a_folder_without_a_manifest_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command.main(["here", "--cases", str(tmp_path)])
+    assert f"'{tmp_path}' is no folder of cases: it has no manifest.json" in capsys.readouterr().err
+
+
 def test_outputs_may_lose_a_decibel() -> None:
     def result(sqnr_db: float) -> str:
         output = DeviceOutput(

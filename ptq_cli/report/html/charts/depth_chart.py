@@ -1,17 +1,17 @@
-"""SQNR along the depth of the network, and sensitivity against multiply-accumulates, as geometry."""
+"""SQNR along a network or a tuning, and sensitivity against multiply-accumulates, as geometry."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ptq_cli.core.words import format_bytes, format_count
+from ptq_cli.core.words import format_count
 from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.document.measurement import Ladder
-from ptq_cli.evaluation.trade_offs import ComparedModel, LayerDifference, TradeOffs
-from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, nice_values, widened
+from ptq_cli.evaluation.document.stream import Stream
+from ptq_cli.evaluation.trade_offs import LayerDifference
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, widened
 from ptq_cli.report.html.ranking import Ranking
-from ptq_cli.report.text.summary import format_value
 from ptq_cli.report.text.tables import result_of, verdict_of
 
 WIDTH, HEIGHT = 560.0, 300.0
@@ -115,6 +115,31 @@ def layer_chart(layers: Sequence[LayerDifference]) -> Chart | None:
     return _along_network("layers, from input to output", len(layers), after, before, summary)
 
 
+def stream_chart(stream: Stream) -> Chart | None:
+    """Return the SQNR of the first output by step, on the model's own states and on the float model's.
+
+    Edge case:
+        None with fewer than two finite points.
+    """
+    if not stream.drifts:
+        return None
+    name, steps = stream.drifts[0].metric, [item.step for item in stream.curve]
+
+    def series(kind: str, found: Sequence[dict[str, float]]) -> list[Known]:
+        values = [item.get(name, math.nan) for item in found]
+        return [
+            (step, value, f"step {step}: {value:.1f} dB on {kind} states", 0)
+            for step, value in zip(steps, values, strict=True)
+            if math.isfinite(value)
+        ]
+
+    free = series("its own", [item.free for item in stream.curve])
+    forced = series("the float model's", [item.forced for item in stream.curve])
+    if len(free) < 2:
+        return None
+    return _along_network("steps", stream.longest, free, forced, f"Worst at step {stream.worst_step}")
+
+
 Known = tuple[int, float, str, int]
 """Where along the network, a finite SQNR in dB, the text, and the row or card that a point links to."""
 
@@ -213,7 +238,7 @@ def sensitivity_chart(analysis: Analysis, rows: Sequence[str]) -> Chart | None:
             text=f"{layer.name} ({layer.op}): {ranking.text(value)}, {format_count(macs)} MACs",
             anchor=anchors.get(layer.name, 0),
             integer=layer.integer,
-            label=_cut(layer.name),
+            label=cut_name(layer.name),
         )
         for layer, value, macs in known
     )
@@ -266,11 +291,11 @@ def _labeled(points: Sequence[Point]) -> tuple[Point, ...]:
     return tuple(shown)
 
 
-def _cut(name: str, most: int = CUT) -> str:
+def cut_name(name: str, most: int = CUT) -> str:
     """Return the end of a name, which is what distinguishes layers.
 
     Example:
-        >>> _cut("stem/Conv"), _cut("encoder/layers.11/attention/query/MatMul")
+        >>> cut_name("stem/Conv"), cut_name("encoder/layers.11/attention/query/MatMul")
         ('stem/Conv', '…11/attention/query/MatMul')
     """
     return name if len(name) <= most else f"…{name[1 - most :]}"
@@ -278,192 +303,6 @@ def _cut(name: str, most: int = CUT) -> str:
 
 def _line(points: Sequence[Point]) -> str:
     return "".join(f"{'L' if index else 'M'}{point.x:g} {point.y:g}" for index, point in enumerate(points))
-
-
-# Accuracy of several models against what they take, as geometry.
-
-
-MODELS_LEFT = 70.0
-"""Room for values such as ``85.25 %`` beside the axis."""
-MODEL_RADIUS = 9.0
-MODEL_LETTER, MODEL_LINE = 6.8, 14.0
-"""Width of a letter, and height of a line."""
-MODEL_CUT = 24
-"""Longest name in a drawing; the table has the full name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelPoint:
-    """A model in the drawing: its row in the table, its point, and the ends of its interval.
-
-    The label begins at ``label_x``, or ends there where it stands left of the point; it is empty where names
-    or points beside it leave no room.
-    """
-
-    number: int
-    x: float
-    y: float
-    high: float
-    low: float
-    text: str
-    best: bool
-    label: str
-    label_x: float = 0.0
-    label_y: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class TradeOffChart:
-    """Models over two axes; ``front`` goes through those that no other beats, as an SVG path."""
-
-    anchor: str
-    title: str
-    label_x: str
-    ticks_x: tuple[Tick, ...]
-    ticks_y: tuple[Tick, ...]
-    points: tuple[ModelPoint, ...]
-    front: str
-    float_y: float | None
-    summary: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Axis:
-    """What models are drawn against: its words, its value of a model, and how that is written."""
-
-    anchor: str
-    label: str
-    cost: Callable[[ComparedModel], float | None]
-    write: Callable[[float], str]
-    is_best: Callable[[ComparedModel], bool]
-
-
-SIZE = _Axis(
-    anchor="size",
-    label="size of the quantized file",
-    cost=lambda model: float(model.bytes),
-    write=lambda value: format_bytes(round(value)),
-    is_best=lambda model: model.best_by_size,
-)
-TIME = _Axis(
-    anchor="time",
-    label="time of a run, as a share of the float model's",
-    cost=lambda model: model.latency_ratio,
-    write=lambda value: f"{100 * value:.3g} %",
-    is_best=lambda model: model.best_by_time,
-)
-
-
-def trade_off_charts(found: TradeOffs) -> tuple[TradeOffChart, ...]:
-    """Return the metric against size, and against time if at least two models were measured."""
-    return tuple(chart for axis in (SIZE, TIME) if (chart := _chart(found, axis)) is not None)
-
-
-def _chart(found: TradeOffs, axis: _Axis) -> TradeOffChart | None:
-    drawn = [
-        (number, model, taken)
-        for number, model in enumerate(found.models, 1)
-        if (taken := axis.cost(model)) is not None and math.isfinite(model.value)
-    ]
-    if len(drawn) < 2:
-        return None
-    costs, models = [taken for *_, taken in drawn], [model for _, model, _ in drawn]
-    left, right = widened(min(costs), max(costs))
-    along = Scale(
-        low=max(left, 0.0), high=right, start=MODELS_LEFT + MODEL_RADIUS, end=WIDTH - RIGHT - MODEL_RADIUS
-    )
-    up = _up(models, found)
-    points = []
-    for number, model, taken in drawn:
-        ends = (model.interval.low, model.interval.high) if model.interval else (model.value,)
-        value = format_value(model.value, found.unit)
-        points.append(
-            ModelPoint(
-                number=number,
-                x=along.at(taken),
-                y=up.at(model.value),
-                high=min(map(up.at, ends)),
-                low=max(map(up.at, ends)),
-                text=f"{model.name}: {found.metric} {value}, {axis.write(taken)}",
-                best=axis.is_best(model),
-                label=_cut(model.name, MODEL_CUT),
-            )
-        )
-    named = [model.name for model in models if axis.is_best(model)]
-    marks_x, marks_y = (nice_values(scale.low, scale.high, count) for scale, count in ((along, 5), (up, 5)))
-    return TradeOffChart(
-        anchor=axis.anchor,
-        title=f"{found.metric} and {axis.anchor}",
-        label_x=axis.label,
-        ticks_x=tuple(Tick(along.at(value), axis.write(value)) for value in marks_x),
-        ticks_y=tuple(
-            Tick(up.at(value), text) for value, text in zip(marks_y, _texts(marks_y, found), strict=True)
-        ),
-        points=_labeled_models(points),
-        front=_steps([point for point in points if point.best]),
-        float_y=up.at(found.float_value) if found.float_value is not None else None,
-        summary=f"On the line: {', '.join(named)}" if named else "",
-    )
-
-
-def _up(models: Sequence[ComparedModel], found: TradeOffs) -> Scale:
-    """Return the scale of the values, the better the higher; intervals and the float model's value fit in."""
-    values = [model.value for model in models]
-    values += [end for model in models if model.interval for end in (model.interval.low, model.interval.high)]
-    values += [found.float_value] if found.float_value is not None else []
-    finite = [value for value in values if math.isfinite(value)]
-    low, high = widened(min(finite), max(finite))
-    if found.unit == "share":
-        low, high = max(low, 0.0), min(high, 1.0)
-    start, end = (HEIGHT - BOTTOM, TOP) if found.higher_is_better else (TOP, HEIGHT - BOTTOM)
-    return Scale(low=low, high=high, start=start, end=end)
-
-
-def _texts(marks: Sequence[float], found: TradeOffs) -> list[str]:
-    """Return the marks as text, with as many decimals as tell them apart."""
-    texts = [format_value(mark, found.unit) for mark in marks]
-    for decimals in range(5):
-        texts = [format_value(mark, found.unit, decimals) for mark in marks]
-        if len(set(texts)) == len(marks):
-            break
-    return texts
-
-
-def _labeled_models(points: Sequence[ModelPoint]) -> tuple[ModelPoint, ...]:
-    """Return the points with their labels in places that cover nothing, or without."""
-    taken = [(point.x - MODEL_RADIUS, point.x + MODEL_RADIUS, point.y) for point in points]
-    shown = []
-    for point in points:
-        width = MODEL_LETTER * len(point.label)
-        for start, y in _places(point, width):
-            inside = start >= MODELS_LEFT and start + width <= WIDTH and TOP <= y <= HEIGHT - BOTTOM
-            if inside and not any(
-                abs(y - other) < MODEL_LINE and left < start + width and start < right
-                for left, right, other in taken
-            ):
-                taken.append((start, start + width, y))
-                at = start if start > point.x else start + width
-                shown.append(replace(point, label_x=round(at, 1), label_y=round(y + 4, 1)))
-                break
-        else:
-            shown.append(replace(point, label=""))
-    return tuple(shown)
-
-
-def _places(point: ModelPoint, width: float) -> Iterator[tuple[float, float]]:
-    right, left = point.x + MODEL_RADIUS + 4, point.x - MODEL_RADIUS - 4 - width
-    for rise in (0.0, -MODEL_LINE, MODEL_LINE):
-        yield right, point.y + rise
-        yield left, point.y + rise
-
-
-def _steps(points: Sequence[ModelPoint]) -> str:
-    """Return a line that goes up at each point, since nothing between two of them was measured."""
-    ordered = sorted(points, key=lambda point: point.x)
-    return "".join(
-        f"H{point.x:g}V{point.y:g}" if index else f"M{point.x:g} {point.y:g}"
-        for index, point in enumerate(ordered)
-    )
 
 
 # The candidates of a tuning as a chart: their SQNR from the first to the last.

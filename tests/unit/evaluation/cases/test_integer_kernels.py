@@ -1,5 +1,7 @@
 """What is cut out of a file whose kernels are not simply parts of it."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -31,12 +33,12 @@ def operators(content: bytes) -> list[str]:
     return [node.op_type for node in onnx.load_from_string(content).graph.node]
 
 
-def test_a_kernel_that_reads_what_is_not_in_the_file_is_the_fused_operator() -> None:
+def test_a_kernel_that_reads_what_is_not_in_the_file_is_the_fused_operator(tmp_path: Path) -> None:
     model = parser.parse_model(MOVED)
     weight = np.linspace(-0.6, 0.6, 16, dtype=np.float32).reshape(4, 4, 1, 1)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     x = np.random.default_rng(1).normal(size=(2, 9, 9, 4)).astype(np.float32)
-    conv, add = IntegerKernels(ir.from_proto(model)).cases([{"x": x}])
+    conv, add = IntegerKernels(ir.from_proto(model), tmp_path).cases([{"x": x}])
     assert (conv.op, operators(conv.model)[-2:]) == ("QLinearConv", ["Conv", "QuantizeLinear"])
     assert (add.op, operators(add.model)) == ("QLinearAdd", ["QLinearAdd"])
     assert [len(case.runs) for case in (conv, add)] == [2, 2]
@@ -46,7 +48,7 @@ def test_a_kernel_that_reads_what_is_not_in_the_file_is_the_fused_operator() -> 
     assert set(np.unique(extreme)) == {0, 255}
 
 
-def test_a_file_in_float_has_none() -> None:
+def test_a_file_in_float_has_none(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Neg(x) }"""
     model = ir.from_proto(parser.parse_model(text))
-    assert IntegerKernels(model).cases([{"x": np.ones(2, np.float32)}]) == []
+    assert IntegerKernels(model, tmp_path).cases([{"x": np.ones(2, np.float32)}]) == []

@@ -10,9 +10,8 @@ from ptq_cli.evaluation.document.gate_result import Latency
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
-from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, layer_chart, trade_off_charts
-from ptq_cli.report.html.charts.depth_chart import MODEL_LETTER as LETTER
-from ptq_cli.report.html.charts.depth_chart import MODEL_RADIUS as RADIUS
+from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, layer_chart
+from ptq_cli.report.html.charts.trade_off_chart import LETTER, RADIUS, trade_off_charts
 from ptq_cli.report.html.layer_table import Cell, layer_changes
 from ptq_cli.report.html.page_view import render_comparison
 from ptq_cli.report.text.tables import trade_off_table

@@ -1,4 +1,6 @@
-"""The noise of layers: what each adds alone, in groups first where there are many."""
+"""The noise of layers: what each adds alone, and an estimate of it where there are many."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -6,8 +8,9 @@ import pytest
 from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.tuning import layer_ranking as ranking
-from ptq_cli.pipeline.tuning.layer_ranking import QUIET, LayerRanking, layer_noise, layers_by_level
+from ptq_cli.pipeline.tuning import layer_noise as ranking
+from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
+from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking, layers_by_level
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel
@@ -19,23 +22,23 @@ from tests.unit.qdq.twins import CHAIN, make_twins
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """Measures the layers of a small network; and the groups of layers that were run, with their samples."""
-    target = load_target("ort-cpu")
-    twins, plan = make_twins(CHAIN), make_plan(build(CHAIN, opset=20), target)
+    target, twins = load_target("ort-cpu"), make_twins(CHAIN)
+    integer = {layer.name for layer in make_plan(build(CHAIN, opset=20), target).layers if layer.quantized}
     images = np.random.default_rng(0).normal(size=(24, 3, 8, 8)).astype(np.float32)
     np.savez(tmp_path / "x.npz", x=images)
     runs: list[tuple[tuple[str, ...], int]] = []
-    original = ranking._measure
+    original = ranking._Runs._each
 
-    def counted(staged, outputs, inputs, groups, found, pool, tell):
-        runs.extend((layers, len(inputs["x"])) for layers in groups)
-        original(staged, outputs, inputs, groups, found, pool, tell)
+    def counted(self, groups, rest):
+        runs.extend((layers, self._size) for layers in groups)
+        return original(self, groups, rest)
 
-    monkeypatch.setattr(ranking, "_measure", counted)
+    monkeypatch.setattr(ranking._Runs, "_each", counted)
 
-    def measure(threads: int = 2, progress: ProgressCallback = silent) -> dict[str, float]:
+    def measure(threads: int = 2, progress: ProgressCallback = silent, **many: int) -> dict[str, float]:
         model, data = twins.graphs.float_model, NpzDataset(str(tmp_path / "x.npz"))
-        options = {"batch_size": 32, "threads": threads, "progress": progress}
-        return layer_noise(twins.graphs, plan, target, data, input_specs(model), **options)
+        options = {"batch_size": 32, "threads": threads, "progress": progress, **many}
+        return layer_noise(twins.graphs, integer, target, data, input_specs(model), **options)
 
     return measure, runs
 
@@ -44,9 +47,13 @@ def test_more_samples_measure_fewer_layers(measured, monkeypatch):
     measure, runs = measured
     told: list[Progress] = []
     found = measure(progress=told.append)
-    # Of 6 layers on 24 samples; one run at a time until none is left, and never more than are planned.
-    assert (told[0].done, told[0].total, told[-1].done) == (0, 6 * 8 + 3 * 8 + 8, told[-1].total)
-    assert told[-1].total == sum(size for _, size in runs) <= 80
+    # Of 6 layers on 24 samples; each run counts by the stages that it runs again.
+    assert sum(size for _, size in runs) == 6 * 8 + 3 * 8 + 1 * 8
+    assert (told[0].done, told[-1].done) == (0, told[-1].total)
+    assert [told[0].describe(), told[-1].describe()] == ["0 of 10 runs", "10 of 10 runs"]
+    works = [after.done - before.done for before, after in itertools.pairwise(told)]
+    by_layer = {layers: work for (layers, _), work in zip(runs[:6], works, strict=False)}
+    assert by_layer[("first",)] > by_layer[("third",)] > 2 * by_layer[("last",)], "of the stages behind it"
     assert "flat" not in found, "it only moves values"
     assert len(found) == 6
     samples = {name: sum(size for layers, size in runs if layers == (name,)) for name in found}
@@ -57,21 +64,21 @@ def test_more_samples_measure_fewer_layers(measured, monkeypatch):
     assert every[last] == pytest.approx(found[last], rel=1e-9), "it was measured on all samples"
 
 
-def test_many_layers_are_measured_in_groups_first(measured, monkeypatch):
+def test_of_many_layers_the_noise_of_groups_is_divided_and_the_loudest_are_measured(measured):
     measure, runs = measured
     alone = measure()
     runs.clear()
-    monkeypatch.setattr(ranking, "MOST_ALONE", 3)
-    monkeypatch.setattr(ranking, "LOUD_GROUPS", 1)
     told: list[Progress] = []
-    found = measure(progress=told.append)
-    assert told[-1].done == told[-1].total == sum(size for _, size in runs) < 6 * 24
-    assert [len(layers) for layers, _ in runs[:3]] == [2, 2, 2]
-    assert set(found) == set(alone)
-    loud = {name for layers, _ in runs[3:] for name in layers}
-    assert len(loud) <= 2, "those of one group"
-    quiet = [found[name] for name in ("third", "join") if name not in loud]
-    assert len(set(quiet)) <= 1, "the layers of a group that was not split count as alike"
+    found = measure(progress=told.append, most_alone=4, loud=3)
+    assert told[-1].done == told[-1].total
+    assert [layers for layers, _ in runs[:2]] == [("first", "second", "third"), ("join", "pool", "last")]
+    loud = {name for layers, _ in runs[2:] for name in layers}
+    assert len(loud) == 3
+    assert max(alone, key=alone.__getitem__) in loud
+    assert min(alone, key=alone.__getitem__) not in loud
+    # Quiet ones were estimated, and are about as quiet as they prove to be on all samples.
+    assert found == {name: pytest.approx(share, rel=3.0) for name, share in alone.items()}
+    assert measure(threads=1, most_alone=4, loud=3) == found
 
 
 def test_what_is_not_finite_is_loud():

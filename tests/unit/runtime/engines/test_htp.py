@@ -10,7 +10,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime import qnn
 from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS, ON_HTP
-from ptq_cli.runtime.engine_registry import FOR_HTP, engine_of, measuring_engine
+from ptq_cli.runtime.engine_registry import IN_FLOATS, engine_alone, engine_of, measuring_engine
 from ptq_cli.runtime.qnn import QNN_HTP
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized
 
@@ -25,7 +25,10 @@ needs_simulator = pytest.mark.skipif(
 def test_a_target_without_its_package_has_no_runtime(monkeypatch):
     monkeypatch.setattr(qnn, "MODULE", "no_such_package")
     target = load_target("qnn")
-    assert engine_of(target) is None and measuring_engine(target) is FOR_HTP
+    assert engine_of(target) is None and measuring_engine(target) is IN_FLOATS is measuring_engine(
+        target, "onnxruntime"
+    )
+    assert engine_alone(target) is None is engine_alone(target, "onnxruntime")
     with pytest.raises(MissingRuntimeError, match="HTP simulator is not installed") as caught:
         measuring_engine(target, "qnn")
     assert caught.value.hint == qnn.HINT

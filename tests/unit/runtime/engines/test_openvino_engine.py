@@ -10,6 +10,7 @@ from ptq_cli.core.errors import MissingRuntimeError, RuntimeFailedError
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.runtime import engine
 from ptq_cli.runtime.engine import MOST_SHAPES, OPEN_VINO, CompiledModel
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build, quantized, sample, serialized
@@ -109,6 +110,18 @@ def test_what_cannot_be_loaded_or_run_is_an_error_of_ours(net):
         opened.run({"x": np.zeros((1, 5, 16, 16), np.float32)})
 
 
+def test_a_file_of_onnx_runtime_on_arm_is_told_the_target(monkeypatch):
+    def refuse(_: object) -> None:
+        raise RuntimeError("Check failed:\nConvolution input precision should be single")
+
+    monkeypatch.setattr(engine, "_read", refuse)
+    with pytest.raises(RuntimeFailedError) as caught:
+        CompiledModel(b"", threads=1)
+    assert (
+        caught.value.hint == "on ARM, OpenVINO cannot pad channels of integers: export with --target openvino"
+    )
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingRuntimeError, match="target 'openvino' needs OpenVINO") as caught:
@@ -117,9 +130,7 @@ def test_a_missing_package_is_named(monkeypatch):
 
 
 def test_a_package_that_cannot_be_imported_is_named(monkeypatch):
-    from ptq_cli.runtime import engine as openvino_engine
-
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingRuntimeError, match="cannot be imported"):
-        openvino_engine._openvino()
+        engine._openvino()
