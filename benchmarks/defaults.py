@@ -51,7 +51,7 @@ def _row(folder: Path, scratch: Path, samples: int) -> str:
     is_sample = (folder / "ptq.toml").is_file()
     found = list(_measured_sample(folder, scratch) if is_sample else _measured(folder, scratch, samples))
     decibels, spent = [sqnr for sqnr, _ in found], [taken for _, taken in found]
-    forward = _forward_pass(scratch / "none" / "model.float.onnx", folder, samples, is_sample=is_sample)
+    forward = forward_pass(scratch / "none" / "model.float.onnx", folder, samples, is_sample=is_sample)
     return table_line(
         folder.name,
         f"{forward:.2f} s",
@@ -100,7 +100,7 @@ def _processor_time(words: Sequence[str], folder: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def _forward_pass(model: Path, folder: Path, samples: int, *, is_sample: bool) -> float:
+def forward_pass(model: Path, folder: Path, samples: int, *, is_sample: bool) -> float:
     """Return the processor time of the float model over the calibration data, in seconds."""
     source = folder / "calib.npz"
     with np.load(source) as arrays:

@@ -129,7 +129,7 @@ RUNGS = {
     WEIGHED: "choose scales, integers and biases of each layer by what it reads",
     ROUND: "the same, and make up for what earlier layers lost",
 }
-"""In the order in which they run, with what each does."""
+"""In the order in which they run, but that ``weighed`` comes after ``round``, with what each does."""
 REWRITING = (EQUALIZE, SMOOTH)
 """They change the float model, so a calibration rests on them; the others change the quantized one."""
 OF_WEIGHTS = (WEIGHED, ROUND)

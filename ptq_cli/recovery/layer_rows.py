@@ -1,7 +1,7 @@
 """What a layer reads at some of its output positions, and what it makes there, as rows of two matrices."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +133,8 @@ STEPS = 32767
 """On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
 CHECKED = 4
 """Every fourth sample that is learned from says how far the optimum of the others holds."""
+JUDGED = 32
+"""Channels of each group that it is judged by, at most: it is one number for all of them."""
 NO_ROWS = "no data reached this part of the model"
 NO_HELP = "the error on the held-out samples did not fall"
 
@@ -264,8 +266,13 @@ class _Solution:
         ]
 
     def _share(self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments]) -> float:
-        weights = [self._state.weight[own] for own in self._parts]
-        return share_that_holds(self._centered(learned), self._centered(checked), weights)
+        step = -(-len(self._state.weight) // (self._state.groups * JUDGED))
+        of_learned, of_checked = (
+            [replace(item, cross=item.cross[::step]) for item in self._centered(part)]
+            for part in (learned, checked)
+        )
+        weights = [self._state.weight[own][::step] for own in self._parts]
+        return share_that_holds(of_learned, of_checked, weights)
 
     def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
         """Return what has to be added to the products for the mean of each channel to be right."""

@@ -9,25 +9,26 @@ import numpy as np
 
 from ptq_cli.core.progress import ProgressCallback, RungProgress
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recovery.code_search import BYTE, CodeGrid, Codes, products_each, search_codes
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer, by_blocks
 from ptq_cli.recovery.second_moments import CenteredMoments, fit_least_squares
 
-FACTOR = 20
-"""A product of a factorization takes one part of so many of the time that one of the search takes."""
+FACTORS = 2 / 3
+"""Cubes of the inputs that the factorizations take: one of all rows, and one to judge it."""
 SUMMED = 20
-"""Likewise one of the sums over rows."""
-RUN = 100
+"""A product of a sum over rows takes one part of so many of the time that one of the search takes."""
+RUN = 12
 """Likewise one of a run of the float or the quantized model."""
 BLOCKS = 2
 """Times as long takes a search with scales of blocks."""
-AT_ONCE, IN_FLOAT = 15, 10
-"""One part of so many of the time take a search of many channels at once, and sums in float32."""
-ALWAYS, EACH_GROUP = 1e7, 1e6
+BLOCKS_AT_ONCE, SUMS_IN_FLOAT = 2.0, 3.0
+"""Products of each weight with inputs where many channels are searched at once, and times as long as those
+of bytes take sums in float32."""
+ALWAYS, EACH_GROUP = 2e8, 1e7
 """In products: what each layer takes, however small it is, and each group of a convolution."""
 MEASURED = (32, 288)
 """Channels and inputs of the layer that is searched to measure how fast this machine is: 10 to 50 ms."""
-FASTEST = 2e-10
+FASTEST = 4e-11
 """Seconds that a product takes at least: for work that is short at this rate nothing is measured."""
 
 
@@ -39,15 +40,19 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
     """
     size, inputs = math.prod(parameters.decided[layer.site].stored.shape), len(layer.geometry.block)
     groups, channels = layer.geometry.groups, size / inputs
-    search: float = size * inputs * (BLOCKS if layer.geometry.blocks > 1 else 1)
+    each = products_each(int(layer.site.format.qmax), inputs, int(channels) // groups)
+    search = size * inputs * each * (BLOCKS if layer.geometry.blocks > 1 else 1)
     sums = rows * inputs * (groups * inputs + channels) / SUMMED
     if by_blocks(layer):
-        search, sums = size * inputs / AT_ONCE, sums / IN_FLOAT
-    return ALWAYS + groups * EACH_GROUP + search + groups * inputs**3 / FACTOR + sums + run / RUN
+        search, sums = BLOCKS_AT_ONCE * size * inputs, SUMS_IN_FLOAT * sums
+    return ALWAYS + groups * EACH_GROUP + search + groups * FACTORS * inputs**3 + sums + run / RUN
 
 
 def seconds_of(work: float, threads: int, longer_than: float) -> float:
-    """Return about how long work takes here; 0 if it is not expected to take longer than some seconds."""
+    """Return about how long work takes here; 0 if it is not expected to take longer than some seconds.
+
+    Processor time is measured: a moment that others use says nothing of the minutes that follow.
+    """
     if work * FASTEST / threads < longer_than:
         return 0.0
     channels, inputs = MEASURED
@@ -57,16 +62,17 @@ def seconds_of(work: float, threads: int, longer_than: float) -> float:
         rows=2 * inputs, gram=read @ read.T, cross=np.zeros(weight.shape), input_mean=None, target_mean=None
     )
     quadratic = fit_least_squares(moments, weight, share=0.0)
-    scales = np.abs(weight).max(axis=1, keepdims=True) / 127
+    scales = np.abs(weight).max(axis=1, keepdims=True) / BYTE
     block = np.zeros(inputs, np.int64)
-    grid = CodeGrid(lowest=-127, highest=127, block=block, least=np.zeros(channels))
+    grid = CodeGrid(lowest=-BYTE, highest=BYTE, block=block, least=np.zeros(channels))
     nearest = Codes(integers=np.rint(weight / scales), scales=scales)
     taken = []
     for _ in range(2):  # The first one may have to load what is compiled.
-        start = time.perf_counter()
+        start = time.process_time()
         search_codes(quadratic, grid, nearest)
-        taken.append(time.perf_counter() - start)
-    found = work * min(taken) / (channels * inputs**2) / threads
+        taken.append(time.process_time() - start)
+    products = channels * inputs**2 * products_each(BYTE, inputs, channels)
+    found = work * min(taken) / products / threads
     return found if found > longer_than else 0.0
 
 

@@ -148,14 +148,20 @@ def test_weighing_by_what_a_layer_reads_helps_and_takes_no_other_model(quantize,
     assert (found.samples, found.decided_by) == (80, 10)
 
 
-def test_rungs_run_in_their_order_and_each_tells_its_effect(quantize: Quantize) -> None:
+def test_weighed_runs_beside_round_only_if_that_gained_little(quantize: Quantize, monkeypatch) -> None:
     text, shape = ARRAYS["convolutions"]
-    result = quantize(text, shape, recover=["all"], weight_bits=4)
+    notes: list[str] = []
+    settings = {"recover": ["all"], "weight_bits": 4, "progress": lambda step: notes.append(step.note)}
+    (effect,) = quantize(text, shape, **settings).recovery.effects
+    assert effect.rung == "round"
+    assert f"weighed is left out: round gained {effect.after - effect.before:.1f} dB" in notes
+    monkeypatch.setattr(recovered_model, "ENOUGH", 1000.0)
+    result = quantize(text, shape, run="b", **settings)
     effects = result.recovery.effects
-    assert [effect.rung for effect in effects] == ["weighed", "round"]
+    assert [item.rung for item in effects] == ["round", "weighed"]
     told = json.loads(ir.load(result.output).metadata_props[RECOVERY])
     assert [item["sqnr_db"] for item in told] == [
-        [round(effect.before, 3), round(effect.after, 3)] for effect in effects
+        [round(item.before, 3), round(item.after, 3)] for item in effects
     ]
     # The second begins with what the first has made.
     assert effects[1].before == pytest.approx(effects[0].after, abs=0.3)

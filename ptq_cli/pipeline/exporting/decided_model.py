@@ -208,6 +208,8 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
 
 STAGE = "recover"
 A_MINUTE = 60.0
+ENOUGH = 1.0
+"""Decibels that ``round`` has to gain for ``weighed`` to add nothing, as on six networks."""
 MOMENTS = "moments.safetensors"
 MEMORY_SHARE = 2
 """One part of so many of the memory that is allowed is for tensors that wait."""
@@ -247,10 +249,22 @@ class Recovering:
         self._stopped = False
 
     def climb(self, rungs: Sequence[str]) -> Recovery:
-        """Run the rungs in their order, and return what each did."""
+        """Run the rungs, and return what each did.
+
+        Beside ``round``, which does the same and more, ``weighed`` is the last, or left out.
+        """
         self._tell_time(rungs)
-        effects = {WEIGHED: self.weigh, ROUND: self.round}
-        return Recovery(tuple(effects[rung]() for rung in rungs if not self._stopped))
+        effects: list[RungEffect] = []
+        for rung in sorted(rungs, key=(ROUND, WEIGHED).index):
+            if self._stopped:
+                break
+            gained = effects[0].after - effects[0].before if effects and effects[0].kept else 0.0
+            if gained >= ENOUGH:
+                note = f"{rung} is left out: {effects[0].rung} gained {gained:.1f} dB"
+                self.progress(Progress(STAGE, 0, None, note))
+                break
+            effects.append(self.weigh() if rung == WEIGHED else self.round())
+        return Recovery(tuple(effects))
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
@@ -331,14 +345,10 @@ class Recovering:
     def _tell_time(self, rungs: Sequence[str]) -> None:
         """Say how long the rungs will take, if that is more than a minute."""
         layers, _ = quantized_layers(self._float_graph, self._plan, self.made.parameters, self._free)
-        work = {
-            rung: sum(
-                search_work(layer, self.made.parameters, rows_wanted(layer) if rung == ROUND else 0)
-                for layer in layers.values()
-            )
-            for rung in rungs
-        }
-        seconds = seconds_of(sum(work.values()), self.machine.threads, A_MINUTE)
+        # Where ``round`` is asked for, ``weighed`` runs only if that gained little.
+        rows = rows_wanted if ROUND in rungs else lambda _layer: 0
+        work = sum(search_work(item, self.made.parameters, rows(item)) for item in layers.values())
+        seconds = seconds_of(work, self.machine.threads, A_MINUTE)
         if seconds:
             note = f"choosing the weights takes about {in_minutes(seconds)}; --recover none leaves it out"
             self.progress(Progress(STAGE, 0, None, note))
