@@ -209,7 +209,7 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
 STAGE = "recover"
 A_MINUTE = 60.0
 ENOUGH = 1.0
-"""Decibels that ``round`` has to gain for ``weighed`` to add nothing, as on six networks."""
+"""Decibels that ``round`` has to gain for ``weighed`` to add nothing, as on five networks."""
 MOMENTS = "moments.safetensors"
 MEMORY_SHARE = 2
 """One part of so many of the memory that is allowed is for tensors that wait."""
