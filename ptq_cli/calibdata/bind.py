@@ -281,6 +281,18 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
     return size
 
 
+def count_samples(piece: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> int:
+    """Return how many samples the arrays of a run hold; 1 if no input has an axis for them.
+
+    Example:
+        >>> time_first = TensorSpec("x", np.dtype("f4"), (20, None, 3), 1)
+        >>> count_samples({"x": np.zeros((20, 2, 3), "f4")}, [time_first])
+        2
+    """
+    axes = ((spec.name, spec.samples_axis) for spec in inputs)
+    return max((piece[name].shape[axis] for name, axis in axes if axis is not None), default=1)
+
+
 def _require_fit(found: Array | TensorSpec, wanted: TensorSpec, where: str, *, sizes: bool = True) -> None:
     if found.dtype == wanted.dtype and len(found.shape) == len(wanted.shape):
         fits = zip(found.shape, wanted.shape, strict=True)

@@ -250,6 +250,12 @@ def test_a_layer_that_does_not_hold_on_the_samples_set_aside_stays_as_it_is(tmp_
     assert "up" not in found.layers
 
 
+def test_a_fixed_batch_is_run_whole(quantize: Quantize) -> None:
+    text = CONVOLUTIONS.replace("float[n,", "float[8,")
+    ranges = quantize(text, (4, 10, 10), recover=["all"]).ranges
+    assert (ranges.samples, ranges.decided_by) == (16, 8)
+
+
 def test_a_pass_that_changed_nothing_says_so(quantize: Quantize) -> None:
     # One input, and weights that are powers of two: no other integers are as near.
     text = "(float[n, 1] x) => (float[n, 2] y) <float[1, 2] w = {64, 127}> { [only] y = MatMul (x, w) }"

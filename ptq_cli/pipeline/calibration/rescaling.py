@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import check_stored, is_large, serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
@@ -152,7 +152,7 @@ def rescaled(
             least_gain=CLEAR_GAIN if _is_by_default(rung, recipe.recovery.rungs) else 0.0,
             threads=resolved.machine.threads,
         )
-        done.append(_told(rung, found, samples))
+        done.append(_told(rung, found, samples, subject.model.inputs))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)
     asked = [
@@ -219,7 +219,12 @@ def _is_smoothed(space: ScaleSpace) -> bool:
     return bool(space.through)
 
 
-def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescaling:
+def _told(
+    rung: str, found: RescaledModel, samples: RecoverySamples, inputs: Sequence[TensorSpec]
+) -> Rescaling:
+    learned, decided = (
+        sum(count_samples(piece, inputs) for piece in part) for part in (samples.fit, samples.decide)
+    )
     return Rescaling(
         rung=rung,
         kept=found.kept,
@@ -231,8 +236,8 @@ def _told(rung: str, found: RescaledModel, samples: RecoverySamples) -> Rescalin
         reason=f"the float model's own outputs would change by {found.difference:.1g} of their largest value"
         if not found.difference <= SAME
         else "",
-        samples=sum(map(_size, (*samples.fit, *samples.decide))),
-        decided_by=sum(map(_size, samples.decide)),
+        samples=learned + decided,
+        decided_by=decided,
         difference=found.difference,
         strengths={item.space.makers[0]: item.strength for item in found.chosen},
     )
@@ -272,9 +277,12 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
     model = subject.model
     fed = {spec.name for spec in model.inputs}
     taps = [name for name in subject.plan.measured if name not in fed]
-    piece = max((*samples.fit, *samples.decide), key=_size)
+    count, piece = max(
+        ((count_samples(piece, model.inputs), piece) for piece in (*samples.fit, *samples.decide)),
+        key=lambda counted: counted[0],
+    )
     sizes, grown = tapped_sizes(model.model, taps, {name: array[:1] for name, array in piece.items()})
-    tensors = _size(piece) * (MOST_TENSORS * sum(sizes.values()) + grown)
+    tensors = count * (MOST_TENSORS * sum(sizes.values()) + grown)
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
         return ""
@@ -292,7 +300,3 @@ def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -
             seen += batch.size
             if seen >= MOST_SAMPLES:
                 return
-
-
-def _size(piece: Mapping[str, Array]) -> int:
-    return max((len(array) for array in piece.values() if array.ndim), default=1)

@@ -111,7 +111,7 @@ def choose_float_layers(
         floats,
         placement.plan,
         grids_of(placement, calibration),
-        few(samples.fit, RANKED_ON),
+        few(samples.fit, data.inputs, RANKED_ON),
         threads=machine.threads,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.calibration_file import Calibration
@@ -135,13 +135,14 @@ def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
     """
     fixed = fixed_batch_size(data.inputs)
     pieces = list(_fixed(data, fixed) if fixed else _free(data))
-    if sum(_size(piece) for piece, _ in pieces) and not any(decides for _, decides in pieces):
-        pieces = _last_aside(pieces, fixed)
+    if pieces and not any(decides for _, decides in pieces):
+        pieces = _last_aside(pieces, data.inputs)
     fit = [piece for piece, decides in pieces if not decides]
     decide = [piece for piece, decides in pieces if decides]
+    learned, decided = (sum(count_samples(piece, data.inputs) for piece in part) for part in (fit, decide))
     if not fit or not decide:
-        raise _too_few(len(pieces) if fixed else sum(map(_size, (*fit, *decide))), fixed)
-    return RecoverySamples(fit=fit, decide=decide), sum(map(_size, fit)), sum(map(_size, decide))
+        raise _too_few(len(pieces) if fixed else learned + decided, fixed)
+    return RecoverySamples(fit=fit, decide=decide), learned, decided
 
 
 def _too_few(found: int, fixed: int | None) -> RecoveryError:
@@ -174,7 +175,7 @@ def _free(data: RecoveryData) -> Pieces:
                 apart += 1
             continue
         piece = batch.inputs
-        aside = (first + np.arange(_size(piece))) % SET_ASIDE == SET_ASIDE - 1
+        aside = (first + np.arange(batch.size)) % SET_ASIDE == SET_ASIDE - 1
         for chosen, decides in ((~aside, False), (aside, True)):
             if chosen.any():
                 yield {name: array[chosen] for name, array in piece.items()}, decides
@@ -192,17 +193,17 @@ def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Batch, int]]:
                 return
 
 
-def _last_aside(pieces: list[tuple[Piece, bool]], fixed: int | None) -> list[tuple[Piece, bool]]:
+def _last_aside(pieces: list[tuple[Piece, bool]], inputs: Sequence[TensorSpec]) -> list[tuple[Piece, bool]]:
     *others, (last, _) = pieces
-    divides = not fixed and all(array.ndim and len(array) == _size(last) for array in last.values())
-    if not divides or _size(last) < 2:
+    if not _divides(inputs) or count_samples(last, inputs) < 2:
         return [*others, (last, True)]
     rest = {name: array[:-1] for name, array in last.items()}
     return [*others, (rest, False), ({name: array[-1:] for name, array in last.items()}, True)]
 
 
-def _size(piece: Piece) -> int:
-    return max((len(array) for array in piece.values() if array.ndim), default=1)
+def _divides(inputs: Sequence[TensorSpec]) -> bool:
+    """Return whether pieces can be cut along the first axis of every input."""
+    return not fixed_batch_size(inputs) and all(spec.samples_axis == 0 for spec in inputs)
 
 
 # The rung ``ranges``: the method of each tensor is the one that costs its readers least.
@@ -300,8 +301,8 @@ def choose_ranges(
     plan = build(placement)[1]
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
-    measured, most = affordable(grids, _sample_work(floats, samples.fit[0]))
-    measured_on = few(samples.fit, most)
+    measured, most = affordable(grids, _sample_work(floats, samples.fit[0], data.inputs))
+    measured_on = few(samples.fit, data.inputs, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
         floats,
@@ -324,7 +325,7 @@ def choose_ranges(
         kept=kept,
         before=before,
         after=after if methods or placement.within else before,
-        samples=sum(_size(piece) for piece in measured_on),
+        samples=sum(count_samples(piece, data.inputs) for piece in measured_on),
         decided_by=decided_by,
         # Not those of ``costs``: one method for all also changes tensors that were too many to measure.
         tensors=sum(len(found) > 1 or source in within for source, found in tried.items()),
@@ -395,32 +396,36 @@ def affordable(
     return most_unlike(grids, int(share * len(measured))), 1
 
 
-def _sample_work(model: ir.Model, piece: Mapping[str, Array]) -> float:
+def _sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
-    return found.total / _size(piece)
+    return found.total / count_samples(piece, inputs)
 
 
-def few(pieces: Sequence[Mapping[str, Array]], most: int = MEASURED_ON) -> list[dict[str, Array]]:
+def few(
+    pieces: Sequence[Piece], inputs: Sequence[TensorSpec], most: int = MEASURED_ON
+) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
 
-    A piece that cannot be divided is taken as it is.
+    A piece of a fixed batch, or of which samples lie along other axes, is taken as it is.
 
     Example:
         >>> import numpy as np
-        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}])]
+        >>> x, fixed = (TensorSpec("x", np.dtype("f8"), (size, 3)) for size in (None, 28))
+        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}], [x])]
         [4, 4, 4, 4]
-        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}], 1)]
+        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}], [x], 1)]
         [1]
+        >>> [len(piece["x"]) for piece in few([{"x": np.zeros((28, 3))}], [fixed], 1)]
+        [28]
     """
     found: list[dict[str, Array]] = []
     for piece in pieces:
-        size = _size(piece)
-        together = min(TOGETHER, most)
-        divides = size > together and all(array.ndim and len(array) == size for array in piece.values())
+        size, together = count_samples(piece, inputs), min(TOGETHER, most)
+        divides = size > together and _divides(inputs)
         for start in range(0, size, together) if divides else (0,):
             part = slice(start, start + together)
             found.append({name: array[part] if divides else array for name, array in piece.items()})
-            if sum(map(_size, found)) >= most:
+            if sum(count_samples(item, inputs) for item in found) >= most:
                 return found
     return found
 
