@@ -31,7 +31,9 @@ torch.set_num_threads(1)
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
-PROGRESS = re.compile(r".* …|(calibrate|evaluate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)")
+PROGRESS = re.compile(
+    r".* …|(calibrate|evaluate|generate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
+)
 
 ARCHITECTURE = """\
 import torch
