@@ -160,11 +160,17 @@ def _with_generations(
 ) -> tuple[Evaluation, ...]:
     """Return evaluations with how the prompts were continued, as texts if there is a tokenizer."""
     text_of = TextTokenizer(tokenizer).text_of if tokenizer is not None else None
-    compared = [compared_tokens(prompts, index, text_of) for index in range(len(evaluations))]
+    # Texts are named by their files: the report is to be the same wherever its folder lies.
+    named = [replace(item, prompt=_as_seen(item.prompt)) for item in prompts]
+    compared = [compared_tokens(named, index, text_of) for index in range(len(evaluations))]
     return tuple(
         replace(item, measurements=(*item.measurements, measured), generation=generation)
         for item, (measured, generation) in zip(evaluations, compared, strict=True)
     )
+
+
+def _as_seen(name: str) -> str:
+    return relative_location(name, Path.cwd()) if Path(name).is_absolute() else name
 
 
 def teller(progress: ProgressCallback) -> Callable[[str], None]:
