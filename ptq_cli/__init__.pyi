@@ -16,6 +16,7 @@ from .api.stages import quantize_folder as quantize_folder
 from .api.views import analyze as analyze
 from .api.views import compare as compare
 from .api.views import compare_models as compare_models
+from .api.views import drift as drift
 from .api.views import explain as explain
 from .api.views import inspect as inspect
 from .api.views import report_page as report_page

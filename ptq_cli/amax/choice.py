@@ -204,16 +204,25 @@ def expected_error(
         >>> round(expected_error(statistics, statistics.histogram, full).mse, 4)  # 1 / 12
         0.0833
     """
-    bins = signed_bins(statistics, histogram)
+    return error_of_bins(signed_bins(statistics, histogram), statistics.count, parameters)
+
+
+def error_of_bins(bins: SignedBins, values: int, parameters: QuantParameters) -> ExpectedError:
+    """Return the same of a tensor with so many ``values``, zeros too, whose bins are known already."""
     scale, zero_point = float(parameters.scale), int(parameters.zero_point)
     lowest, highest = parameters.integers.qmin - zero_point, parameters.integers.qmax - zero_point
     low, high = bins.low / scale, bins.high / scale
     total = _sum(_mean_error(low, high, lowest, highest), bins.counts) * scale**2
     beyond = _mean_beyond(low - highest, high - highest) + _mean_beyond(lowest - high, lowest - low)
-    power = _sum((bins.low**2 + bins.low * bins.high + bins.high**2) / 3, bins.counts)
-    count = max(statistics.count, 1)
+    power = power_of_bins(bins)
+    count = max(values, 1)
     sqnr = 10 * math.log10(power / total) if total > 0 and power > 0 else math.inf
     return ExpectedError(total / count, _sum(beyond, bins.counts) * scale**2 / count, sqnr)
+
+
+def power_of_bins(bins: SignedBins) -> float:
+    """Return the sum of the squared values."""
+    return _sum((bins.low**2 + bins.low * bins.high + bins.high**2) / 3, bins.counts)
 
 
 def _sum(means: Values, counts: npt.NDArray[np.int64]) -> float:

@@ -28,7 +28,9 @@ _CALLS = {
     "report": "report_page",
 }
 """What commands are called in Python, if not as in the terminal."""
-_SAME = "calibrate export evaluate analyze quantize tune verify bench inspect prepare merge explain compare"
+_SAME = (
+    "calibrate export evaluate analyze drift quantize tune verify bench inspect prepare merge explain compare"
+)
 _COMMAND = re.compile(rf"\bptq ({'|'.join([*_CALLS, *_SAME.split()])})\b((?: [a-z_]+=\S*[^\s,.;:])*)")
 _OPTION = re.compile(
     r"--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])\b"

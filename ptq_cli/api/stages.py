@@ -99,8 +99,11 @@ def collect_moments(
 def merge(*runs: PathLike, run: PathLike = DEFAULT_RUN, partial: bool = False) -> MergeResult:
     """Combine the runs of several shards into the same bytes as one calibration of the whole set.
 
+    Whole calibrations of one model on different data become one that has the statistics of all.
+
     Args:
-        runs: run directories that ``calibrate`` wrote with ``shard``, in any order.
+        runs: run directories that ``calibrate`` wrote with ``shard``, in any order; or whole calibrations, of
+            which the first one's other settings are kept.
         run: the run directory of the result.
         partial: allow shards to be missing; the result can then be merged with further shards.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from ptq_cli.api.own_words import (
     ModelLike,
@@ -12,13 +12,16 @@ from ptq_cli.api.own_words import (
     in_own_words,
     request_of,
 )
+from ptq_cli.api.passed_objects import pass_data
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.analysis.analysis_document import Order
+from ptq_cli.evaluation.compared_drift import Limits
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.pipeline.evaluation.analysis_subject import Question
 from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
 from ptq_cli.pipeline.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
+from ptq_cli.pipeline.run_drift import DriftOptions, DriftResult, run_drift
 from ptq_cli.pipeline.run_inspect import Inspection, run_inspect
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.views.calibration_view import (
@@ -116,6 +119,48 @@ def analyze(
     question = Question(layers, sensitivity, rank_by, skip_layers)
     overlay = Path(model_explorer) if model_explorer is not None else None
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress, overlay=overlay)
+
+
+@in_own_words
+def drift(
+    data: Any,
+    /,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    inputs_only: bool = False,
+    max_clipped: float | None = None,
+    min_expected_sqnr: float | None = None,
+    recipe: PathLike | None = None,
+    preset: str | None = None,
+    progress: ProgressCallback = silent,
+    **settings: Unpack[Settings],
+) -> DriftResult:
+    """Compare new data with those of a calibration, and write ``drift.json`` and ``drift.html``.
+
+    Data that have moved, or exceed a limit, raise nothing: see ``result.drift.verdict``.
+
+    Args:
+        data: a path, or arrays and other objects as ``calibrate`` takes them.
+        run: the run directory of the calibration.
+        inputs_only: look at the model's inputs only, and run no model.
+        max_clipped: the largest share of a tensor's values that may be clipped, 0 to 1.
+        min_expected_sqnr: the least SQNR in dB that rounding and clipping may lead to expect.
+        recipe: a recipe file.
+        preset: a preset, which the recipe file overrides.
+        progress: is called after each batch.
+        settings: ``samples``, ``rename``, ``threads`` and others.
+
+    Raises:
+        PtqError: nothing was calibrated, the calibration does not fit, or the data do not.
+
+    Example:
+        >>> drift("today.npz", max_clipped=0.001).drift.verdict  # doctest: +SKIP
+        'pass'
+    """
+    limits = Limits(max_clipped=max_clipped, min_expected_sqnr=min_expected_sqnr)
+    options = DriftOptions(samples=settings.pop("samples", None), inputs_only=inputs_only, limits=limits)
+    request = request_of(settings, None, recipe, preset)
+    return run_drift(request, RunDirectory(Path(run)), pass_data(data), options, progress)
 
 
 @in_own_words

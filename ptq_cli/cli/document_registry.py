@@ -18,6 +18,7 @@ FILES: Mapping[str, str] = {
     "devices.json": "evaluation.cases.device_answers:DeviceAnswers",
     "tune.json": "evaluation.document.measurement:Ladder",
     "bench.json": "pipeline.run_bench:BenchResult",
+    "drift.json": "evaluation.document.drift_document:Drift",
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
@@ -29,6 +30,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "export": ("pipeline.run_export:ExportResult",),
     "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "analyze": (FILES["analysis.json"],),
+    "drift": (FILES["drift.json"],),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "pipeline.run_quantize_folder:FolderResult"),
     "tune": ("pipeline.run_tune:TuneResult",),
     "verify": (

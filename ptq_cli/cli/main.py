@@ -35,6 +35,7 @@ COMMANDS = (
     "export",
     "evaluate",
     "analyze",
+    "drift",
     "quantize",
     "tune",
     "verify",

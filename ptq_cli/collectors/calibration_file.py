@@ -7,6 +7,7 @@ Only the statistics are kept: every amax method decides from them later.
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -139,6 +140,7 @@ def table_to_provenance(table: Any) -> Provenance:
 
 
 SHOWN_LENGTH = 60
+SHARDS = "shards of the same calibration"
 Named = tuple[str, Provenance, Share]
 """A part without its statistics."""
 
@@ -219,16 +221,47 @@ class _Merged(Generic[Item]):
         return Counted(replace(self._provenance, share=share), self._statistics)
 
 
-def _require_same(first: Named, other: Named) -> None:
+OF_DATA = ("calibration.data", "calibration.samples", "calibration.set_aside")
+"""Settings that may differ between calibrations of one model on different data."""
+WHOLE_CALIBRATIONS = "calibrations of the same model"
+
+
+def join_calibrations(parts: Iterable[Part[Item]]) -> Counted[Item]:
+    """Return what one calibration on all the data of whole calibrations would have counted.
+
+    The statistics are the same in whatever order; what else the result says of its data is the first's, as
+    are its flags, but for a digest of its own.
+
+    Args:
+        parts: at least one, whole ones, on different data. One at a time is held.
+    """
+    given = iter(parts)
+    first = next(given)
+    begun, statistics = first.calibration.provenance, first.calibration.statistics
+    digests, samples = [begun.data], begun.samples
+    kept = {key: begun.settings[key] for key in OF_DATA if key in begun.settings}
+    for part in given:
+        found = part.calibration.provenance
+        alike = replace(found, data=begun.data, flags=begun.flags, settings=found.settings | kept)
+        _require_same((first.name, begun, first.share), (part.name, alike, first.share), WHOLE_CALIBRATIONS)
+        statistics = _merge_statistics(statistics, part)
+        digests.append(found.data)
+        samples += found.samples
+    digest = sha256(" ".join(sorted(digests)).encode()).hexdigest() if len(digests) > 1 else begun.data
+    return Counted(replace(begun, data=digest, samples=samples), statistics)
+
+
+def _require_same(first: Named, other: Named, kind: str = SHARDS) -> None:
     one, two = first[1], other[1]
     # The settings first: where they differ, they are why the hashes do.
     for key in sorted(one.settings.keys() | two.settings.keys()):
         if one.settings.get(key) != two.settings.get(key):
-            raise different(first[0], other[0], f"'{key}'", one.settings.get(key), two.settings.get(key))
+            values = one.settings.get(key), two.settings.get(key)
+            raise different(first[0], other[0], f"'{key}'", *values, kind=kind)
     for what, field in (("the float model", "model"), ("the model's file", "source"), ("the data", "data")):
         if getattr(one, field) != getattr(two, field):
             digests = (f"sha256 {getattr(item, field)[:12]}…" for item in (one, two))
-            raise different(first[0], other[0], what, *digests)
+            raise different(first[0], other[0], what, *digests, kind=kind)
     if one.flags != two.flags:
         raise different(first[0], other[0], "the flags that were given", one.flags, two.flags)
     for what, field in (("number of shards", "count"), ("batch size", "batch_size")):
@@ -237,12 +270,15 @@ def _require_same(first: Named, other: Named) -> None:
             raise different(first[0], other[0], f"the {what}", *values)
 
 
-def different(first: str, other: str, what: str, one: Any, two: Any) -> MergeError:
+def different(first: str, other: str, what: str, one: Any, two: Any, *, kind: str = SHARDS) -> MergeError:
     """Return the error that says in what two runs differ."""
     found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(
-        f"{first} and {other} are not shards of the same calibration: {found}",
-        hint="calibrate every shard with the same model, data, settings and batch size",
+        f"{first} and {other} are not {kind}: {found}",
+        hint="calibrate every shard with the same model, data, settings and batch size"
+        if kind == SHARDS
+        else "calibrate both with the same model and settings, or one run with all the data; --recover "
+        "equalize and smooth change the model by its data",
     )
 
 

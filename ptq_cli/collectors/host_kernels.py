@@ -108,9 +108,10 @@ def find_range(bits: npt.NDArray[np.int32]) -> tuple[int, int]:  # pragma: no co
     low, high = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
     for index in range(bits.size):
         value = bits[index]
-        key = value ^ ((value >> np.int32(31)) & np.int32(0x7FFFFFFF))
-        low = min(low, key)
-        high = max(high, key)
+        # Numba makes 64 bits of any two integers. Cut at once, a vector holds twice as many of them.
+        key = np.int32(value ^ ((value >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+        low = np.int32(min(low, key))
+        high = np.int32(max(high, key))
     return int(low), int(high)
 
 

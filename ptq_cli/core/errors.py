@@ -106,7 +106,7 @@ class StaleCalibrationError(PtqError):
 
 
 class MissingStatisticError(PtqError):
-    """The amax method needs statistics that the calibration did not keep, such as a histogram."""
+    """An amax method, or ``ptq drift``, needs statistics that the calibration did not keep."""
 
     code = "PTQ-CALIB-004"
 

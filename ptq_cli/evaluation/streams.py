@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.carries import Carry
 from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
 from ptq_cli.evaluation.document.stream import StepDrift, StepErrors, Stream
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, State
+
+if TYPE_CHECKING:
+    from ptq_cli.calibdata.carries import Carry
 
 FORCED = "on the float model's states"
 """Follows the name of a quantized model that is given them."""
@@ -26,7 +29,7 @@ Indices = npt.NDArray[np.int64]
 class FreeStates:
     """The states of one quantized model that reads its own, while recordings are run step by step."""
 
-    def __init__(self, carries: Sequence[Carry], outputs: Sequence[str]) -> None:
+    def __init__(self, carries: "Sequence[Carry]", outputs: Sequence[str]) -> None:
         self._carries = carries
         self._places = {item.output: outputs.index(item.output) for item in carries}
         self._states: dict[str, Array] = {}
@@ -196,57 +199,52 @@ def _by_group(metrics: Mapping[str, SampleSums], group: Indices, samples: int) -
     return found
 
 
+def _tenths(steps: Indices, recordings: Indices) -> tuple[npt.NDArray[np.bool_], ...]:
+    """Return which samples are of the first tenth of their recording, and which of the last."""
+    lengths = np.zeros(int(recordings.max()) + 1, np.int64)
+    np.maximum.at(lengths, recordings, steps + 1)
+    own = lengths[recordings]
+    tenth = np.maximum(own // 10, 1)
+    return steps < tenth, steps >= own - tenth
+
+
 def _drift(
     metric: SteppedMetric, sums: Mapping[str, SampleSums], steps: Indices, recordings: Indices
 ) -> StepDrift:
     """Return how much worse the last tenth of each recording is than its first."""
-    count, samples = int(recordings.max()) + 1, len(steps)
-    lengths = np.zeros(count, np.int64)
-    np.maximum.at(lengths, recordings, steps + 1)
-    tenth = np.maximum(lengths // 10, 1)[recordings]
-    is_first, is_last = steps < tenth, steps >= lengths[recordings] - tenth
+    count, samples, sign = int(recordings.max()) + 1, len(steps), 1 if metric.higher_is_better else -1
+    places: dict[tuple[str, int], slice] = {}
+    columns: list[Float64Array] = []
+    # Side by side, so that each resample draws the same recordings for all of them.
+    for kind, item in sums.items():
+        for index, part in enumerate(_tenths(steps, recordings)):
+            columns.append(_summed(with_count(item.rows) * part[:, None], recordings, count))
+            end = sum(column.shape[1] for column in columns)
+            places[kind, index] = slice(end - columns[-1].shape[1], end)
 
-    def halves(kind: str) -> Float64Array:
-        rows = with_count(sums[kind].rows)
-        return np.hstack([_summed(rows * part[:, None], recordings, count) for part in (is_first, is_last)])
+    def value(kind: str, index: int, found: Float64Array) -> Float64Array:
+        own = found[..., places[kind, index]]
+        return sums[kind].of_sums(own[..., :-1] * (samples / own[..., -1:]))
 
-    def value(kind: str, found: Float64Array) -> Float64Array:
-        return sums[kind].of_sums(found[..., :-1] * (samples / found[..., -1:]))
+    def worse(kind: str, index: int, found: Float64Array) -> Float64Array:
+        """Return a drop, or a value so that less is better."""
+        reference = value("of_float", index, found) if "of_float" in sums else 0.0
+        return sign * (reference - value(kind, index, found))
 
-    sign = 1 if metric.higher_is_better else -1
-    before = halves("of_float") if "of_float" in sums else None
-
-    def tenths(kind: str, found: Float64Array, of_float: Float64Array | None) -> list[Float64Array]:
-        """Return what is measured in both tenths: values, or drops."""
-        middle = found.shape[-1] // 2
-        own = [value(kind, found[..., :middle]), value(kind, found[..., middle:])]
-        if of_float is None:
-            return own
-        plain = [value("of_float", of_float[..., :middle]), value("of_float", of_float[..., middle:])]
-        return [sign * (one - other) for one, other in zip(plain, own, strict=True)]
-
-    def loss(parts: Sequence[Float64Array]) -> Float64Array:
-        return parts[1] - parts[0] if before is not None else sign * (parts[0] - parts[1])
-
-    rows = {kind: halves(kind) for kind in ("free", "forced")}
-    own = rows["free"].shape[1]
-    joined = rows["free"] if before is None else np.hstack([rows["free"], before])
-
-    def of_sums(found: Float64Array) -> tuple[Float64Array, ...]:
-        return (loss(tenths("free", found[..., :own], found[..., own:] if before is not None else None)),)
-
+    rows = np.hstack(columns)
+    total, shown = rows.sum(0), worse if "of_float" in sums else value
     with np.errstate(divide="ignore", invalid="ignore"):
-        total = None if before is None else before.sum(0)
-        first, last = tenths("free", rows["free"].sum(0), total)
-        forced = tenths("forced", rows["forced"].sum(0), total)
-        (interval,) = bootstrap_intervals(joined, of_sums, method="blocks")
+        free, forced = (worse(kind, 1, total) - worse(kind, 0, total) for kind in ("free", "forced"))
+        (interval,) = bootstrap_intervals(
+            rows, lambda found: (worse("free", 1, found) - worse("free", 0, found),), method="blocks"
+        )
         return StepDrift(
             metric=metric.name,
             unit=metric.unit,
-            first=float(first),
-            last=float(last),
-            loss=float(loss([first, last])),
-            forced_loss=float(loss(forced)),
+            first=float(shown("free", 0, total)),
+            last=float(shown("free", 1, total)),
+            loss=float(free),
+            forced_loss=float(forced),
             interval=interval,
         )
 

@@ -1,6 +1,6 @@
 """Close the open dimensions of a model's inputs, for a compiler that takes static shapes alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -42,7 +42,7 @@ def closed_sizes(
         name, sizes = value.name or "", list(value.shape or ())
         given, samples = shapes.get(name), axes.get(name, 0)
         for axis, size in enumerate(sizes):
-            key = size.value or f"{name}[{axis}]" if not isinstance(size, int) else ""
+            key = _key(value, axis) if not isinstance(size, int) else ""
             if not key or (given is None and key in found):
                 continue
             if given is not None and len(given) == len(sizes):
@@ -50,14 +50,32 @@ def closed_sizes(
             elif batch is not None and axis == samples:
                 found.setdefault(key, batch[0])
             else:
-                seen = example().get(name, [item if isinstance(item, int) else 1 for item in sizes])
                 is_alone = sum(not isinstance(item, int) for item in sizes) == 1
-                whole = f"{name}={','.join(map(str, seen))}"
+                words = [f"{SAMPLES}=1"] if is_alone and axis == samples else _wanted(model, found, example())
                 raise ModelInputError(
                     f"target '{target}' takes static shapes, and axis {axis} of input '{name}' is open",
-                    hint=f"pass --input-shape {f'{SAMPLES}=1' if is_alone and axis == samples else whole}",
+                    hint=f"pass {' '.join(f'--input-shape {word}' for word in words)}",
                 )
     return found
+
+
+def _wanted(model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequence[int]]) -> Iterator[str]:
+    """Yield the shapes that close all that is open, each of an input that closes more than those before."""
+    known = set(closed)
+    for value in model.graph.inputs:
+        name, sizes = value.name or "", list(value.shape or ())
+        keys = {_key(value, axis) for axis, size in enumerate(sizes) if not isinstance(size, int)}
+        if keys - known:
+            seen = example.get(name, [size if isinstance(size, int) else 1 for size in sizes])
+            yield f"{name}={','.join(map(str, seen))}"
+        known |= keys
+
+
+def _key(value: ir.Value, axis: int) -> str:
+    """Return what an open dimension is called."""
+    assert value.shape is not None  # noqa: S101 - it has a dimension
+    size = value.shape[axis]
+    return (None if isinstance(size, int) else size.value) or f"{value.name}[{axis}]"
 
 
 def close_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
@@ -70,7 +88,7 @@ def close_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
     for value in every_value(model.graph):
         if value.shape is not None and not value.shape.is_static():
             value.shape = ir.Shape(
-                size if isinstance(size, int) else sizes.get(size.value or f"{value.name}[{axis}]", size)
+                size if isinstance(size, int) else sizes.get(_key(value, axis), size)
                 for axis, size in enumerate(value.shape)
             )
 

@@ -1,8 +1,9 @@
 """``verify`` elsewhere: a folder of cases for devices without ptq, and what their answers say."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -10,12 +11,25 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ptq_cli.core.errors import AnswerError, GateError, UsageError
+from ptq_cli.core.errors import (
+    AnswerError,
+    GateError,
+    InputFileError,
+    OtherCasesError,
+    PtqError,
+    UsageError,
+)
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.cases.device_answers import GATED, DeviceAnswers, answer_gates, read_answer
+from ptq_cli.evaluation.cases.device_answers import (
+    GATED,
+    DeviceAnswer,
+    DeviceAnswers,
+    answer_gates,
+    read_answer,
+)
 from ptq_cli.evaluation.cases.exact_sums import Expected
 from ptq_cli.evaluation.cases.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
 from ptq_cli.evaluation.cases.manifest import (
@@ -184,7 +198,7 @@ def run_answers(
     Raises:
         GateError: a limit is of another metric.
         UsageError: the share is not between 0 and 1.
-        PtqError: the folder or an answer cannot be used.
+        PtqError: the folder or answers cannot be used; the message has them all.
     """
     if min_exact_kernels is not None and not 0 <= min_exact_kernels <= 1:
         raise UsageError(
@@ -203,12 +217,34 @@ def run_answers(
             f"the folder '{answers}' has no answers, which are .safetensors files",
             hint="copy what the runners wrote there, under a name for each device",
         )
-    devices = []
+    devices: list[DeviceAnswer] = []
+    refused: list[AnswerError | OtherCasesError | InputFileError] = []
     for number, file in enumerate(files, 1):
         progress(Progress(f"answer {number} of {len(files)}: {file.name}", 0, None))
-        devices.append(read_answer(file, cases, manifest))
-    gates = tuple(answer_gates(devices, min_exact_kernels, minimum))
-    return DeviceAnswers(cases=str(cases), manifest=manifest, devices=tuple(devices), gates=gates)
+        try:
+            devices.append(read_answer(file, cases, manifest))
+        except (AnswerError, OtherCasesError, InputFileError) as error:
+            refused.append(error)
+    if refused:
+        raise _first_of(refused)
+    named = _told_apart(devices)
+    gates = tuple(answer_gates(named, min_exact_kernels, minimum))
+    return DeviceAnswers(cases=str(cases), manifest=manifest, devices=named, gates=gates)
+
+
+def _first_of(refused: Sequence[PtqError]) -> PtqError:
+    """Return the first error, with what the others say in the same line."""
+    messages = dict.fromkeys(error.message for error in refused)
+    return type(refused[0])("; ".join(messages), hint=refused[0].hint)
+
+
+def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
+    """Return devices of which no two have the same name: their files' names are added."""
+    names = Counter(item.device for item in devices)
+    return tuple(
+        item if names[item.device] == 1 else replace(item, device=f"{item.device} ({Path(item.file).stem})")
+        for item in devices
+    )
 
 
 def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:

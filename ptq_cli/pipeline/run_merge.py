@@ -1,4 +1,7 @@
-"""``merge``: the runs of several shards become the run that one calibration would have written."""
+"""``merge``: the runs of several shards become the run that one calibration would have written.
+
+Whole calibrations of one model on different data become one as well, which has seen all of them.
+"""
 
 import ast
 import os
@@ -14,6 +17,7 @@ from ptq_cli.collectors.calibration_file import (
     Provenance,
     calibration_bytes,
     different,
+    join_calibrations,
     load_calibration,
     merge_calibrations,
 )
@@ -94,7 +98,8 @@ class _Shard:
 def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool = False) -> MergeResult:
     """Merge the calibrations of shards, and write what one calibration of the whole would have written.
 
-    Where every run holds the same whole calibration and moments, it is the moments that are merged.
+    Where every run holds the same whole calibration and moments, it is the moments that are merged. Where
+    they hold whole calibrations on different data, settings that these do not depend on are the first run's.
 
     With ``partial`` shards may be missing; what is written is then a part as well.
     """
@@ -104,13 +109,18 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
         shards, key=lambda shard: min(shard.provenance.share.batches) if shard.provenance.share else 1
     )
     require_outputs(run, input_files(first.recipe))
+    joins = _are_whole(shards)
     for shard in shards:
-        _require_same_recipe(shards[0], shard)
+        if not joins:
+            _require_same_recipe(shards[0], shard)
     model = read_model(first.run.float_model).copied(run.path, run.float_model.name)
     files: dict[Path, Content] = {
         **model.files(run.float_model),
         run.recipe: recipe_to_toml(first.recipe, run.path).encode(),
     }
+    if joins:
+        joined = join_calibrations(_parts(shards))
+        return _written({**files, run.calibration: calibration_bytes(joined)}, run, len(runs), joined)
     if all(shard.has_moments for shard in shards):
         moments = merge_calibrations(_moment_parts(shards, run), partial=partial)
         whole = replace(load_calibration(first.run.calibration), provenance=first.provenance)
@@ -135,6 +145,13 @@ def _written(
         shards=share.describe() if share is not None else "",
         missing=share.describe_missing() if share is not None else "",
     )
+
+
+def _are_whole(shards: Sequence[_Shard]) -> bool:
+    """Return whether runs hold whole calibrations, each on data of its own."""
+    data = {shard.provenance.data for shard in shards}
+    whole = all(shard.provenance.share is None for shard in shards)
+    return whole and len(data) == len(shards) > 1
 
 
 def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:

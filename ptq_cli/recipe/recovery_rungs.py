@@ -135,7 +135,7 @@ OF_WEIGHTS = (WEIGHED, ROUND)
 ALL, NONE, AUTO = "all", "none", "auto"
 BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
-OF_WEIGHTS_ALONE = (WEIGHED, ROUND)
+OF_WEIGHTS_ALONE = (ROUND,)
 """What it stands for if no activation is quantized, and there are data; see docs/weight_only.md."""
 
 
@@ -193,7 +193,7 @@ def settled_recovery(recipe: "Recipe") -> "RecoverySettings":
         (['none'], ['auto'])
         >>> from dataclasses import replace
         >>> settled_recovery(replace(weights, calibration=CalibrationSettings(data="calib.npz"))).rungs
-        ['weighed', 'round']
+        ['round']
     """
     rungs = recipe.recovery.rungs
     if AUTO not in rungs or needs_ranges(recipe):

@@ -341,15 +341,28 @@ class Codes:
     """The integers of a layer's weights, and their scales.
 
     Attributes:
-        integers: as float64.
+        integers: as float64, less the zero points.
         scales: one for each block of inputs; a layer without blocks has one block.
+        zeros: the zero points of blocks; None where all are 0.
 
     Shapes:
-        integers: (M, K); scales: (M, B).
+        integers: (M, K); scales, zeros: (M, B).
     """
 
     integers: Float64s
     scales: Float64s
+    zeros: Float64s | None = None
+
+    @property
+    def arrays(self) -> tuple[Float64s, Float64s, Float64s]:
+        """Integers, scales and zero points."""
+        zeros = self.zeros if self.zeros is not None else np.zeros(self.scales.shape)
+        return self.integers, self.scales, zeros
+
+    def part(self, own: slice) -> "Codes":
+        """Return those of some channels."""
+        zeros = self.zeros[own] if self.zeros is not None else None
+        return Codes(integers=self.integers[own], scales=self.scales[own], zeros=zeros)
 
     def weights(self, block: Int64s) -> Float64s:
         """Return the real weights, (M, K), by the block of each input, (K,)."""
@@ -379,6 +392,11 @@ class CodeGrid:
     free: bool = True
     mates: Int64s | None = None
     most: float = np.inf
+
+    @property
+    def has_zeros(self) -> bool:
+        """Whether blocks have zero points, which are one of the integers."""
+        return self.lowest == 0
 
 
 def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, threads: int = 1) -> Codes:

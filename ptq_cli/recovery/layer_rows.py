@@ -154,6 +154,16 @@ def solve_layer(
     float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, data: LayerData, *, threads: int
 ) -> SolvedLayer | str:
     """Return the best constants of a layer that are found, with any number of threads, or why it stays."""
+    parts = read_parts(data)
+    if isinstance(parts, str):
+        return parts
+    learn, check, decide = parts
+    solution = _Solution(float_model, parameters, layer, [*learn, *check])
+    return solution.solve(learn, check, decide, threads)
+
+
+def read_parts(data: LayerData) -> tuple[list[Part], list[Part], list[Part]] | str:
+    """Return the rows to learn from, to check by and to decide by, or why they are of no use."""
     learn, check = (list(data.learn.parts(wanted)) for wanted in (_is_learned, _is_checked))
     decide = list(data.decide.parts())
     if not learn:
@@ -162,8 +172,7 @@ def solve_layer(
         return NO_ROWS
     if not all(np.isfinite(array).all() for part in (*learn, *check, *decide) for array in part):
         return "what a layer reads or makes may not be NaN or Inf"
-    solution = _Solution(float_model, parameters, layer, [*learn, *check])
-    return solution.solve(learn, check, decide, threads)
+    return learn, check, decide
 
 
 def _is_checked(sample: int) -> bool:

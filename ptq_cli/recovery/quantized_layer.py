@@ -21,9 +21,11 @@ from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.constant_pairs import bias_key, storage_key
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
 from ptq_cli.qdq.write.weight_quantizer import BYTE
+from ptq_cli.recovery.block_search import search_blocks
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic, quadratic_forms
+from ptq_cli.runtime.probes import multiplied_floats
 
 SHARED = "a weight that several layers share is left to all of them"
 SHARED_BIAS = "a bias that is computed, or that several layers share, cannot be changed"
@@ -48,6 +50,7 @@ class QuantizedLayer:
         bias: the site of a bias that is stored as integers, or the name of one that stays in float; None if
             there is none that can be changed.
         free: its scales may be chosen again, too.
+        is_table: rows of its weight are looked up elsewhere, so that they should stay near to what they are.
     """
 
     name: str
@@ -58,6 +61,7 @@ class QuantizedLayer:
     parameters: QuantParameters | None
     bias: BiasSite | str | None
     free: bool
+    is_table: bool = False
 
     @property
     def bias_apart(self) -> bool:
@@ -106,10 +110,9 @@ class _Layers:
         self._parameters = parameters
         self._nodes = {node.name: node for node in float_model.graph}
         every = {node.name: node for node in float_model.graph.all_nodes()}
-        self._shared = {
-            *_shared_weights(every, plan, parameters),
-            *_tied(float_model.graph, plan, parameters),
-        }
+        tied = set(_tied(float_model.graph, plan, parameters))
+        self._tables = {site for site in tied if site.block_kernel}
+        self._shared = {*_shared_weights(every, plan, parameters), *(tied - self._tables)}
         self._biases: dict[WeightSite, BiasSite] = {}
         for bias in plan.biases:
             self._biases.setdefault(bias.weight, bias)
@@ -128,8 +131,6 @@ class _Layers:
             return "layers inside other operators, such as an If, are not supported"
         if site not in free:
             return "the quantizer has no evenly spaced integers"
-        if not site.format.signed:
-            return "weights with zero points are left as they were rounded"
         if site.kernel:
             return "an operator of the runtime reads its integers, and has scales of its own"
         return SHARED if site.as_product or site in self._shared else ""
@@ -147,16 +148,21 @@ class _Layers:
             return SHARED_BIAS
         read = node.inputs[0]
         assert read is not None  # noqa: S101 - a layer with a weight reads something else, too
-        return QuantizedLayer(
+        reads = self._read_as(node, read)
+        if not site.format.signed and (reads is not None or geometry.groups > 1 or geometry.blocks == 1):
+            return "weights with zero points are left as they were rounded"
+        found = QuantizedLayer(
             name=node.name or "",
             site=site,
             geometry=geometry,
             reads=read.name or "",
             makes=node.outputs[0].name or "",
-            parameters=self._read_as(node, read),
+            parameters=reads,
             bias=bias,
             free=free and (site.axis is not None or site.block_size is not None),
+            is_table=site in self._tables,
         )
+        return SHARED if found.is_table and not by_blocks(found) else found
 
     def _read_as(self, node: ir.Node, read: ir.Value) -> QuantParameters | None:
         """Return the parameters of what a layer reads; None if it reads floats."""
@@ -254,9 +260,16 @@ def layer_state(float_model: ir.Model, parameters: Parameters, layer: QuantizedL
         if geometry.blocks > 1
         else np.broadcast_to(scale.reshape(-1, 1), (len(weight), 1))
     )
+    points = item.zeros(layer.site)
+    zeros = geometry.rows(points) if points is not None else None
     return LayerState(
         weight=weight,
-        codes=Codes(integers=geometry.rows(item.stored.values()), scales=scales.copy()),
+        codes=Codes(
+            integers=geometry.rows(item.stored.values())
+            - (zeros[:, geometry.block] if zeros is not None else 0),
+            scales=scales.copy(),
+            zeros=zeros,
+        ),
         bias=bias_values(float_model, parameters, layer),
         groups=geometry.groups,
         shape=shape,
@@ -318,11 +331,14 @@ def decided_again(
     Without a new bias, (M,), the layer keeps the one that it has; ``step`` is of what it reads.
     """
     geometry, site, item = layer.geometry, layer.site, parameters.decided[layer.site]
-    integers = geometry.in_place(codes.integers, item.stored.shape)
+    points, zeros, values = codes.arrays[2], None, codes.integers
+    if not site.format.signed:
+        zeros, values = geometry.in_place(points, item.scale(site).shape), values + points[:, geometry.block]
+    integers = geometry.in_place(values, item.stored.shape)
     if site.pairs is not None and exceeds_pairs(integers, site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
     scale = geometry.in_place(codes.scales, item.scale(site).shape) if layer.free else None
-    weights = {site: item.with_integers(site, integers, scale)}
+    weights = {site: item.with_integers(site, integers, scale, zeros)}
     if layer.bias is None or bias is None:
         return DecidedConstants(decided=weights)
     if isinstance(layer.bias, str):
@@ -336,6 +352,14 @@ def decided_again(
 
 
 # Integers and scales for all groups of a layer, and what is told of them.
+
+
+def by_blocks(layer: QuantizedLayer) -> bool:
+    """Return whether a layer reads floats, and blocks of neighbors have scales that may be chosen."""
+    geometry = layer.geometry
+    neighbors = np.repeat(np.arange(geometry.blocks), len(geometry.block) // geometry.blocks)
+    is_plain = layer.parameters is None and layer.free and layer.site.pairs is None and geometry.groups == 1
+    return is_plain and geometry.blocks > 1 and np.array_equal(geometry.block, neighbors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -372,11 +396,17 @@ def search_layer(
     ``step`` is of what the layer reads, ``largest``, (M,), what its channels make.
     """
     block = layer.geometry.block
+    if by_blocks(layer):
+        (quadratic,), grid = quadratics, code_grid(layer, state, slice(None), step, largest)
+        parts = (quadratic.curvature, quadratic.lower, quadratic.best)
+        blocks, *errors = search_blocks(*parts, grid, state.codes, threads=threads)
+        power = float((multiplied_floats(state.weight, quadratic.curvature) * state.weight).sum()) or 1.0
+        return blocks, (float(errors[0].sum()) / power, float(errors[1].sum()) / power)
     found = Codes(integers=state.codes.integers.copy(), scales=state.codes.scales.copy())
     before = after = power = 0.0
     for group, quadratic in enumerate(quadratics):
         own = state.part(group)
-        nearest = Codes(integers=state.codes.integers[own], scales=state.codes.scales[own])
+        nearest = state.codes.part(own)
         grid = code_grid(layer, state, own, step, largest)
         better = search_codes(quadratic, grid, nearest, threads=threads)
         found.integers[own], found.scales[own] = better.integers, better.scales

@@ -19,12 +19,14 @@ from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
 from ptq_cli.recipe.recovery_rungs import ROUND, WEIGHED
+from ptq_cli.recovery.block_layer import SharedReads, solve_blocks
 from ptq_cli.recovery.input_moments import InputMoments
 from ptq_cli.recovery.layer_rows import NO_ROWS, LayerData, LayerRows, solve_layer
 from ptq_cli.recovery.quantized_layer import (
     LayerState,
     QuantizedLayer,
     SolvedLayer,
+    by_blocks,
     decided_again,
     layer_state,
     quantized_layers,
@@ -150,10 +152,11 @@ class _Walk:
         threads: int,
     ) -> None:
         self._float_model, self._places, self._parameters = twins.float_model, places, parameters
-        self._pool, self._threads = pool, threads
+        self._pool, self._threads, self._shared = pool, threads, SharedReads()
         self._fit, self._decide = len(samples.fit), len(samples.decide)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
         self._dropped = last_readers(stages, self._outputs)
+        self._read = {name for stage in stages for name in stage.inputs}
         sizes, aside = ([samples_in(piece) for piece in part] for part in (samples.fit, samples.decide))
         self._samples, self._set_aside = sum(sizes), sum(aside)
         self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
@@ -169,19 +172,27 @@ class _Walk:
         # With the constants of rounding to nearest, before they are changed below: the reference of the
         # hold-out.
         self._nearest.run(form, model, self._pool)
-        if layer is None:
-            self._floating.run(stage.floating, stage.floating.model, self._pool)
-        else:
-            data = self._data(stage, layer)
-            solved = solve_layer(self._float_model, self._parameters, layer, data, threads=self._threads)
+        # Outputs that nothing reads only judge, and those of a language model are the largest tensors of all.
+        has_targets = layer is not None and not layer.is_table
+        first = self._fit if not has_targets and self._read.isdisjoint(stage.outputs) else 0
+        if not has_targets:
+            self._floating.run(stage.floating, stage.floating.model, self._pool, first=first)
+        if layer is not None:
+            solved = self._solved(layer, self._data(stage, layer))
             if isinstance(solved, SolvedLayer):
                 model = _changed(model, replaced_arrays(solved.decided, self._places))
         # After the layer is solved: what follows reads what the recovered layer gives.
-        self._quantized.run(form, model, self._pool)
+        self._quantized.run(form, model, self._pool, first=first)
         for stream in (self._floating, self._quantized, self._nearest):
             # As soon as nothing reads them any more: the tensors between layers are most of the memory.
             stream.drop(self._dropped[index])
         return solved
+
+    def _solved(self, layer: QuantizedLayer, data: LayerData) -> SolvedLayer | str:
+        subject = (self._float_model, self._parameters, layer)
+        if by_blocks(layer):
+            return solve_blocks(*subject, data, self._shared, threads=self._threads)
+        return solve_layer(*subject, data, threads=self._threads)
 
     def sqnr(self) -> tuple[float, float]:
         """Return the SQNR of the outputs on the samples to decide by, as the model was and as it is."""
@@ -208,6 +219,11 @@ class _Walk:
             rows = data.learn if piece < self._fit else data.decide
             rows.add(piece, read(piece), lost(piece, made), first=self._firsts[piece])
 
+        if layer.is_table:
+            for piece in range(self._fit + self._decide):
+                rows = data.learn if piece < self._fit else data.decide
+                rows.add(piece, read(piece), read(piece), first=self._firsts[piece])
+            return data
         floating = stage.floating
         self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect)
         return data

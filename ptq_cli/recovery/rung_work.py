@@ -10,7 +10,7 @@ import numpy as np
 from ptq_cli.core.progress import ProgressCallback, RungProgress
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer
+from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer, by_blocks
 from ptq_cli.recovery.second_moments import CenteredMoments, fit_least_squares
 
 FACTOR = 20
@@ -21,6 +21,8 @@ RUN = 100
 """Likewise one of a run of the float or the quantized model."""
 BLOCKS = 2
 """Times as long takes a search with scales of blocks."""
+AT_ONCE, IN_FLOAT = 15, 10
+"""One part of so many of the time take a search of many channels at once, and sums in float32."""
 ALWAYS, EACH_GROUP = 1e7, 1e6
 """In products: what each layer takes, however small it is, and each group of a convolution."""
 MEASURED = (32, 288)
@@ -37,8 +39,10 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
     """
     size, inputs = math.prod(parameters.decided[layer.site].stored.shape), len(layer.geometry.block)
     groups, channels = layer.geometry.groups, size / inputs
-    search = size * inputs * (BLOCKS if layer.geometry.blocks > 1 else 1)
+    search: float = size * inputs * (BLOCKS if layer.geometry.blocks > 1 else 1)
     sums = rows * inputs * (groups * inputs + channels) / SUMMED
+    if by_blocks(layer):
+        search, sums = size * inputs / AT_ONCE, sums / IN_FLOAT
     return ALWAYS + groups * EACH_GROUP + search + groups * inputs**3 / FACTOR + sums + run / RUN
 
 

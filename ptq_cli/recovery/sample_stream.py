@@ -1,6 +1,6 @@
 """The tensors of a model for all samples at once, carried from stage to stage."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import onnx
@@ -39,15 +39,18 @@ class SampleStream:
         tap: str = "",
         tapped: Tapped | None = None,
         keep: bool = True,
+        first: int = 0,
     ) -> None:
-        """Run a stage on every piece, several at once, each by one thread so that the result stays the same.
+        """Run a stage on the pieces from ``first`` on, several at once, each by one thread.
 
-        ``model`` is the form's, or one with other constants. ``tapped`` is given the tensor ``tap`` of the
-        stage; with ``keep`` the stage's outputs are kept for the stages behind it.
+        The result is that of any number of threads. ``model`` is the form's, or one with other constants.
+        ``tapped`` is given the tensor ``tap`` of the stage. With ``keep`` its outputs are kept for the stages
+        behind it; without it nothing behind ``tap`` is computed.
         """
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]
-        session = Session(_with_output(model, tap, floats), threads=1, arena=False, prepack=True)
+        shown = _with_output(model, tap, floats) if keep else _up_to(model, tap)
+        session = Session(shown, threads=1, arena=False, prepack=True)
 
         def one(piece: int) -> None:
             feeds = {
@@ -65,9 +68,9 @@ class SampleStream:
                     Held(before.floats, array) if port.integers else Held(array, before.integers)
                 )
 
-        list(pool.map(one, range(self._count)))
-        for name in made[0] if keep and made else ():
-            self._keep(name, [held[name] for held in made])
+        list(pool.map(one, range(first, self._count)))
+        for name in made[-1] if keep and made else ():
+            self._keep(name, [held.get(name, Held()) for held in made])
 
     def has(self, tensor: str) -> bool:
         """Return whether a tensor is there: it was made, and a stage that comes still reads it."""
@@ -104,6 +107,30 @@ def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[s
     for name in outputs:
         last.pop(name, None)
     return [[name for name, at in last.items() if at == index] for index in range(len(stages))]
+
+
+def _up_to(model: StoredModel, name: str) -> StoredModel:
+    """Return what computes one tensor of a model, without what comes behind it."""
+    proto = onnx.load_model_from_string(model.content)
+    graph, wanted = proto.graph, {name}
+    for index in reversed(range(len(graph.node))):
+        if wanted.isdisjoint(graph.node[index].output):
+            del graph.node[index]
+        else:
+            wanted.update(_names_read(graph.node[index]))
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in wanted:
+            del graph.initializer[index]
+    del graph.output[:]
+    graph.output.append(helper.make_empty_tensor_value_info(name))
+    return StoredModel(content=proto.SerializeToString(), data=model.data, folder=model.folder)
+
+
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    for item in node.attribute:
+        for inner in item.g.node:
+            yield from _names_read(inner)
 
 
 def _with_output(model: StoredModel, name: str, outputs: Sequence[str]) -> StoredModel:

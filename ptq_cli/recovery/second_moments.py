@@ -422,8 +422,12 @@ def share_that_holds(
         change = one.optimum(cholesky(one.curvature()), own) - own
         gain += float((change * (other.cross - products(other.gram, own))).sum())
         cost += float(quadratic_forms(other.gram, change).sum())
+    return held_share(gain, cost, learned[0].rows, checked[0].rows)
+
+
+def held_share(gain: float, cost: float, learned: int, checked: int) -> float:
+    """Return how far to go, by what a change to the optimum of some rows gains and costs on others."""
     if gain <= 0.0 or cost <= 0.0:
         return 0.0
-    rows = learned[0].rows, checked[0].rows
-    noise = max(cost / gain - 1.0, 0.0) * rows[0] / (rows[0] + rows[1])
+    noise = max(cost / gain - 1.0, 0.0) * learned / (learned + checked)
     return 1.0 / (1.0 + noise)

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,32 @@ def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -
     """
     inputs = {"left": left, "right": right, "left_zero": left_zero, "right_zero": right_zero}
     return _session(signed=right.dtype == np.int8).run(inputs)[0].astype(np.int32, copy=False)
+
+
+def multiplied_floats(left: Array, right: Array) -> Any:
+    """Return the product of matrices of float32 or of float64, the same for any number of threads.
+
+    Shapes:
+        left (M, K), right (K, N), the result (M, N).
+
+    Example:
+        >>> multiplied_floats(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()
+        [[11.0]]
+    """
+    inputs = {"left": np.ascontiguousarray(left), "right": np.ascontiguousarray(right)}
+    return _float_session(left.dtype == np.float64).run(inputs)[0]
+
+
+@cache
+def _float_session(double: bool) -> Session:
+    kind = TensorProto.DOUBLE if double else TensorProto.FLOAT
+    left, right, made = (
+        helper.make_tensor_value_info(name, kind, None) for name in ("left", "right", "made")
+    )
+    node = helper.make_node("MatMul", ["left", "right"], ["made"])
+    graph = helper.make_graph([node], "products", [left, right], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    return Session(model.SerializeToString(), threads=1, arena=False)
 
 
 @cache

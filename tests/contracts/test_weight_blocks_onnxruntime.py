@@ -130,19 +130,24 @@ def classifier(path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"weight_symmetric": False}], ids=["recovered", "zero-points"])
-def test_a_gemm_with_its_weight_turned_gets_a_kernel_too(tmp_path: Path, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("rung", ["weighed", "round"])
+def test_a_gemm_with_its_weight_turned_gets_a_kernel_too(
+    tmp_path: Path, settings: dict[str, Any], rung: str
+) -> None:
     classifier(tmp_path / "model.onnx")
     ids = np.random.default_rng(1).integers(0, TOKENS, (64,))
     np.savez(tmp_path / "ids.npz", ids=ids)
-    ptq_cli.quantize(
+    made = ptq_cli.quantize(
         tmp_path / "model.onnx",
         data=tmp_path / "ids.npz",
         run=tmp_path / "run",
         preset="w4_block32",
-        recover=["weighed"],
+        recover=[rung],
         latency=False,
         **settings,
     )
+    (effect,) = made.export.recovery.effects
+    assert effect.kept and "head" in effect.layers
     path = tmp_path / "run/model.w4.onnx"
     onnx.checker.check_model(path, full_check=False)
     proof = ptq_cli.verify(path)

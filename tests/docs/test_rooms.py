@@ -25,7 +25,7 @@ MADE_BY_A_RUN = {
         "devices.json",
         "analysis.json",
     ),
-    *("tune.json", "folder.json", "profile.json", "tune.partial.json"),
+    *("tune.json", "drift.json", "drift.html", "folder.json", "profile.json", "tune.partial.json"),
 }
 
 

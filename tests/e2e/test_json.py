@@ -28,6 +28,7 @@ PRINTED: dict[str, tuple[str, int]] = {
     "quantize": ("quantize model.onnx --data calib.npz", 0),
     "quantize, missed": ("quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99", 3),
     "verify": ("verify", 0),
+    "drift": ("drift eval.npz", 0),
     "prepare": ("prepare model.onnx --data calib.npz -o float.onnx", 0),
     "inspect": ("inspect model.onnx", 0),
     "inspect, PyTorch": ("inspect model.pt --arch model.py:build --data calib.npz", 0),

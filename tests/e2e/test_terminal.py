@@ -19,6 +19,7 @@ from ptq_cli.cli.main import run
 from ptq_cli.cli.terminal import output
 from ptq_cli.cli.terminal.table_layout import column_widths
 from ptq_cli.report.text.summary import Table
+from tests.e2e.conftest import SAMPLES
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]layer[/red]\nsecond line"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -101,6 +102,7 @@ MAIN_TABLES = {
     "verify": "verify --run table --all",
     "bench": "bench --run table --runs 2",
     "analyze": "analyze --run table --eval-samples 4 --layers stem*",
+    "drift": f"drift {SAMPLES}/cifar10_cnn/eval --samples 24 --run table",
     "quantizers": "quantizers",
 }
 

@@ -85,7 +85,7 @@ COPIES = {
     "model.onnx": ("float.onnx", "model.float.onnx"),
     "ptq-run/model.int8.onnx": ("int8.onnx", "model.int8.onnx"),
     "max.onnx": ("other.onnx",),
-    "eval.npz": ("test.npz",),
+    "eval.npz": ("test.npz", "today.npz"),
     "ptq-run/report.json": ("old.json",),
     "ptq-run": ("main", "branch"),
     "runs/resnet": ("runs/mobilenet", "runs/convnext"),

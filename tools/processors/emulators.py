@@ -94,7 +94,7 @@ def run_cases(name: str, cases: Path, cache: Path, answer: Path) -> None:
     answer.unlink(missing_ok=True)
     try:
         done = subprocess.run(
-            [*words, "--repeats", "1", "--name", name, *emulated, "-o", str(answer)],
+            [*words, "--repeats", "0", "--name", name, *emulated, "-o", str(answer)],
             capture_output=True,
             text=True,
             check=False,

@@ -20,6 +20,7 @@ Examples:
   ptq merge run-3 run-4 --partial --run run-3-4
   ptq merge
   ptq merge fetched/*.safetensors
+  ptq merge ptq-run ptq-run-new --run ptq-run-merged
 """,
 )
 @argument("runs", nargs=-1, type=PATH)
@@ -39,7 +40,8 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
     from one calibration with all the data. It is an error if the runs differ in model, data or settings, if
     they overlap, or if a shard is missing. Runs of ptq calibrate --moments --shard get their moments
-    combined.
+    combined. Whole calibrations of one model on different data become one calibration on all of them, with
+    the other settings of the first run.
 
     If RUNS hold shards of ptq evaluate --shard, or are such files, the reports of one evaluation are written,
     in the run directory with the models. Without RUNS, the shards are those in the run directory. The command

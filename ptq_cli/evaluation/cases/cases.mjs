@@ -37,7 +37,7 @@ export async function runCases(ort, read, say, about, whole) {
         else apart = { externalData: [{ path: item.data, data }] };
       }
       const runs = unpacked(ort, await checked(read, item, "tensors"));
-      const [found, times] = await runCase(ort, model, apart, runs, about, item.op ? 1 : about.repeats);
+      const [found, times] = await runCase(ort, model, apart, runs, about, item.op ? 0 : about.repeats);
       for (const [key, tensor] of Object.entries(found)) answers[`${item.name}:${key}`] = tensor;
       seconds[item.name] = times;
       say(`${title} ${(1000 * median(times)).toFixed(3).padStart(9)} ms  ${compare(found, runs)}`);
@@ -73,17 +73,17 @@ async function runCase(ort, model, apart, runs, { provider, threads }, repeats) 
   const session = await ort.InferenceSession.create(model, options);
   const [found, times] = [{}, []];
   for (const [number, run] of runs.entries()) {
-    const results = await session.run(run.input);
+    const taken = [];
+    let results;
+    for (let count = 0; count <= repeats; count++) {
+      const start = performance.now();
+      results = await session.run(run.input);
+      taken.push((performance.now() - start) / 1000);
+    }
     for (const [name, tensor] of Object.entries(results)) {
       found[`${number}:${name}`] = { type: tensor.type, dims: tensor.dims, data: (await tensor.getData()).slice() };
     }
-    const taken = [];
-    for (let count = 0; count < repeats; count++) {
-      const start = performance.now();
-      await session.run(run.input);
-      taken.push((performance.now() - start) / 1000);
-    }
-    times.push(median(taken));
+    times.push(median(repeats ? taken.slice(1) : taken));
   }
   await session.release();
   return [found, times];

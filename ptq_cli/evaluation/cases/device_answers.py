@@ -83,7 +83,9 @@ class DeviceAnswer:
     )
 
     file: Annotated[str, "The answer file."]
-    device: Annotated[str, "Name of the device, as the runner was told."]
+    device: Annotated[
+        str, "Name of the device, as the runner was told; with its file's if two have the same."
+    ]
     machine: Annotated[str, "Its architecture."]
     system: Annotated[str, "Its operating system, or the browser."]
     runtime: Annotated[str, "The runtime with its version."]

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ptq_cli.core.documents import AtLeast, FileFormat, Matches, read_document, to_json
-from ptq_cli.core.errors import CasesError, OutputFileError, first_line
+from ptq_cli.core.errors import CasesError, InputFileError, OutputFileError, first_line
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import is_folder, read_file, require_file, sha256_file
 from ptq_cli.core.tensors import Array
@@ -196,9 +196,13 @@ def read_manifest(folder: Path) -> Manifest:
         InputFileError: the folder has no manifest.
         CasesError: the manifest is damaged, or of another version of ptq.
     """
-    manifest = read_document(Manifest, folder / MANIFEST)
+    path = folder / MANIFEST
+    try:
+        manifest = read_document(Manifest, path)
+    except InputFileError as error:
+        raise InputFileError(error.message, hint="name the folder that ptq verify --pack wrote") from error
     if not manifest.cases or manifest.cases[0].op:
-        raise CasesError(f"manifest '{folder / MANIFEST}' has no case of the whole file", hint=AGAIN)
+        raise CasesError(f"manifest '{path}' has no case of the whole file", hint=AGAIN)
     return manifest
 
 

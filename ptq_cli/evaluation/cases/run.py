@@ -51,7 +51,9 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--provider", default="CPUExecutionProvider", help="of ONNX Runtime")
     parser.add_argument("--threads", type=int, default=1, help="of an operator (default: 1)")
-    parser.add_argument("--repeats", type=int, default=10, help="runs of the model that are timed")
+    parser.add_argument(
+        "--repeats", type=int, default=10, help="runs of the model that are timed, after the first"
+    )
     parser.add_argument("--name", default=platform.machine(), help="of the device, for the table of devices")
     parser.add_argument("--emulated", action="store_true", help="note that times are those of an emulator")
     parser.add_argument("-o", "--output", type=Path, default=Path("answer.safetensors"), metavar="FILE")
@@ -59,11 +61,15 @@ def main(words: Sequence[str]) -> int:
     there = onnxruntime.get_available_providers()
     if arguments.provider not in there:
         parser.error(f"this onnxruntime has no {arguments.provider}, but {', '.join(there)}")
+    try:  # Before all runs, which take long on a small device.
+        arguments.output.open("ab").close()
+    except OSError as error:
+        parser.error(f"cannot write {arguments.output}: {error.strerror}")
     folder = Path(__file__).resolve().parent
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     outputs, seconds, faults = {}, {}, {}
     for case in manifest["cases"]:
-        repeats = arguments.repeats if not case["op"] else 1
+        repeats = 0 if case["op"] else arguments.repeats
         title = " ".join(filter(None, (case["name"], case["op"], case["node"])))
         try:
             model, tensors, *_ = (checked(folder, case, part) for part in PARTS if case[part])
@@ -128,15 +134,13 @@ def run_case(
     names = [output.name for output in session.get_outputs()]
     found, times = {}, []
     for number, run in enumerate(runs):
-        given = dict(run.get("input", {}))
-        for name, array in zip(names, session.run(names, given)):  # noqa: B905 - Python 3.8 has no strict
-            found[f"{number}:{name}"] = np.asarray(array)
-        taken = []
-        for _ in range(repeats):
+        given, taken = dict(run.get("input", {})), []
+        for _ in range(1 + max(0, repeats)):
             start = time.perf_counter()
-            session.run(names, given)
+            outputs = session.run(names, given)
             taken.append(time.perf_counter() - start)
-        times.append(statistics.median(taken))
+        found.update({f"{number}:{name}": np.asarray(array) for name, array in zip(names, outputs)})  # noqa: B905
+        times.append(statistics.median(taken[1:] or taken))
     return found, times
 
 

@@ -62,6 +62,10 @@ class RunDirectory:
     """Where the quantized model loses, for programs."""
     devices = RunFile("devices.json")
     """What devices without ptq gave for cases of the quantized model."""
+    drift = RunFile("drift.json")
+    """How far new data lie from the calibration's, for programs."""
+    drift_page = RunFile("drift.html")
+    """The same as one page."""
     model_location = RunFile("model.location")
     """Where the quantized model is, from here, if it was written elsewhere."""
     profile = RunFile("profile.json")

@@ -32,10 +32,13 @@ from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 @dataclass(frozen=True)
 class Place:
-    """The initializers of a constant: a scale, and integers or the floats that a QuantizeLinear reads."""
+    """The initializers of a constant: integers, or the floats that a QuantizeLinear reads, and others."""
 
     values: str
     scale: str
+    zeros: str = ""
+    turned: bool = False
+    """All of these are transposed, as the table has them that is the weight, too."""
 
 
 Places = Mapping[WeightSite | BiasSite, Place]
@@ -66,12 +69,26 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> Plac
     return store.places
 
 
+def turned_places(places: Places, renamed: Mapping[str, str]) -> Places:
+    """Return where constants are, some of which were renamed and transposed."""
+    return {
+        site: Place(renamed[item.values], renamed[item.scale], renamed.get(item.zeros, ""), turned=True)
+        if item.values in renamed
+        else item
+        for site, item in places.items()
+    }
+
+
 def replaced_arrays(constants: DecidedConstants, places: Places) -> dict[str, Array]:
     """Return what a graph that was written holds of decided constants, by the initializers' names."""
     found = dict(constants.floats)
     for site, item in constants.decided.items():
-        found[places[site].values] = item.on_grid() if site.as_pair else item.stored.array()
-        found[places[site].scale] = item.scale(site)
+        place = places[site]
+        arrays = {place.values: item.on_grid() if site.as_pair else item.stored.array()}
+        arrays[place.scale] = item.scale(site)
+        if (zeros := item.zeros(site)) is not None:
+            arrays[place.zeros] = zeros
+        found |= {name: array.T for name, array in arrays.items()} if place.turned else arrays
     for bias, own in constants.biases.items():
         found[places[bias].values], found[places[bias].scale] = own.integers, own.scale
     return found
@@ -132,11 +149,11 @@ class _Store:
         if found is None:
             node.replace_input_with(site.input_index, self._stored[key][0])
             return
-        integers, scale, *_ = self._stored[key]
+        integers, scale, *rest = self._stored[key]
         producer = integers.producer()
         source = integers if producer is None else producer.inputs[0]
         if source is not None:
-            self.places[site] = Place(source.name or "", scale.name or "")
+            self.places[site] = Place(source.name or "", scale.name or "", rest[0].name or "" if rest else "")
         place = (node, site.input_index, site.tensor)
         self._read(*place, self._stored[key], site.axis, site.block_size)
 

@@ -6,7 +6,7 @@ from ptq_cli.plan.requests import tied_tables
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.write.activation_pairs import insert_activation_pairs, widen_clamps
-from ptq_cli.qdq.write.constant_pairs import Places, store_constants
+from ptq_cli.qdq.write.constant_pairs import Places, store_constants, turned_places
 from ptq_cli.qdq.write.integer_forms import write_float_forms, write_integer_forms
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.table_rows import share_tables
@@ -21,7 +21,7 @@ def quantize_in_place(model: ir.Model, plan: Plan, parameters: Parameters) -> Pl
     write_float_forms(model, plan)
     tied = list(tied_tables(model.graph, plan.weights))
     places = store_constants(model, plan, parameters)
-    share_tables(model, tied)
+    places = turned_places(places, share_tables(model, tied))
     widen_clamps(model, plan, parameters.activations)
     insert_activation_pairs(model, plan, parameters.activations)
     write_integer_forms(model, plan)

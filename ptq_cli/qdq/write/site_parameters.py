@@ -57,17 +57,28 @@ class DecidedWeight:
         found = self._required()
         return in_place_of_blocks(found.scale, self.stored.shape, site) if site.block_size else found.scale
 
+    def zeros(self, site: WeightSite) -> Array | None:
+        """Return the zero points of blocks, which have the shape of ``scale``; None where all are 0."""
+        if site.block_size is None or site.format.signed:
+            return None
+        return in_place_of_blocks(self._required().zero_point, self.stored.shape, site)
+
     def on_grid(self) -> FloatArray:
         """Return the real values that the integers stand for."""
         return dequantize(self.stored.values(), self._required())
 
-    def with_integers(self, site: WeightSite, integers: Array, scale: Array | None) -> "DecidedWeight":
-        """Return the weight with other integers, and other scales if there are some.
+    def with_integers(
+        self, site: WeightSite, integers: Array, scale: Array | None, zeros: Array | None = None
+    ) -> "DecidedWeight":
+        """Return the weight with other integers, and other scales and zero points if there are some.
 
         Shapes:
-            integers: the weight's; scale: as ``scale`` returns it.
+            integers: the weight's; scale, zeros: as ``scale`` returns it.
         """
         found = self._required()
+        if zeros is not None:
+            points = np.ascontiguousarray(zeros).astype(np.int64).reshape(found.zero_point.shape)
+            found = replace(found, zero_point=points)
         if scale is not None:
             found = replace(found, scale=np.ascontiguousarray(scale, np.float32).reshape(found.scale.shape))
         # A file that holds floats on the grid has -0.0, too.
@@ -137,6 +148,9 @@ class DecidedConstants:
             if not np.array_equal(item.stored.array(), held.stored.array()):
                 return True
             if not np.array_equal(item.scale(site), held.scale(site)):
+                return True
+            zeros = item.zeros(site), held.zeros(site)
+            if zeros[0] is not None and not np.array_equal(*zeros):  # type: ignore[arg-type]
                 return True
         for bias, own in self.biases.items():
             before = other.biases[bias]

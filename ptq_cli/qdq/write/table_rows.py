@@ -17,7 +17,7 @@ Factors = tuple[ir.Value, ir.Value]
 """Integers, and their scale."""
 
 
-def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
+def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> dict[str, str]:
     """Let Gathers take rows of integers, and dequantize these, where a layer has the table as its weight.
 
     Requires: the layers' weights are stored already. Ensures: of each table there is one constant of
@@ -26,14 +26,18 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
 
     A weight that is stored as anything else than integers with a zero point of 0, such as indices into a
     codebook, shares nothing: the table stays as it is.
+
+    Returns:
+        of constants that are turned now, the name that each has, by the one that it had.
     """
+    renamed: dict[str, str] = {}
     graph, names = model.graph, FreshNames.of(model.graph)
     nodes, parts = {node.name: node for node in graph.all_nodes()}, dynamic_parts(model)
     for item in tied:
         node = nodes[item.site.node]
         dequantize = dequantized_by(node.inputs[item.site.input_index])
         if item.site.block_kernel and dequantize is not None:
-            _share_blocks(graph, item, dequantize, [nodes[name] for name in item.gathers], names)
+            renamed |= _share_blocks(graph, item, dequantize, [nodes[name] for name in item.gathers], names)
             continue
         found = _stored_apart(item.site, parts) or _dequantized(node, item.site)
         if found is None:
@@ -46,25 +50,27 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> None:
         table = graph.initializers[item.table]
         if not table.uses():
             del graph.initializers[item.table]
+    return renamed
 
 
 def _share_blocks(
     graph: ir.Graph, item: TiedTable, dequantize: ir.Node, gathers: Sequence[ir.Node], names: FreshNames
-) -> None:
-    """Let Gathers read a layer's weight in blocks, restored as the table has it.
+) -> dict[str, str]:
+    """Let Gathers read a layer's weight in blocks, restored as the table has it; return as ``share_tables``.
 
     A Gather whose table is stored by itself has nothing to share.
     """
     gathers = [node for node in gathers if node.inputs[0] is graph.initializers.get(item.table)]
     if not gathers:
-        return
-    values = [value for value in dequantize.inputs if value is not None]
+        return {}
+    values, renamed = [value for value in dequantize.inputs if value is not None], {}
     if item.turned:
-        parts = ("quantized", "scale", "zero_point")
+        parts, before = ("quantized", "scale", "zero_point"), [value.name or "" for value in values]
         values = [
             _turn(graph, value, f"{item.table}.{part}", names)
             for value, part in zip(values, parts, strict=False)
         ]
+        renamed = {old: value.name or "" for old, value in zip(before, values, strict=True)}
     size = dequantize.attributes.get_int("block_size", 0)
     for node in gathers:
         name = names.claim(f"{node.name}/DequantizeLinear")
@@ -75,6 +81,7 @@ def _share_blocks(
     table = graph.initializers[item.table]
     if not table.uses():
         del graph.initializers[item.table]
+    return renamed
 
 
 def _stored_apart(site: WeightSite, parts: Mapping[str, DynamicPart]) -> Factors | None:

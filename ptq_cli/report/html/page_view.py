@@ -75,10 +75,10 @@ def render_page(found: PageInput) -> str:
     engine escapes all text from models and files; scripts and styles are allowed only by their hashes, so
     that a script which got past the escaping would still not run.
     """
-    return _render("page.html.jinja", _page(found))
+    return render("page.html.jinja", _page(found))
 
 
-def _render(name: str, page: Mapping[str, Any]) -> str:
+def render(name: str, page: Mapping[str, Any]) -> str:
     """Return a page that a template makes of values, with the style and script of all pages."""
     environment = _environment()
     style, script = (_asset(environment, file) for file in ("style.css", "script.js"))
@@ -204,4 +204,4 @@ def render_comparison(
         "layer_chart": layer_chart(layers),
         "analyzed": changes is not None and changes.worse_layers is not None,
     }
-    return _render("comparison.html.jinja", page)
+    return render("comparison.html.jinja", page)

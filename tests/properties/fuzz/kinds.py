@@ -218,6 +218,7 @@ STARTS = {
     "evaluate": "--run run",
     "analyze": "--run run --samples 2",
     "report": "--run run",
+    "drift": "data.npz --run run",
 }
 
 

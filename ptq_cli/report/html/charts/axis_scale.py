@@ -220,11 +220,12 @@ def _bars(tensor: TensorEvidence, scale: Scale) -> tuple[str, bool]:
     width = (tensor.high - tensor.low) / len(tensor.counts)
     path = [f"M{scale.at(tensor.low):g} {HEIGHT:g}"]
     for index, count in enumerate(tensor.counts, 1):
-        path.append(f"V{_y(count, top, is_log=is_log)}H{scale.at(tensor.low + index * width):g}")
+        path.append(f"V{bar_height(count, top, is_log=is_log)}H{scale.at(tensor.low + index * width):g}")
     return f"{''.join(path)}V{HEIGHT:g}Z", is_log
 
 
-def _y(count: float, top: float, *, is_log: bool) -> int:
+def bar_height(count: float, top: float, *, is_log: bool) -> int:
+    """Return the position of the top of a bar."""
     if count <= 0:
         return int(HEIGHT)
     share = math.log1p(count) / math.log1p(top) if is_log else count / top

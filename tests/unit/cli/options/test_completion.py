@@ -56,7 +56,7 @@ COMPLETED: dict[str, list[str]] = {
     "ptq help calibration ": plain(["show"]),
     "ptq help gate ": [],
     "ptq help nonsense ": [],
-    "ptq gate --max-d": plain(["--max-drop"]),
+    "ptq gate --max-dro": plain(["--max-drop"]),
     "ptq quantize --amax ": plain(["auto", *METHODS]),
     "ptq quantize --amax=e": plain(["entropy"]),
     "ptq explain x --set amax.weight_method=": plain(METHODS, "amax.weight_method="),

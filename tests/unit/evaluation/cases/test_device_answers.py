@@ -185,12 +185,22 @@ def test_a_release_gates_on_many_devices(cases: Path, change: Change, tmp_path: 
     change(differ, name="other")
     result = run_answers(tmp_path, cases, min_exact_kernels=1.0, minimum={"sqnr_db": 20})
     assert [(item.device, item.metric, item.passed) for item in result.gates] == [
-        ("board", "exact_kernels", True),
-        ("board", "sqnr_db", True),
-        ("board", "exact_kernels", False),
-        ("board", "sqnr_db", True),
+        ("board (one)", "exact_kernels", True),
+        ("board (one)", "sqnr_db", True),
+        ("board (other)", "exact_kernels", False),
+        ("board (other)", "sqnr_db", True),
     ]
     assert result.verdict == "fail"
+
+
+def test_answers_that_are_refused_are_all_named(cases: Path, change: Change, tmp_path: Path) -> None:
+    change(name="good")
+    change(drop(CONV), name="less")
+    change(name="other", id="0" * 64)
+    with pytest.raises(
+        AnswerError, match=r"less\.safetensors' lacks .*; answer '.*other.*' is to other cases"
+    ):
+        run_answers(tmp_path, cases)
 
 
 def drop(prefix: str) -> Callable[[dict[str, np.ndarray]], None]:

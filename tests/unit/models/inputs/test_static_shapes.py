@@ -7,6 +7,7 @@ from ptq_cli.models.static_shapes import close_dimensions, closed_sizes, reopene
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 
+PAIR = "(float[n,l] x, float[n,k] m) => (float[n,l] y, float[n,k] z) { y = Exp(x) z = Exp(m) }"
 IMAGES = "(float[n,3,h,w] x, float[n,4] k) => (float[n,3,h,w] y, float[n,4] z) { y = Relu(x) z = Exp(k) }"
 
 
@@ -34,6 +35,8 @@ def test_sizes_are_those_of_the_shapes(shapes, sizes):
     [
         (IMAGES, {"batch": [1]}, {"x": (1, 3, 5, 7)}, "--input-shape x=1,3,5,7"),
         (IMAGES, {}, {}, "--input-shape x=1,3,1,1"),
+        (PAIR, {}, {"x": (1, 8), "m": (1, 8)}, "--input-shape x=1,8 --input-shape m=1,8"),
+        (PAIR, {"x": [1, 8]}, {"m": (1, 8)}, "--input-shape m=1,8"),
         ("(float[n,4] k) => (float[n,4] z) { z = Exp(k) }", {}, {}, "--input-shape batch=1"),
         ("(float[n,4] batch) => (float[n,4] z) { z = Exp(batch) }", {}, {}, "--input-shape batch=1"),
         ("(float[4,n] k) => (float[4,n] z) { z = Exp(k) }", {"batch": [1]}, {}, "--input-shape k=4,1"),
