@@ -158,6 +158,16 @@ def test_what_cannot_be_continued_is_refused(folder: Path, ptq: Any, refuse: Any
         refuse(f"evaluate --eval-data a.npz {words}", code, text, hint=hint)
 
 
+def test_caches_that_the_data_hold_are_not_handed_on(folder: Path, ptq: Any, refuse: Any) -> None:
+    (folder / "m.onnx").write_bytes(serialized(build(DECODER)))
+    past = np.zeros((RECORDINGS, 3, 16), np.float32)
+    np.savez("a.npz", input_ids=walks("decoder", 0), past_key=past, past_value=past)
+    words = "--carry none --set quantization.all_layers=true"
+    assert ptq(f"quantize m.onnx --data a.npz {words}").status == 0
+    text = "'past_key' is read from the data"
+    refuse("evaluate --eval-data a.npz --generate 4", "PTQ-DATA-010", text, hint="not --carry none")
+
+
 NOT_TEXT = {
     "no tokens": (
         graph(

@@ -14,9 +14,9 @@ from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.core.errors import GateError, MetricError, RuntimeFailedError, UsageError
+from ptq_cli.core.errors import CarryError, GateError, MetricError, RuntimeFailedError, UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import TensorSpec, is_cache
 from ptq_cli.evaluation.decide_gates import read_baseline
 from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
@@ -134,15 +134,25 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         is_step=steps or bool(carries),
         carries=carries,
         notes=bound.notes,
-        continuation=_continuation(recipe, inputs, model, carries),
+        continuation=_continuation(bound, recipe, inputs, model, carries),
     )
 
 
 def _continuation(
-    recipe: Recipe, inputs: Sequence[TensorSpec], model: ir.Model, carries: Sequence[Carry]
+    dataset: Dataset,
+    recipe: Recipe,
+    inputs: Sequence[TensorSpec],
+    model: ir.Model,
+    carries: Sequence[Carry],
 ) -> Continuation | None:
     tokens = recipe.evaluation.generate
     if tokens is not None:
+        held = [spec.name for spec in inputs if is_cache(spec.name) and not dataset.can_make(spec.name)]
+        if held and not carries:
+            raise CarryError(
+                f"--generate hands caches on from token to token, and '{held[0]}' is read from the data",
+                hint="name what is fed back: --carry OUTPUT=INPUT, not --carry none",
+            )
         return continuation_of(tokens, inputs, _ranks(model), carries)
     if GENERATED in _limited(recipe.gate):
         hint = "--generate 32 of ptq evaluate continues them by 32 tokens"
