@@ -97,17 +97,7 @@ class Network:
         node, op = (self.name(index - 1), "QLinearConv") if index else ("", "")
         file = {"model": "m.onnx", "model_sha256": "c" * 64, "data": "", "data_sha256": ""}
         file |= {"tensors": "t.safetensors", "tensors_sha256": "d" * 64}
-        return Case(
-            name=f"{index}",
-            node=node,
-            op=op,
-            exact=True,
-            runs=3,
-            tensors_sha256="d" * 64,
-            data="",
-            data_sha256="",
-            **file,
-        )
+        return Case(name=f"{index}", node=node, op=op, exact=True, runs=3, **file)
 
     def _device(self, place: int, cases: tuple[Case, ...]) -> DeviceAnswer:
         kernels = tuple(

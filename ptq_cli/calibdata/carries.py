@@ -57,6 +57,15 @@ class Carry:
         return f"{self.output}={self.state.name}"
 
 
+def cached_positions(carries: Sequence[Carry], states: Mapping[str, Array]) -> int:
+    """Return how many positions the caches among some states hold."""
+    for item in carries:
+        for axis, size in enumerate(item.state.shape):
+            if size is None and axis != item.axis:
+                return int(states[item.state.name].shape[axis])
+    return 0
+
+
 def carries_of(
     wanted: Mapping[str, str],
     inputs: Sequence[TensorSpec],

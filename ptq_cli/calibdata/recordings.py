@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ptq_cli.calibdata.bind import axis_in_data, fit_dataset, fixed_batch_size, is_step, positional_label
-from ptq_cli.calibdata.carries import Carry
+from ptq_cli.calibdata.carries import Carry, cached_positions
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, StepBatch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
@@ -353,7 +353,7 @@ class Recordings(Dataset):
 
     def _batch(self, group: Sequence[_Recording], number: int, states: Mapping[str, Array]) -> Batch:
         inputs, axes = dict[str, Array](), dict[str, int | None]()
-        width, past = self._token_width(group[0]), self._past(states)
+        width, past = self._token_width(group[0]), cached_positions(self._carries, states)
         for spec in self._inputs:
             name, axis = spec.name, spec.samples_axis
             if name in states:
@@ -374,14 +374,6 @@ class Recordings(Dataset):
 
     def _token_width(self, recording: _Recording) -> int:
         return recording.arrays[self._tokens].shape[1] if self._tokens is not None else 1
-
-    def _past(self, states: Mapping[str, Array]) -> int:
-        """Return how many positions the caches hold."""
-        for item in self._carries:
-            for axis, size in enumerate(item.state.shape):
-                if size is None and axis != item.axis:
-                    return int(states[item.state.name].shape[axis])
-        return 0
 
 
 def _open_sizes(

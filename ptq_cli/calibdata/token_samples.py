@@ -81,6 +81,10 @@ class TextTokenizer:
             is_cut=bool(found.overflowing),
         )
 
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return str(self._tokenizer.decode(list(tokens)))
+
     def stream(self, pieces: Iterator[str]) -> Iterator[Ids]:
         """Yield the tokens of pieces of a text, without special tokens."""
         for piece in pieces:

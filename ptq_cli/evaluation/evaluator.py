@@ -11,6 +11,7 @@ from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.changed_classes import ChangeCollector
+from ptq_cli.evaluation.document.generation import Generation
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.stream import Stream
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
@@ -132,6 +133,7 @@ class Evaluation:
     samples: int
     measurements: tuple[Measurement, ...]
     stream: Stream | None = None
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True)

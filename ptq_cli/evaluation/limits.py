@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.process import parse_size
+from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import (
     Interval,
@@ -38,7 +39,7 @@ Bounds = tuple[float, float]
 SHARE: Bounds = (0.0, 1.0)
 BOUNDS: dict[str, Bounds] = {
     **dict.fromkeys(("class_accuracy", "f1", "auroc", "mean_iou", "masked_top1"), SHARE),
-    **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement"), SHARE),
+    **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement", GENERATED), SHARE),
     **dict.fromkeys(("cosine", "cosine_of_embeddings", "spearman"), (-1.0, 1.0)),
 }
 """Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the

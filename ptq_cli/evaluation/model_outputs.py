@@ -227,14 +227,22 @@ def _given(place: Place, output: Array) -> Labels | None:
 
 
 def _input_tokens(place: Place, output: Array) -> Array | None:
-    """Return the input that holds the tokens; of an encoder and a decoder those of the decoder."""
-    found = {
-        key: array
-        for key, array in _of_rank_two(place.batch.inputs).items()
-        if array.shape == output.shape[:2] and not any(part in key for part in _NOT_TOKENS)
-    }
-    named = [array for key, array in found.items() if "decoder" in key] or list(found.values())
-    return named[0] if len(named) == 1 else found.get("input_ids")
+    """Return the input that holds the tokens."""
+    inputs = _of_rank_two(place.batch.inputs)
+    found = {key: array for key, array in inputs.items() if array.shape == output.shape[:2]}
+    return found.get(token_input(list(found)) or "")
+
+
+def token_input(names: Sequence[str]) -> str | None:
+    """Return which input holds the tokens, of those of whole numbers with two axes.
+
+    Example:
+        >>> token_input(["input_ids", "attention_mask"]), token_input(["input_ids", "decoder_input_ids"])
+        ('input_ids', 'decoder_input_ids')
+    """
+    found = [name for name in names if not any(part in name.lower() for part in _NOT_TOKENS)]
+    named = [name for name in found if "decoder" in name.lower()] or found
+    return named[0] if len(named) == 1 else next((name for name in found if name == "input_ids"), None)
 
 
 def _of_rank_two(inputs: Mapping[str, Array]) -> dict[str, Array]:

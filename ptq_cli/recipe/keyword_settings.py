@@ -78,6 +78,7 @@ class SharedSettings(TypedDict, total=False):
     eval_data: Any
     metric: list[str]
     eval_samples: int
+    generate: int
     with_pytorch: bool
     latency: bool
     max_drop: dict[str, float | str]

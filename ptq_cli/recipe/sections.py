@@ -464,6 +464,13 @@ class EvaluationSettings:
         low=1,
     )
     checkpoint_every: float = setting(30.0, "Seconds between checkpoints, as in `[calibration]`.", **SECONDS)
+    generate: int | None = setting(
+        None,
+        "Tokens by which the models continue each prompt greedily; `generated_equal` is the share of equal "
+        "ones.",
+        name="generate",
+        low=1,
+    )
     with_pytorch: bool = setting(
         False, "Evaluate the PyTorch model, too, and show its values next to the others."
     )

@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
 PROGRESS = re.compile(
-    r".* …|(calibrate|drift|evaluate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
+    r".* …|(calibrate|drift|evaluate|generate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
 )
 
 ARCHITECTURE = """\

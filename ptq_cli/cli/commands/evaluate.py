@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
+from ptq_cli.cli.options.gate_options import GENERATE, LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
 from ptq_cli.cli.options.model_options import (
     BATCH_SIZE,
     ENGINE,
@@ -49,6 +49,7 @@ Exits with status 3 if a limit fails.
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: all]")
 @take(
     METRIC,
+    GENERATE,
     LIMITS,
     LATENCY_LIMIT,
     PORTABLE,

@@ -13,6 +13,13 @@ METRIC = option(
     help="Metric to compute: top1, f1, mse, …, torchmetrics.…:CLASS or FILE.PY:NAME; "
     "top1[OUTPUT] for one output. Can be repeated.",
 )
+GENERATE = option(
+    EVALUATION,
+    "--generate",
+    type=int,
+    metavar="N",
+    help="Continue each prompt greedily by N tokens with both models, and compare the tokens.",
+)
 PORTABLE = option(
     EVALUATION,
     "--require-portable/--no-require-portable",

@@ -19,6 +19,7 @@ from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report, Reports
 from ptq_cli.report.text import summary
 from ptq_cli.report.text.markdown import doubt_lines, gate_table, report_to_markdown
+from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
 from ptq_cli.report.text.tables import speed_lines
 
 if TYPE_CHECKING:
@@ -89,9 +90,9 @@ def _print_tables(report: Report) -> None:
         say(line)
     print_table(summary.class_table(report), right=(1, 2, 3, 4, 5))
     print_table(summary.comparison_table(report), right=(1, 2))
-    table = summary.stream_table(report)
+    table = stream_table(report)
     print_table(table, right=tuple(range(1, len(table.header))))
-    for line in (*summary.stream_lines(report), *summary.level_lines(report)):
+    for line in (*stream_lines(report), *generation_lines(report), *summary.level_lines(report)):
         say(line)
     print_table(summary.size_table(report), right=(2,))
     say(summary.placement_line(report))

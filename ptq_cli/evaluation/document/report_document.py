@@ -17,6 +17,7 @@ from ptq_cli.evaluation.document.gate_result import (
     Verdict,
     verdict,
 )
+from ptq_cli.evaluation.document.generation import Generation
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Ladder, Measurement, require_consistent
 from ptq_cli.evaluation.document.stream import Stream
 
@@ -260,6 +261,9 @@ class Report:
         Stream | None,
         "Errors step by step of a model that reads its own states, of which metrics are then; None of "
         "samples that do not depend on each other.",
+    ] = None
+    generation: Annotated[
+        Generation | None, "How prompts are continued; None if evaluation.generate did not ask for it."
     ] = None
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
+from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.metrics.auroc import Auroc, MeanIou
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
 from ptq_cli.evaluation.metrics.class_accuracy import (
@@ -90,7 +91,7 @@ def is_comparison(name: str) -> bool:
         >>> is_comparison("sqnr_db"), is_comparison("exact_match"), is_comparison("perplexity")
         (True, True, False)
     """
-    return name in PAIR_METRICS or name in REQUESTED_COMPARISONS
+    return name in PAIR_METRICS or name in REQUESTED_COMPARISONS or name == GENERATED
 
 
 def has_floor(name: str) -> bool:
@@ -100,7 +101,8 @@ def has_floor(name: str) -> bool:
         >>> has_floor("sqnr_db"), has_floor("max_abs_error"), has_floor("exact_match")
         (True, False, True)
     """
-    return name in REQUESTED_COMPARISONS or (name in PAIR_METRICS and PAIR_METRICS[name].higher_is_better)
+    requested = name in REQUESTED_COMPARISONS or name == GENERATED
+    return requested or (name in PAIR_METRICS and PAIR_METRICS[name].higher_is_better)
 
 
 def require_metric(name: str, more: Iterable[str] = ()) -> None:

@@ -14,13 +14,15 @@ from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.core.errors import GateError, MetricError, RuntimeFailedError, UsageError
+from ptq_cli.core.errors import CarryError, GateError, MetricError, RuntimeFailedError, UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.tensors import TensorSpec, is_cache
 from ptq_cli.evaluation.decide_gates import read_baseline
+from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.evaluator import Evaluation, Judged, judged_metrics
+from ptq_cli.evaluation.generation import Continuation, continuation_of
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
@@ -69,6 +71,7 @@ class EvaluationSet(_Measured):
         is_step: whether each sample is a step, because no input has an axis for samples or states are
             carried.
         carries: outputs that are the next step's inputs.
+        continuation: how prompts are continued, if that is asked for.
     """
 
     dataset: Dataset
@@ -76,6 +79,7 @@ class EvaluationSet(_Measured):
     leads_with_samples: bool
     noted_axes: tuple[Axis, ...] | None
     notes: tuple[str, ...] = ()
+    continuation: Continuation | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +134,30 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         is_step=steps or bool(carries),
         carries=carries,
         notes=bound.notes,
+        continuation=_continuation(bound, recipe, inputs, model, carries),
     )
+
+
+def _continuation(
+    dataset: Dataset,
+    recipe: Recipe,
+    inputs: Sequence[TensorSpec],
+    model: ir.Model,
+    carries: Sequence[Carry],
+) -> Continuation | None:
+    tokens = recipe.evaluation.generate
+    if tokens is not None:
+        held = [spec.name for spec in inputs if is_cache(spec.name) and not dataset.can_make(spec.name)]
+        if held and not carries:
+            raise CarryError(
+                f"--generate hands caches on from token to token, and '{held[0]}' is read from the data",
+                hint="name what is fed back: --carry OUTPUT=INPUT, not --carry none",
+            )
+        return continuation_of(tokens, inputs, _ranks(model), carries)
+    if GENERATED in _limited(recipe.gate):
+        hint = "--generate 32 of ptq evaluate continues them by 32 tokens"
+        raise GateError(f"there is a limit on '{GENERATED}', and no prompt is continued", hint=hint)
+    return None
 
 
 def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
@@ -186,7 +213,7 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Sequenc
     """Refuse a limit on what will not be measured: better to learn it now than after the work."""
     first, *others = outputs
     further = [f"{name}[{output}]" for output in others for name in PAIR_METRICS]
-    known = [*names, *PAIR_METRICS, *further]
+    known = [*names, *PAIR_METRICS, GENERATED, *further]
     for name in _limited(gate):
         if name not in known:
             metric, output = split_output(name)
@@ -201,7 +228,7 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Sequenc
 
 def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
     """Refuse a metric of class scores on an output whose known shape is not [samples, classes]."""
-    ranks = {value.name: len(value.shape) for value in model.graph.outputs if value.shape is not None}
+    ranks = {name: axes for name, axes in _ranks(model).items() if axes is not None}
     for metric in metrics:
         rank, name = ranks.get(metric.output_name, 0), metric.spec.name
         if rank > TABLE and metric.make().targets == "classes":
@@ -213,6 +240,12 @@ def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
                 if tables
                 else "leave the metric out: no output has class scores",
             )
+
+
+def _ranks(model: ir.Model) -> dict[str, int | None]:
+    """Return how many axes each output has; None where that is not known."""
+    outputs = model.graph.outputs
+    return {value.name or "": len(value.shape) if value.shape is not None else None for value in outputs}
 
 
 def class_counts(model: ir.Model) -> Mapping[str, int]:

@@ -231,6 +231,10 @@ def evaluate_part(
             "recordings are evaluated by one process: each model reads its own states",
             hint="leave --shard out; calibrations are divided by recordings",
         )
+    if evaluation_set.continuation is not None:
+        raise UsageError(
+            "prompts are continued by one process", hint="leave --generate out, or --shard and torchrun"
+        )
     opened = open_pass(resolved, models, evaluation_set, progress, watches, origin.folder)
     evaluator = PartEvaluator(opened.make, shard, evaluation_set.batch_size)
     facts = _facts(opened, evaluation_set, origin)

@@ -304,6 +304,7 @@ def _report(
         ),
         metrics=evaluation.measurements,
         stream=evaluation.stream,
+        generation=evaluation.generation,
         layers=judged.layers,
         gates=(),
     )

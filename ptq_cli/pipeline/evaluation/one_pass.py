@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from ptq_cli.calibdata.dataset.batches import WHOLE, Selection, checked, decoded_ahead
+from ptq_cli.calibdata.token_samples import TextTokenizer
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import is_entry_point, sha256_file
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.generation import Continued, compared_tokens, continued_prompts
 from ptq_cli.evaluation.sample_axes import (
     Axis,
     Run,
@@ -145,7 +147,30 @@ def evaluate_pass(
             if checkpoints
             else None,
         )
-    return evaluations_of(evaluator, evaluation_set.outputs, opened.axes)
+    found = evaluations_of(evaluator, evaluation_set.outputs, opened.axes)
+    how = evaluation_set.continuation
+    if how is None:
+        return found
+    prompts = continued_prompts(how, opened.runs, dataset, progress)
+    return _with_generations(found, prompts, resolved.recipe.text.tokenizer)
+
+
+def _with_generations(
+    evaluations: Sequence[Evaluation], prompts: Sequence[Continued], tokenizer: str | None
+) -> tuple[Evaluation, ...]:
+    """Return evaluations with how the prompts were continued, as texts if there is a tokenizer."""
+    text_of = TextTokenizer(tokenizer).text_of if tokenizer is not None else None
+    # Texts are named by their files: the report is to be the same wherever its folder lies.
+    named = [replace(item, prompt=_as_seen(item.prompt)) for item in prompts]
+    compared = [compared_tokens(named, index, text_of) for index in range(len(evaluations))]
+    return tuple(
+        replace(item, measurements=(*item.measurements, measured), generation=generation)
+        for item, (measured, generation) in zip(evaluations, compared, strict=True)
+    )
+
+
+def _as_seen(name: str) -> str:
+    return relative_location(name, Path.cwd()) if Path(name).is_absolute() else name
 
 
 def teller(progress: ProgressCallback) -> Callable[[str], None]:

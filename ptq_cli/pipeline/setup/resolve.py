@@ -16,6 +16,7 @@ from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import EmptyDataError, GateError, RecipeValueError, UsageError
 from ptq_cli.core.process import parse_size
+from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
@@ -252,7 +253,8 @@ def _look_up(recipe: Recipe) -> Resolved:
     )
     drifts = [split_output(name)[0] for name in recipe.gate.max_drift if name not in own]
     for name in (*drops, *ratios, *minima, *regressions, *drifts):
-        require_metric(name, own)
+        if name != GENERATED:
+            require_metric(name, own)
     _check_sides({"drop": drops, "ratio": ratios}, minima)
     recipe = replace(recipe, recovery=settled_recovery(recipe))
     return Resolved(recipe=recipe, target=target, machine=machine)

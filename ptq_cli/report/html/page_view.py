@@ -34,6 +34,7 @@ from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.layer_table import layer_changes, layer_table
 from ptq_cli.report.html.ranking import headline, origin_rows, time_rows
+from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
 from ptq_cli.report.text.summary import (
     change_table,
     difference_table,
@@ -42,8 +43,6 @@ from ptq_cli.report.text.summary import (
     placement_line,
     saturation_lines,
     share_of_float,
-    stream_lines,
-    stream_table,
     verdict_line,
 )
 from ptq_cli.report.text.tables import ladder_table, share_table, trade_off_table
@@ -121,6 +120,7 @@ def _page(found: PageInput) -> dict[str, Any]:
         "stream": report.stream and stream_chart(report.stream),
         "stream_table": stream_table(report),
         "stream_lines": stream_lines(report),
+        "generation_lines": generation_lines(report),
         "depth": analysis and depth_chart(analysis, [tensor.name for tensor in evidence.drawn]),
         "sensitivity": analysis and sensitivity_chart(analysis, [layer.name for layer in layers]),
         "analyzed": analysis is not None,

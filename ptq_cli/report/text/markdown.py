@@ -12,6 +12,7 @@ from ptq_cli.evaluation.document.gate_result import GateResult
 from ptq_cli.evaluation.document.measurement import Ladder, Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import TOLERANCE
+from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
 from ptq_cli.report.text.summary import (
     INTERVAL,
     MAX_DECIMALS,
@@ -31,8 +32,6 @@ from ptq_cli.report.text.summary import (
     placement_table,
     saturation_lines,
     size_table,
-    stream_lines,
-    stream_table,
     verdict_line,
 )
 from ptq_cli.report.text.tables import ladder_table, speed_lines, verdict_of
@@ -193,6 +192,7 @@ def report_to_markdown(report: Report) -> str:
         if table.rows:
             parts.append(markdown_table(table))
     parts += [escape(line) for line in (*no_interval_lines(report), *stream_lines(report))]
+    parts += [escape(line, MAX_PARAGRAPH) for line in generation_lines(report)]
     parts += [escape(line, MAX_PARAGRAPH) for line in level_lines(report)]
     for warning in report.all_warnings:
         parts.append(f"**Warning:** {escape(warning.message, MAX_PARAGRAPH)}")

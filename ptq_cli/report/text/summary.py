@@ -177,39 +177,6 @@ def comparison_table(report: Report) -> Table:
     return Table(("against float", "value", INTERVAL), rows)
 
 
-def stream_table(report: Report) -> Table:
-    """Return metrics on both kinds of states, and in the first and the last tenth of the steps."""
-    header = ("over the steps", "own", "float's", "begin", "end", "loss", INTERVAL)
-    if report.stream is None:
-        return Table(header, ())
-    own, forced = ({item.name: item for item in found} for found in (report.metrics, report.stream.forced))
-    labels, rows = metric_labels(report), []
-    for item in report.stream.drifts:
-        values = [format_value(found[item.metric].quantized_value, item.unit) for found in (own, forced)]
-        write = format_value if own[item.metric].float_value is None else format_drop
-        tenths = [write(value, item.unit) for value in (item.first, item.last)]
-        loss, interval = format_drop(item.loss, item.unit), format_interval(item.interval, item.unit)
-        rows.append((labels[item.metric], *values, *tenths, loss, interval))
-    return Table(header, tuple(rows))
-
-
-def stream_lines(report: Report) -> list[str]:
-    """Return a line about the recordings, and the step at which a model on its own states is worst."""
-    found = report.stream
-    if found is None or not found.curve:
-        return []
-    name = found.drifts[0].metric if found.drifts else ""
-    values = {item.step: item.free.get(name) for item in found.curve}
-    worst = values[found.worst_step]
-    at = f", {format_value(worst, 'decibel')}" if worst is not None and name == "sqnr_db" else ""
-    recordings = f"{found.recordings:,} recording{'' if found.recordings == 1 else 's'}"
-    return [
-        f"{recordings} of up to {found.longest:,} steps: on its own states, on the float model's, and on its "
-        "own in the first and the last tenth",
-        f"worst at step {found.worst_step}{at}",
-    ]
-
-
 def size_table(report: Report) -> Table:
     """Return both files with their sizes, and the quantized file's size as a share of the float file's.
 
