@@ -73,7 +73,7 @@ def saturated(function: Callable[[Values], Values], tolerance: float) -> Bounds:
 
     Example:
         >>> saturated(FUNCTIONS["HardSwish"], 0.0), saturated(np.tanh, 0.01)
-        ((-3.0, inf), (-2.64, 2.64))
+        ((-3.0, inf), (-2.65, 2.65))
     """
     found = function(POINTS)
     ends = []

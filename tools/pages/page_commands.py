@@ -20,6 +20,7 @@ SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 OPTION = re.compile(r"--[a-zA-Z][\w-]*")
 OF_OTHERS = {
     "--case",
+    "--cases",
     "--constraint",
     "--exportLayerInfo",
     "--extra-index-url",
