@@ -37,6 +37,7 @@ FRAME, OVERLAP, RATE = 512, 64, 16000
 VAD = "--input sr=16000 --set data.frame=576 --set data.hop=512"
 VARIANTS = (
     f"quantize MODEL --data calib {VAD}",
+    f"quantize MODEL --data calib {VAD} --recover all",
     f"quantize MODEL --data calib {VAD} --set activations.mode=dynamic",
     f"tune MODEL --data calib {VAD} --budget sqnr_db=25",
 )

@@ -91,8 +91,8 @@ def float_lines(found: "FloatLayers") -> Iterator[str]:
         >>> from ptq_cli.pipeline.exporting.float_layers import FloatLayers
         >>> found = FloatLayers(layers=("stem",), before=12.0, after=18.5, decided_by=3, slower=0.07)
         >>> print(next(float_lines(found)))
-        left 1 layer in float (stem), for about 7 % more time: output SQNR from 12.0 to 18.5 dB on 3 \
-held-out samples
+        left 1 layer in float (stem), for about 7 % more time: output SQNR with float weights from 12.0 to \
+18.5 dB on 3 held-out samples
     """
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
@@ -100,7 +100,7 @@ held-out samples
     if found.layers:
         yield (
             f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for "
-            f"{_more_time(found.slower)}: output SQNR from {_decibels(found.before)} to "
+            f"{_more_time(found.slower)}: output SQNR with float weights from {_decibels(found.before)} to "
             f"{_decibels(found.after)} dB {by}"
         )
     if found.more:
