@@ -77,8 +77,11 @@ def carries_of(
     An input that the data have or make is carried only where that is wanted: its array is the start then.
     ``present.*`` stands for all outputs that begin so, each with the input of the same ending.
     """
-    if wanted == NOTHING:
+    # Tables of recipes and flags are joined, the last said last: what was carried before counts no more.
+    (nothing,) = NOTHING.items()
+    if [*wanted.items()][-1:] == [nothing]:
         return ()
+    wanted = dict(item for item in wanted.items() if item != nothing)
     states, found = {spec.name: spec for spec in inputs}, {spec.name: spec for spec in outputs}
     if not wanted:
         wanted = _shown_carries([spec for spec in inputs if not is_given(spec.name)], outputs)

@@ -112,7 +112,7 @@ def sqnr(exact: np.ndarray, noisy: np.ndarray) -> float:
 def test_states_are_the_float_models_own_and_each_model_is_judged_on_its_own(place: Path, ptq: Any) -> None:
     made = ptq("quantize m.onnx --data a.npz --eval-data b.npz --set run.evaluate=true")
     assert made.status == 0, made.err
-    assert "each step reads 'h_out' as 'h' of the step before; --carry names others" in made.err
+    assert "each step reads 'h_out' as 'h' of the step before; --carry OUTPUT=INPUT names others" in made.err
     assert f"on {RECORDINGS * STEPS} steps" in made.out
 
     _, states = in_turn("m.onnx", np.load("a.npz")["x"])

@@ -9,6 +9,7 @@ from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, optio
 from ptq_cli.cli.options.gate_options import GENERATE, LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
 from ptq_cli.cli.options.model_options import (
     BATCH_SIZE,
+    CARRY,
     ENGINE,
     RENAME,
     RESTART,
@@ -56,6 +57,7 @@ Exits with status 3 if a limit fails.
     REGRESSION,
     BATCH_SIZE,
     RENAME,
+    CARRY,
     TOKENIZER,
     SHARD,
     RESTART,

@@ -104,7 +104,10 @@ def carry_notes(dataset: Dataset | None, data: DataSettings) -> tuple[str, ...]:
         return ()
     pairs = [f"'{item.output}' as '{item.state.name}'" for item in dataset.carries]
     shown = ", ".join(pairs[:3]) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
-    return (f"each step reads {shown} of the step before; --carry names others, --carry none none",)
+    return (
+        f"each step reads {shown} of the step before; --carry OUTPUT=INPUT names others, --carry none "
+        "feeds nothing back",
+    )
 
 
 def _opened(model: StoredModel) -> Step:

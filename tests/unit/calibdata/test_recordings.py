@@ -162,6 +162,9 @@ def test_a_star_stands_for_all_caches() -> None:
     found = carries_of({"present.*": "past_key_values.*"}, inputs, outputs, lambda name: True)
     assert [str(item) for item in found] == [f"present.{name}=past_key_values.{name}" for name in caches]
     assert carries_of({}, inputs, outputs, lambda name: True) == (), "data that make empty caches"
+    named = {"present.*": "past_key_values.*"}
+    assert carries_of({**named, "*": "none"}, inputs, outputs, lambda name: True) == (), "the last said"
+    assert carries_of({"*": "none", **named}, inputs, outputs, lambda name: True) == found
 
 
 def test_the_samples_of_a_state_whose_sizes_have_no_names() -> None:

@@ -112,7 +112,7 @@ MOST = {
     "tune": 28,
     "export": 25,
     "calibrate": 24,
-    "evaluate": 25,
+    "evaluate": 26,
     "bench": 21,
     "inspect": 15,
 }
