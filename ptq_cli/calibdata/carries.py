@@ -10,7 +10,7 @@ from ptq_cli.core.errors import CarryError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 
-NOTHING = {"*": "none"}
+NOTHING = ("*", "none")
 """What ``--carry none`` says: no output is fed back."""
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
@@ -66,6 +66,19 @@ def cached_positions(carries: Sequence[Carry], states: Mapping[str, Array]) -> i
     return 0
 
 
+def named_carries(wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return which outputs are named; none if the last said is ``--carry none``.
+
+    Tables of recipes and flags are joined in the order in which they count.
+
+    Example:
+        >>> named_carries({"stateN": "state", "*": "none"}), named_carries({"*": "none", "stateN": "state"})
+        ({}, {'stateN': 'state'})
+    """
+    said = [*wanted.items()]
+    return {} if said[-1:] == [NOTHING] else dict(item for item in said if item != NOTHING)
+
+
 def carries_of(
     wanted: Mapping[str, str],
     inputs: Sequence[TensorSpec],
@@ -77,11 +90,9 @@ def carries_of(
     An input that the data have or make is carried only where that is wanted: its array is the start then.
     ``present.*`` stands for all outputs that begin so, each with the input of the same ending.
     """
-    # Tables of recipes and flags are joined, the last said last: what was carried before counts no more.
-    (nothing,) = NOTHING.items()
-    if [*wanted.items()][-1:] == [nothing]:
+    if wanted and not named_carries(wanted):
         return ()
-    wanted = dict(item for item in wanted.items() if item != nothing)
+    wanted = named_carries(wanted)
     states, found = {spec.name: spec for spec in inputs}, {spec.name: spec for spec in outputs}
     if not wanted:
         wanted = _shown_carries([spec for spec in inputs if not is_given(spec.name)], outputs)

@@ -1,6 +1,7 @@
 """How long work reports its progress, without knowing whether there is a terminal."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,19 +29,19 @@ class Progress:
     note: str = ""
 
 
-class WorkProgress(Progress):
+class WorkProgress(Progress, ABC):
     """One step of work whose parts are not alike, so that what is counted is the work of each."""
 
     unit: ClassVar[str] = "products"
 
     @property
+    @abstractmethod
     def parts(self) -> int:
         """How many parts are done."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """Return where it is."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -198,10 +198,11 @@ class _Rows:
         grid, sums = seen.grids[name], self._resampled.sums(seen.blocks.rows(name))
         parameters, statistics = self._observed.watched[name]
         old, now, clipped = self._calibrated[name], seen.ranges[name], clipped_share(sums)
-        becomes_integers = isinstance(parameters.format, IntegerFormat)
-        before = None
-        if becomes_integers:
-            self._add_noise(noise(sums))
+        sqnr = before = None
+        if isinstance(parameters.format, IntegerFormat):
+            ratios = noise(sums)
+            self._add_noise(ratios)
+            sqnr = decibels(float(ratios[0]))
             before = self._calibrated_noise(statistics, parameters)
         return TensorDrift(
             name=name,
@@ -215,7 +216,7 @@ class _Rows:
             clipped=float(clipped[0]),
             clipped_interval=self._resampled.interval(clipped),
             calibration_clipped=float(clipped_share(old)) if old is not None else None,
-            sqnr_db=decibels(float(noise(sums)[0])) if becomes_integers else None,
+            sqnr_db=sqnr,
             calibration_sqnr_db=before,
             nonfinite=now.nonfinite,
             movement=self._movement(name, distances(grid, sums, old)) if old is not None else None,

@@ -33,7 +33,7 @@ NULL_DRAWS = 4000
 FALSE_ALARM = 0.001
 """Chance that data which did not move are called moved, of all tensors together."""
 LEAST_DISTANCE = 1.0
-"""Steps of 8 bits. Rounding alone moves a value by up to half of one, so that less is no loss."""
+"""In steps of 8 bits. Smaller movements do no harm: rounding alone moves a value by up to half a step."""
 FEWEST_SAMPLES, FEWEST_CALIBRATED, FEWEST_BLOCKS = 100, 32, 20
 """New samples, samples of the calibration, and blocks. Of fewer, sums of skewed tensors are not normal
 enough to tell what happens once in 1,000 times."""

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.finish import ScaleRules
 from ptq_cli.calibdata.bind import BoundDataset, bind_inputs, fit_dataset, fixed_batch_size
-from ptq_cli.calibdata.carries import NOTHING
+from ptq_cli.calibdata.carries import named_carries
 from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.max_collector import compile_kernel
@@ -88,7 +88,7 @@ def run_drift(
     _require_limits(options.limits)
     with loaded_run(request, run) as loaded:
         resolved = loaded.resolved
-        if resolved.recipe.data.carry not in ({}, NOTHING):
+        if named_carries(resolved.recipe.data.carry):
             raise UsageError(
                 "the run was calibrated on recordings with carried states, which drift does not run",
                 hint="ptq evaluate compares the models on new recordings, step by step",

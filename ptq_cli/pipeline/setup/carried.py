@@ -6,7 +6,7 @@ from functools import partial
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import match_names
-from ptq_cli.calibdata.carries import NOTHING, Carry, carries_of, require_start, state_axes
+from ptq_cli.calibdata.carries import Carry, carries_of, named_carries, require_start, state_axes
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.recordings import Cuts, Recordings, Step
 from ptq_cli.core.errors import CarryError
@@ -28,7 +28,7 @@ def fitting_data(dataset: Dataset, data: DataSettings, source: ModelSource, axes
     """
     if source.file.kind is ModelKind.ONNX:
         dataset = as_recordings(dataset, data, source.to_onnx({}), axes)
-    elif data.carry not in ({}, NOTHING):
+    elif named_carries(data.carry):
         raise CarryError(
             f"--carry needs an ONNX model, and '{source.file.path.name}' is a {source.file.kind.value}",
             hint="ptq prepare makes an ONNX model of it first",
