@@ -63,7 +63,9 @@ def doubt_text(gate: GateResult, report: Report) -> str:
         return f"undecided: {limited_text(gate)}; a quieter machine would decide it, more samples would not"
     if gate.is_unknown:
         return f"undecided: {limited_text(gate)}; it has no interval: {_why_unknown(gate, report)}"
-    return f"undecided: {limited_text(gate)}; {_needed_text(gate.samples_needed, seen)}"
+    is_drift = gate.kind == "max_drift"  # Its interval draws recordings, not samples.
+    needed = "more recordings narrow its interval" if is_drift else _needed_text(gate.samples_needed, seen)
+    return f"undecided: {limited_text(gate)}; {needed}"
 
 
 def limited_text(gate: GateResult) -> str:
