@@ -38,6 +38,7 @@ from ptq_cli.pipeline.exporting.recovery_data import (
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.setup.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
+from ptq_cli.pipeline.setup.resumable import discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
@@ -152,6 +153,7 @@ def run_export(
     output: Path | None = None,
     *,
     reset: bool = False,
+    restart: bool = False,
     context: Path | None = None,
     progress: ProgressCallback = silent,
 ) -> ExportResult:
@@ -159,7 +161,8 @@ def run_export(
 
     The run's recipe is that of the run's own quantized model, so a model that goes elsewhere leaves it alone.
 
-    With ``reset``, what earlier exports set in the run's recipe is left out. ``context`` is where the HTP's
+    With ``reset``, what earlier exports set in the run's recipe is left out; with ``restart``, what an
+    interrupted recovery has found. ``context`` is where the HTP's
     compiler writes what it makes of the model.
     """
     with ExitStack() as undo:
@@ -169,6 +172,8 @@ def run_export(
                 require_outputs(run, input_files(resolved.recipe), file)
             if context is not None:
                 _require_compiler(resolved.target)
+            if restart:
+                discard_checkpoint(run.recovery_checkpoint)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, float_model, moments)
             exported = make_export(
@@ -202,7 +207,14 @@ def run_export(
     write_together(files)
     if is_own:
         run.discard_other_models(path)
+    discard_recovery(run, exported.result)
     return exported.result
+
+
+def discard_recovery(run: RunDirectory, result: ExportResult) -> None:
+    """Remove what a recovery has chosen, unless Ctrl-C ended it: the same command then continues."""
+    if result.recovery is not None and not result.recovery.interrupted:
+        discard_checkpoint(run.recovery_checkpoint)
 
 
 @no_cycle_search()
@@ -236,6 +248,7 @@ def make_export(
     recovery = None
     rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
     # There may be nothing to learn from, or nothing left to choose.
+    is_resumable = data is None or data.dataset.is_resumable
     if rungs and (data is not None or moments is not None) and (decided is None or given.left):
         work = Recovering(
             made=made,
@@ -248,6 +261,8 @@ def make_export(
             progress=progress,
             but=given.sites,
             keeps_on_interrupt=keeps_on_interrupt,
+            checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
+            every=recipe.calibration.checkpoint_every,
         )
         recovery = work.climb(rungs)
         made = work.made

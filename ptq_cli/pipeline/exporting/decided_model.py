@@ -27,6 +27,7 @@ from ptq_cli.pipeline.calibration.moments import (
 )
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
+from ptq_cli.pipeline.exporting.recovery_checkpoint import RecoveryCheckpoint, rung_identity
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -225,6 +226,8 @@ class Recovering:
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
         keeps_on_interrupt: Ctrl-C ends a rung with what it has found, and nothing else.
+        checkpoint: the file that an interrupted recovery continues from; None for none.
+        every: seconds between two checkpoints.
     """
 
     made: DecidedModel
@@ -237,6 +240,8 @@ class Recovering:
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
     keeps_on_interrupt: bool = False
+    checkpoint: Path | None = None
+    every: float = 0.0
 
     def __post_init__(self) -> None:
         self._samples = recovery_samples(self.data) if self.data is not None else None
@@ -264,12 +269,12 @@ class Recovering:
                 self.progress(Progress(STAGE, 0, None, note))
                 break
             effects.append(self.weigh() if rung == WEIGHED else self.round())
-        return Recovery(tuple(effects))
+        return Recovery(tuple(effects), interrupted=self._stopped)
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
         count = self.calibration.provenance.samples
-        moments = self._moments()
+        moments, checkpoint = self._moments(), self._checkpoint_of(WEIGHED)
         with self._stoppable() as stop:
             found = weigh_rounding(
                 self._float_graph,
@@ -282,7 +287,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         before = after = math.nan
         kept = found.changed
         if self._samples is not None and kept:
@@ -301,6 +308,7 @@ class Recovering:
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
         model, places = self._written()
+        checkpoint = self._checkpoint_of(ROUND)
         with self._stoppable() as stop:
             found = recover_rounding(
                 # Stages of the model run as the whole does, so they are cut out of it as it is written.
@@ -315,7 +323,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
@@ -329,6 +339,16 @@ class Recovering:
     def _keep(self, found: DecidedConstants) -> None:
         self.made = replace(self.made, parameters=self.made.parameters.changed(found))
 
+    def _checkpoint_of(self, rung: str) -> RecoveryCheckpoint | None:
+        if self.checkpoint is None:
+            return None
+        identity = rung_identity(rung, self.calibration, self.made.parameters)
+        return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
+
+    def _note(self, checkpoint: RecoveryCheckpoint | None, found: RecoveredRounding) -> None:
+        if checkpoint is not None and self._stopped:
+            checkpoint.note(found.layers, now=True)
+
     @contextmanager
     def _stoppable(self) -> Iterator[Callable[[], bool]]:
         """Let Ctrl-C end the rung with what it has found so far, where that was asked for."""
@@ -340,6 +360,8 @@ class Recovering:
             self._stopped = stop()
         if self._stopped:
             note = "Ctrl-C ended the recovery; what was found until then is kept if it helps"
+            if self.checkpoint is not None:
+                note += ", and the same command continues"
             self.progress(Progress(STAGE, 0, None, note))
 
     def _tell_time(self, rungs: Sequence[str]) -> None:
