@@ -25,9 +25,9 @@ Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]
 QUIET = 2.0**-6
 """Share of the noise of the first candidates for which no other one is measured: 0.07 dB."""
-FAR = 1.0
-"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further,
-after one piece; after two pieces half of it, after three a third."""
+FAR = (3.0, 1.0)
+"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
+after the first piece, of one sample, and after the second; after the third half of that, then a third."""
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
@@ -97,7 +97,7 @@ def range_costs(
                 model.measure(0, piece, others, costs, lambda count: tell(len(grids) + count))
                 running |= {source: [0, *indices] for source, indices in others.items()}
             # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
-            running = _close(running, costs, 1.0 + FAR / (number + 1))
+            running = _close(running, costs, 1.0 + (FAR[1] / number if number else FAR[0]))
     for source, indices in running.items():
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
     done(each * len(pieces), each * len(pieces))

@@ -56,6 +56,7 @@ from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
+from ptq_cli.qdq.write.weight_quantizer import Memory, RememberedQuantizer
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
@@ -120,6 +121,8 @@ def decided_model(
     calibration = with_moved_statistics(calibration, graph.graph)
     begun = ConstantsFile(output.parent, output.name) if float_model.data else None
     keep = StreamedWeights(begun) if begun is not None else as_it_is
+    # Trials of activations decide the same weights again; those of a large model would fill the memory.
+    memory: Memory | None = {} if begun is None else None
     plan = plan if plan is not None else make_plan(graph, target)
     placement = place(graph, plan, target, asked, calibration)
     latency = None
@@ -130,7 +133,7 @@ def decided_model(
     rungs = recovery_rungs(recipe.recovery) if data is not None else ()
 
     def build(placed: Placement) -> tuple[ir.Model, Plan]:
-        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is)
+        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is, memory)
         trial.write(trial.model)
         return trial.model, trial.plan
 
@@ -149,13 +152,19 @@ def decided_model(
         placement, float_layers = choose_float_layers(
             build, without, float_model, placement, calibration, data, target, resolved.machine, progress
         )
-    decided = _decide(graph, placement, target, calibration, name, keep)
+    decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
     return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
 
 
 def _decide(
-    model: ir.Model, placement: Placement, target: Target, calibration: Calibration, name: str, keep: Keep
+    model: ir.Model,
+    placement: Placement,
+    target: Target,
+    calibration: Calibration,
+    name: str,
+    keep: Keep,
+    memory: Memory | None,
 ) -> DecidedModel:
     settings = placement.settings
     require_ranges(placement.plan, calibration)
@@ -174,8 +183,10 @@ def _decide(
     plan = without_noisy_forms(model, placement.plan, found, calibration)
     plan = expose_clamps(model, plan, on_own_grid)
     model = with_opset(model, placement.opset, name)
-    quantizer_of = placement.quantizers.__getitem__
-    parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
+    quantizers = placement.quantizers
+    if memory is not None:
+        quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
+    parameters = decide_all(model, plan, lambda site: found[site.source], quantizers.__getitem__, keep)
     methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
     return DecidedModel(
         model=model,
