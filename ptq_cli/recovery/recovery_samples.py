@@ -48,12 +48,32 @@ def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
         wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
         infinitely many dB, NaN has minus infinity.
     """
-    shares = [
+    shares = _noise_shares(wanted, found)
+    return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
+
+
+def lowest_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Return the SQNR of the worst output, in dB; otherwise as ``output_sqnr``.
+
+    Example:
+        >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
+        >>> wanted, found = [[one, other]], [[one + 1.0, other + 1.0]]
+        >>> round(output_sqnr(wanted, found), 1), lowest_sqnr(wanted, found)
+        (3.0, 0.0)
+    """
+    shares = _noise_shares(wanted, found)
+    return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
+
+
+def _noise_shares(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> list[float]:
+    return [
         _noise_share([piece[index] for piece in wanted], [piece[index] for piece in found])
         for index in range(len(wanted[0]) if wanted else 0)
         if is_array(wanted[0][index])
     ]
-    noise = math.fsum(shares) / len(shares) if shares else 0.0
+
+
+def _decibels(noise: float) -> float:
     if math.isnan(noise):
         return -math.inf
     return -10.0 * math.log10(noise) if noise > 0.0 else math.inf

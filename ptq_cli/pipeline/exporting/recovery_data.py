@@ -301,7 +301,7 @@ def choose_ranges(
     plan = build(placement)[1]
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
-    measured, most = affordable(grids, _sample_work(floats, samples.fit[0], data.inputs))
+    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
     measured_on = few(samples.fit, data.inputs, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
@@ -396,7 +396,8 @@ def affordable(
     return most_unlike(grids, int(share * len(measured))), 1
 
 
-def _sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+    """Return the multiply-accumulates of a model for one sample."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
     return found.total / count_samples(piece, inputs)
 
