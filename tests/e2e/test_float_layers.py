@@ -4,10 +4,14 @@ import json
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import ptq_cli
 from ptq_cli.cli.shown.recovery_lines import float_lines
+from ptq_cli.core.documents import to_json
+from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
+from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.qdq.metadata import FLOAT_LAYERS
 from tests.e2e.test_recover import correlated
@@ -84,6 +88,31 @@ def test_what_more_would_take_is_said_and_the_command_does_it(quantize):
     assert f" leaves narrow, loud in float: about {found.more_sqnr:.1f} dB, for " in hint
     limit = float(hint.split("=")[1].split(" ")[0])
     assert ptq_cli.export(float_time=limit).float_layers.layers == found.more
+
+
+def test_a_profile_tells_what_layers_in_float_cost(quantize, tmp_path):
+    assert quantize(recover=["float"], float_time=0.0).float_layers.layers == ()
+    model = ir.load("ptq-run/model.float.onnx")
+    nodes = {node.name: NodeTimes(10.0, 10.0) for node in model.graph}
+    # A machine that is as fast in float, and where integers become floats for nothing.
+    profile = MachineProfile(
+        model=operators_digest(model),
+        target="ort-cpu",
+        runtime=runtime_version(),
+        machine="",
+        batch=1,
+        threads=1,
+        floating=10.0 * len(nodes),
+        integer=10.0 * len(nodes),
+        spread=1.0,
+        seam_fixed=0.0,
+        seam_element=0.0,
+        nodes=nodes,
+        elements={},
+    )
+    (tmp_path / "same.json").write_text(to_json(profile))
+    words = {"prefer": "latency", "profile": "same.json"}
+    assert ptq_cli.export(float_time=0.0, **words).float_layers.layers == ("narrow", "loud")
 
 
 def test_weights_in_float_have_no_scale(quantize):

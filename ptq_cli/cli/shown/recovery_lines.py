@@ -81,7 +81,8 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     if ranges.kept:
         told = f", {len(ranges.within)} by what their readers tell apart" if ranges.within else ""
         return f"chose the ranges of {ranges.changed} of {ranges.tensors} tensors{told} (ranges): {change}"
-    return f"note: no range was changed (ranges): it did not help, so it was not kept ({change})"
+    why = "gained less than 0.1 dB" if ranges.after > ranges.before else "did not help"
+    return f"note: no range was changed (ranges): it {why}, so it was not kept ({change})"
 
 
 def float_lines(found: "FloatLayers") -> Iterator[str]:

@@ -39,6 +39,7 @@ from ptq_cli.recovery.moments_file import Moments, load_moments
 from ptq_cli.recovery.quantized_layer import require_integers
 from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.rescale_model import LITTLE
 from ptq_cli.runtime.machine import Machine
 
 MOST_SAMPLES = 512
@@ -320,7 +321,7 @@ def choose_ranges(
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
-    kept = after > before
+    kept = after - before >= LITTLE  # Less of a few samples is chance.
     result = RangesByEffect(
         kept=kept,
         before=before,
