@@ -150,7 +150,17 @@ def decided_model(
             return found.with_ranges_of(ranged)
 
         placement, float_layers = choose_float_layers(
-            build, without, float_model, placement, calibration, data, target, resolved.machine, progress
+            build,
+            without,
+            float_model,
+            placement,
+            calibration,
+            data,
+            target,
+            resolved.machine,
+            progress,
+            limit=recipe.recovery.float_time,
+            profile=latency.profile if latency is not None else None,
         )
     decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
