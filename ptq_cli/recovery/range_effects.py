@@ -23,6 +23,7 @@ from ptq_cli.runtime.session import Session
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]
+Outputs = Sequence[Sequence[Array]]
 QUIET = 2.0**-7
 """Share of the noise of the first candidates for which no other one is measured: 0.03 dB."""
 FAR = (3.0, 1.0)
@@ -262,14 +263,25 @@ def _noise(wanted: Array, found: Array) -> float:
 
 
 def model_sqnr(
-    float_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
-) -> Callable[[StoredModel], float]:
-    """Return what tells the SQNR of a quantized model's outputs on samples, in dB; see ``output_sqnr``."""
+    float_model: StoredModel,
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    of: Callable[[Outputs, Outputs], float] = output_sqnr,
+) -> Callable[..., float]:
+    """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
 
-    def outputs(model: StoredModel) -> list[list[Array]]:
-        session = Session(model, threads=1)
+    Without ``integer_kernels`` the model's pairs are computed as they are written.
+    """
+
+    def outputs(model: StoredModel, *, integer_kernels: bool = True) -> list[list[Array]]:
+        session = Session(model, threads=1, integer_kernels=integer_kernels)
         with ThreadPoolExecutor(threads, "ranges") as pool:
             return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
 
     wanted = outputs(float_model)
-    return lambda quantized_model: output_sqnr(wanted, outputs(quantized_model))
+
+    def sqnr(model: StoredModel, *, integer_kernels: bool = True) -> float:
+        return of(wanted, outputs(model, integer_kernels=integer_kernels))
+
+    return sqnr

@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
+from ptq_cli.cli.shown.recovery_lines import ranges_line
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
 from ptq_cli.models.files.stored import serialize
@@ -85,6 +86,16 @@ def test_trials_of_ranges_decide_each_weight_once(quantize, monkeypatch):
     assert quantize(percentile=90.0, recover=["ranges"]).ranges.kept
     assert stored
     assert len(stored) == len(set(stored))
+
+
+def test_a_gain_that_may_be_chance_is_not_kept(quantize, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.LITTLE", 100.0)
+    plain, ranges = quantize(percentile=90.0), quantize("again", percentile=90.0, recover=["ranges"])
+    assert not ranges.ranges.kept
+    assert ranges.ranges.after > ranges.ranges.before
+    assert "it gained less than 0.1 dB, so it was not kept" in ranges_line(ranges.ranges)
+    weights = [onnx.load(item.output).graph for item in (plain, ranges)]
+    assert weights[0].SerializeToString() == weights[1].SerializeToString()
 
 
 def test_nothing_is_changed_where_nothing_is_better(quantize):

@@ -27,6 +27,7 @@ from ptq_cli.pipeline.calibration.moments import (
 )
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
+from ptq_cli.pipeline.exporting.recovery_checkpoint import RecoveryCheckpoint, rung_identity
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -149,7 +150,17 @@ def decided_model(
             return found.with_ranges_of(ranged)
 
         placement, float_layers = choose_float_layers(
-            build, without, float_model, placement, calibration, data, target, resolved.machine, progress
+            build,
+            without,
+            float_model,
+            placement,
+            calibration,
+            data,
+            target,
+            resolved.machine,
+            progress,
+            limit=recipe.recovery.float_time,
+            profile=latency.profile if latency is not None else None,
         )
     decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
@@ -236,6 +247,8 @@ class Recovering:
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
         keeps_on_interrupt: Ctrl-C ends a rung with what it has found, and nothing else.
+        checkpoint: the file that an interrupted recovery continues from; None for none.
+        every: seconds between two checkpoints.
     """
 
     made: DecidedModel
@@ -248,6 +261,8 @@ class Recovering:
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
     keeps_on_interrupt: bool = False
+    checkpoint: Path | None = None
+    every: float = 0.0
 
     def __post_init__(self) -> None:
         self._samples = recovery_samples(self.data) if self.data is not None else None
@@ -275,12 +290,12 @@ class Recovering:
                 self.progress(Progress(STAGE, 0, None, note))
                 break
             effects.append(self.weigh() if rung == WEIGHED else self.round())
-        return Recovery(tuple(effects))
+        return Recovery(tuple(effects), interrupted=self._stopped)
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
         count = self.calibration.provenance.samples
-        moments = self._moments()
+        moments, checkpoint = self._moments(), self._checkpoint_of(WEIGHED)
         with self._stoppable() as stop:
             found = weigh_rounding(
                 self._float_graph,
@@ -293,7 +308,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         before = after = math.nan
         kept = found.changed
         if self._samples is not None and kept:
@@ -312,6 +329,7 @@ class Recovering:
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
         model, places = self._written()
+        checkpoint = self._checkpoint_of(ROUND)
         with self._stoppable() as stop:
             found = recover_rounding(
                 # Stages of the model run as the whole does, so they are cut out of it as it is written.
@@ -326,7 +344,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
@@ -340,6 +360,16 @@ class Recovering:
     def _keep(self, found: DecidedConstants) -> None:
         self.made = replace(self.made, parameters=self.made.parameters.changed(found))
 
+    def _checkpoint_of(self, rung: str) -> RecoveryCheckpoint | None:
+        if self.checkpoint is None:
+            return None
+        identity = rung_identity(rung, self.calibration, self.made.parameters)
+        return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
+
+    def _note(self, checkpoint: RecoveryCheckpoint | None, found: RecoveredRounding) -> None:
+        if checkpoint is not None and self._stopped:
+            checkpoint.note(found.layers, now=True)
+
     @contextmanager
     def _stoppable(self) -> Iterator[Callable[[], bool]]:
         """Let Ctrl-C end the rung with what it has found so far, where that was asked for."""
@@ -351,6 +381,8 @@ class Recovering:
             self._stopped = stop()
         if self._stopped:
             note = "Ctrl-C ended the recovery; what was found until then is kept if it helps"
+            if self.checkpoint is not None:
+                note += ", and the same command continues"
             self.progress(Progress(STAGE, 0, None, note))
 
     def _tell_time(self, rungs: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ from ptq_cli.recovery.moments_file import Moments, load_moments
 from ptq_cli.recovery.quantized_layer import require_integers
 from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.rescale_model import LITTLE
 from ptq_cli.runtime.machine import Machine
 
 MOST_SAMPLES = 512
@@ -301,7 +302,7 @@ def choose_ranges(
     plan = build(placement)[1]
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
-    measured, most = affordable(grids, _sample_work(floats, samples.fit[0], data.inputs))
+    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
     measured_on = few(samples.fit, data.inputs, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
@@ -320,7 +321,7 @@ def choose_ranges(
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
-    kept = after > before
+    kept = after - before >= LITTLE  # Less of a few samples is chance.
     result = RangesByEffect(
         kept=kept,
         before=before,
@@ -396,7 +397,8 @@ def affordable(
     return most_unlike(grids, int(share * len(measured))), 1
 
 
-def _sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+    """Return the multiply-accumulates of a model for one sample."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
     return found.total / count_samples(piece, inputs)
 
