@@ -11,10 +11,10 @@ PYTHON is one into which the peer was installed:
     pip install nncf==3.4.0 openvino==2026.4.1
     pip install auto-round==0.16.1 transformers==5.23.0 gguf==0.19.0 accelerate
 
-FOLDER has another language model in ``model.onnx``, ``calib.npz`` and ``eval.npz``, as for ``benchmarks.zoo``,
-and MODEL is the same as a folder of transformers or a GGUF file, from which auto-round starts. What DIR has from
-an earlier run is not measured again. Each command runs alone on one core, from the start of Python to the file,
-and the same data calibrate all.
+FOLDER has another language model in ``model.onnx``, ``calib.npz`` and ``eval.npz``, as for
+``benchmarks.zoo``, and MODEL is the same as a folder of transformers or a GGUF file, from which auto-round
+starts. What DIR has from an earlier run is not measured again. Each command runs alone on one core, from the
+start of Python to the file, and the same data calibrate all.
 """
 
 from collections.abc import Iterator
