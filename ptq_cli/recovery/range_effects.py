@@ -23,11 +23,12 @@ from ptq_cli.runtime.session import Session
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]
+Outputs = Sequence[Sequence[Array]]
 QUIET = 2.0**-6
 """Share of the noise of the first candidates for which no other one is measured: 0.07 dB."""
-FAR = 1.0
-"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further,
-after one piece; after two pieces half of it, after three a third."""
+FAR = (3.0, 1.0)
+"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
+after the first piece, of one sample, and after the second; after the third half of that, then a third."""
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
@@ -97,7 +98,7 @@ def range_costs(
                 model.measure(0, piece, others, costs, lambda count: tell(len(grids) + count))
                 running |= {source: [0, *indices] for source, indices in others.items()}
             # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
-            running = _close(running, costs, 1.0 + FAR / (number + 1))
+            running = _close(running, costs, 1.0 + (FAR[1] / number if number else FAR[0]))
     for source, indices in running.items():
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
     done(each * len(pieces), each * len(pieces))
@@ -257,14 +258,25 @@ def _noise(wanted: Array, found: Array) -> float:
 
 
 def model_sqnr(
-    float_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
-) -> Callable[[StoredModel], float]:
-    """Return what tells the SQNR of a quantized model's outputs on samples, in dB; see ``output_sqnr``."""
+    float_model: StoredModel,
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    of: Callable[[Outputs, Outputs], float] = output_sqnr,
+) -> Callable[..., float]:
+    """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
 
-    def outputs(model: StoredModel) -> list[list[Array]]:
-        session = Session(model, threads=1)
+    Without ``integer_kernels`` the model's pairs are computed as they are written.
+    """
+
+    def outputs(model: StoredModel, *, integer_kernels: bool = True) -> list[list[Array]]:
+        session = Session(model, threads=1, integer_kernels=integer_kernels)
         with ThreadPoolExecutor(threads, "ranges") as pool:
             return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
 
     wanted = outputs(float_model)
-    return lambda quantized_model: output_sqnr(wanted, outputs(quantized_model))
+
+    def sqnr(model: StoredModel, *, integer_kernels: bool = True) -> float:
+        return of(wanted, outputs(model, integer_kernels=integer_kernels))
+
+    return sqnr

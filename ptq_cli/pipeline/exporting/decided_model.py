@@ -27,6 +27,7 @@ from ptq_cli.pipeline.calibration.moments import (
 )
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
+from ptq_cli.pipeline.exporting.recovery_checkpoint import RecoveryCheckpoint, rung_identity
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -55,6 +56,7 @@ from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
+from ptq_cli.qdq.write.weight_quantizer import Memory, RememberedQuantizer
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
@@ -119,6 +121,8 @@ def decided_model(
     calibration = with_moved_statistics(calibration, graph.graph)
     begun = ConstantsFile(output.parent, output.name) if float_model.data else None
     keep = StreamedWeights(begun) if begun is not None else as_it_is
+    # Trials of activations decide the same weights again; those of a large model would fill the memory.
+    memory: Memory | None = {} if begun is None else None
     plan = plan if plan is not None else make_plan(graph, target)
     placement = place(graph, plan, target, asked, calibration)
     latency = None
@@ -129,7 +133,7 @@ def decided_model(
     rungs = recovery_rungs(recipe.recovery) if data is not None else ()
 
     def build(placed: Placement) -> tuple[ir.Model, Plan]:
-        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is)
+        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is, memory)
         trial.write(trial.model)
         return trial.model, trial.plan
 
@@ -146,15 +150,31 @@ def decided_model(
             return found.with_ranges_of(ranged)
 
         placement, float_layers = choose_float_layers(
-            build, without, float_model, placement, calibration, data, target, resolved.machine, progress
+            build,
+            without,
+            float_model,
+            placement,
+            calibration,
+            data,
+            target,
+            resolved.machine,
+            progress,
+            limit=recipe.recovery.float_time,
+            profile=latency.profile if latency is not None else None,
         )
-    decided = _decide(graph, placement, target, calibration, name, keep)
+    decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
     return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
 
 
 def _decide(
-    model: ir.Model, placement: Placement, target: Target, calibration: Calibration, name: str, keep: Keep
+    model: ir.Model,
+    placement: Placement,
+    target: Target,
+    calibration: Calibration,
+    name: str,
+    keep: Keep,
+    memory: Memory | None,
 ) -> DecidedModel:
     settings = placement.settings
     require_ranges(placement.plan, calibration)
@@ -173,8 +193,10 @@ def _decide(
     plan = without_noisy_forms(model, placement.plan, found, calibration)
     plan = expose_clamps(model, plan, on_own_grid)
     model = with_opset(model, placement.opset, name)
-    quantizer_of = placement.quantizers.__getitem__
-    parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
+    quantizers = placement.quantizers
+    if memory is not None:
+        quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
+    parameters = decide_all(model, plan, lambda site: found[site.source], quantizers.__getitem__, keep)
     methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
     return DecidedModel(
         model=model,
@@ -225,6 +247,8 @@ class Recovering:
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
         keeps_on_interrupt: Ctrl-C ends a rung with what it has found, and nothing else.
+        checkpoint: the file that an interrupted recovery continues from; None for none.
+        every: seconds between two checkpoints.
     """
 
     made: DecidedModel
@@ -237,6 +261,8 @@ class Recovering:
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
     keeps_on_interrupt: bool = False
+    checkpoint: Path | None = None
+    every: float = 0.0
 
     def __post_init__(self) -> None:
         self._samples = recovery_samples(self.data) if self.data is not None else None
@@ -264,12 +290,12 @@ class Recovering:
                 self.progress(Progress(STAGE, 0, None, note))
                 break
             effects.append(self.weigh() if rung == WEIGHED else self.round())
-        return Recovery(tuple(effects))
+        return Recovery(tuple(effects), interrupted=self._stopped)
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
         count = self.calibration.provenance.samples
-        moments = self._moments()
+        moments, checkpoint = self._moments(), self._checkpoint_of(WEIGHED)
         with self._stoppable() as stop:
             found = weigh_rounding(
                 self._float_graph,
@@ -282,7 +308,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         before = after = math.nan
         kept = found.changed
         if self._samples is not None and kept:
@@ -301,6 +329,7 @@ class Recovering:
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
         model, places = self._written()
+        checkpoint = self._checkpoint_of(ROUND)
         with self._stoppable() as stop:
             found = recover_rounding(
                 # Stages of the model run as the whole does, so they are cut out of it as it is written.
@@ -315,7 +344,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
@@ -329,6 +360,16 @@ class Recovering:
     def _keep(self, found: DecidedConstants) -> None:
         self.made = replace(self.made, parameters=self.made.parameters.changed(found))
 
+    def _checkpoint_of(self, rung: str) -> RecoveryCheckpoint | None:
+        if self.checkpoint is None:
+            return None
+        identity = rung_identity(rung, self.calibration, self.made.parameters)
+        return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
+
+    def _note(self, checkpoint: RecoveryCheckpoint | None, found: RecoveredRounding) -> None:
+        if checkpoint is not None and self._stopped:
+            checkpoint.note(found.layers, now=True)
+
     @contextmanager
     def _stoppable(self) -> Iterator[Callable[[], bool]]:
         """Let Ctrl-C end the rung with what it has found so far, where that was asked for."""
@@ -340,6 +381,8 @@ class Recovering:
             self._stopped = stop()
         if self._stopped:
             note = "Ctrl-C ended the recovery; what was found until then is kept if it helps"
+            if self.checkpoint is not None:
+                note += ", and the same command continues"
             self.progress(Progress(STAGE, 0, None, note))
 
     def _tell_time(self, rungs: Sequence[str]) -> None:
