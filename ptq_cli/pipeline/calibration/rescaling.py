@@ -27,12 +27,13 @@ from ptq_cli.recipe.quantizer_settings import weight_family
 from ptq_cli.recipe.recovery_rungs import (
     DYNAMIC,
     EQUALIZE,
-    SMOOTH,
+    ROW,
     default_rungs,
     granularity_of,
+    mode_of,
     rewriting_rungs,
 )
-from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
@@ -132,7 +133,7 @@ def rescaled(
     """
     recipe = resolved.recipe
     rungs, by_default = rewriting_rungs(recipe), default_rungs(recipe)
-    bits = _weight_bits(recipe.weights)
+    bits, by_row = _weight_bits(recipe.weights), _is_by_row(recipe.activations)
     if not rungs:
         return subject, ()
     reason = _refusal(subject, bits)
@@ -156,7 +157,8 @@ def rescaled(
             bits or 8,
             kind,
             judged=_judged(subject, resolved),
-            least_gain=_least_gain(rung, samples) if rung in by_default else None,
+            by_row=by_row,
+            least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
             threads=resolved.machine.threads,
         )
         done.append(_told(rung, found, samples, subject.model.inputs))
@@ -198,6 +200,10 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
     return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
 
 
+def _is_by_row(settings: ActivationSettings) -> bool:
+    return mode_of(settings) == DYNAMIC and granularity_of(settings) == ROW
+
+
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
     if bits is None:
         return "the quantizer of the weights has no evenly spaced integers"
@@ -211,10 +217,10 @@ def _weight_bits(weights: WeightSettings) -> int | None:
     return family.bits if family.is_even else None
 
 
-def _least_gain(rung: str, samples: RecoverySamples) -> float:
+def _least_gain(samples: RecoverySamples, *, by_row: bool) -> float:
     """Return by how many dB a rung that nobody named must surely help."""
-    # Rows have scales of their own, so no range is fitted to samples: any sure gain is one on others, too.
-    return 0.0 if rung == SMOOTH and len(samples.decide) >= FEWEST_PIECES // SET_ASIDE else CLEAR_GAIN
+    # No range of a row is fitted to samples, so that any sure gain is one on others, too.
+    return 0.0 if by_row and len(samples.decide) >= FEWEST_PIECES // SET_ASIDE else CLEAR_GAIN
 
 
 def _is_equalized(space: ScaleSpace) -> bool:
