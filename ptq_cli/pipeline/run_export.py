@@ -27,7 +27,8 @@ from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.float_layers import FloatLayers
+from ptq_cli.pipeline.exporting.float_layers import FloatLayers, reached_sqnr
+from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
@@ -57,7 +58,7 @@ from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recovery.moments_file import Moments
-from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.report.text.result_warnings import recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
@@ -241,12 +242,17 @@ def make_export(
     path = output or run.quantized_file(recipe.weights)
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    interruptions = Interruptions(progress, asked=keeps_on_interrupt)
+    made = decided_model(
+        resolved, calibration, float_model, graph, run, path, plan, data, interruptions, progress
+    )
     given = GivenWeights()
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
-    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
+    rungs = [
+        rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS and not interruptions.stopped
+    ]
     # There may be nothing to learn from, or nothing left to choose.
     is_resumable = data is None or data.dataset.is_resumable
     if rungs and (data is not None or moments is not None) and (decided is None or given.left):
@@ -260,7 +266,7 @@ def make_export(
             folder=path.parent,
             progress=progress,
             but=given.sites,
-            keeps_on_interrupt=keeps_on_interrupt,
+            interruptions=interruptions,
             checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
             every=recipe.calibration.checkpoint_every,
         )
@@ -269,6 +275,9 @@ def make_export(
     if decided is not None:
         decided.learn(made, float_model)
     made.write(made.model)
+    if made.float_layers is not None and data is not None:
+        reached = reached_sqnr(made.float_layers, float_model, made.model, data, resolved.machine)
+        made = replace(made, float_layers=reached)
     _finish(made, target)
     if target.static_shapes:
         sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)
@@ -353,7 +362,10 @@ def _result(
         ranges=made.ranges,
         float_layers=made.float_layers,
         recovery=recovery,
-        warnings=result_warnings(sizes, report_layers(made.plan), made.work),
+        warnings=(
+            *result_warnings(sizes, report_layers(made.plan), made.work),
+            *recovery_warnings(made.model.metadata_props),
+        ),
     )
 
 

@@ -202,6 +202,11 @@ class RecoverySettings:
         name="recover",
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )
+    float_time: float = setting(
+        0.1,
+        "How much longer the model may take for the layers that `float` leaves in float, as a share.",
+        **SECONDS,
+    )
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,19 @@ def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
     return sqnr_of([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
 
 
+def lowest_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Return the SQNR of the worst output, in dB; otherwise as ``output_sqnr``.
+
+    Example:
+        >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
+        >>> wanted, found = [[one, other]], [[one + 1.0, other + 1.0]]
+        >>> round(output_sqnr(wanted, found), 1), lowest_sqnr(wanted, found)
+        (3.0, 0.0)
+    """
+    shares = _shares([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
+    return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
+
+
 Noise = Sequence[tuple[float, float]]
 """The signal and the noise of each output of one piece."""
 
@@ -62,8 +75,15 @@ def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
 
 def sqnr_of(pieces: Sequence[Noise]) -> float:
     """Return the ratio of signal to noise of all outputs, in dB; see ``output_sqnr``."""
-    shares = [_share(output) for output in zip(*pieces, strict=True)]
-    noise = math.fsum(shares) / len(shares) if shares else 0.0
+    shares = _shares(pieces)
+    return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
+
+
+def _shares(pieces: Sequence[Noise]) -> list[float]:
+    return [_share(output) for output in zip(*pieces, strict=True)]
+
+
+def _decibels(noise: float) -> float:
     if math.isnan(noise):
         return -math.inf
     return -10.0 * math.log10(noise) if noise > 0.0 else math.inf
