@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.language import SAMPLE
-from benchmarks.peers.language import language_report
+from benchmarks.peers.language import METHODS, language_report
 from benchmarks.peers.vision import vision_report
 from benchmarks.results_page import print_part, result_parser
 
@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of auto-round for each block")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="sequences to calibrate with")
     parser.add_argument("--judged", type=int, default=JUDGED, help="sequences to evaluate with, at most")
+    parser.add_argument("--methods", default=",".join(METHODS), help="of NNCF, separated by commas")
     arguments = parser.parse_args()
     if arguments.auto_round and not (arguments.network and arguments.transformers):
         parser.error("auto-round needs --network and --transformers")

@@ -20,6 +20,8 @@ from ptq_cli.runtime.session import Session
 
 HERE = Path(__file__).parent
 OURS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--recover", "round")
+METHODS = {"awq": "AWQ and scale estimation", "gptq": "GPTQ"}
+"""Of NNCF."""
 COLUMNS = (
     "way", "processor time", "memory", "file", "perplexity", "of float, 95 % interval", "as it runs",
 )  # fmt: skip
@@ -54,7 +56,8 @@ def language_report(folder: Path, arguments: argparse.Namespace) -> Iterator[str
         if python
     ]
     yield (
-        f"`python -m benchmarks.peers DIR --nncf PYTHON {asked}--samples {arguments.samples} --write`, "
+        f"`python -m benchmarks.peers DIR --nncf PYTHON {asked}--samples {arguments.samples} --judged "
+        f"{arguments.judged} --methods {arguments.methods} --write`, "
         f"{folder.name}, {arguments.samples} sequences to calibrate with and {judge.count} others to "
         f"evaluate, {processor()}, {', '.join(versions)}; float: perplexity "
         f"{judge.of_float('onnxruntime'):.2f}."
@@ -68,11 +71,10 @@ def ways_of(folder: Path, arguments: argparse.Namespace) -> Iterator[Way]:
     """Yield the ways of quantizing: those of the peers that are there, and ptq's."""
     files = [arguments.network / name for name in ("model.onnx", "calib.npz")]
     samples = str(arguments.samples)
-    titles = {"awq": "AWQ and scale estimation", "gptq": "GPTQ"}
-    for method, title in titles.items() if arguments.nncf else ():
+    for method in arguments.methods.split(",") if arguments.nncf else ():
         output = folder / f"nncf_{method}.xml"
         words = [HERE / "by_nncf.py", *files, output, "--samples", samples, "--method", method]
-        yield Way(f"NNCF, {title}", output, [arguments.nncf, *words])
+        yield Way(f"NNCF, {METHODS[method]}", output, [arguments.nncf, *words])
     if arguments.auto_round:
         output = folder / "auto_round.pt"
         words = [HERE / "by_auto_round.py", arguments.transformers, files[1], output, "--samples", samples]
