@@ -28,6 +28,7 @@ from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, d
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, reached_sqnr
+from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
@@ -241,12 +242,17 @@ def make_export(
     path = output or run.quantized_file(recipe.weights)
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    interruptions = Interruptions(progress, asked=keeps_on_interrupt)
+    made = decided_model(
+        resolved, calibration, float_model, graph, run, path, plan, data, interruptions, progress
+    )
     given = GivenWeights()
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
-    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
+    rungs = [
+        rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS and not interruptions.stopped
+    ]
     # There may be nothing to learn from, or nothing left to choose.
     is_resumable = data is None or data.dataset.is_resumable
     if rungs and (data is not None or moments is not None) and (decided is None or given.left):
@@ -260,7 +266,7 @@ def make_export(
             folder=path.parent,
             progress=progress,
             but=given.sites,
-            keeps_on_interrupt=keeps_on_interrupt,
+            interruptions=interruptions,
             checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
             every=recipe.calibration.checkpoint_every,
         )

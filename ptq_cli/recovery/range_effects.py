@@ -46,6 +46,7 @@ def range_costs(
     cuts: Collection[str] = (),
     known: KnownCosts | None = None,
     threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Costs]:
     """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
@@ -65,6 +66,7 @@ def range_costs(
             another plan show the same to the last bit.
         known: what runs of this model on these pieces have shown before; is added to.
         threads: each runs a candidate; the result does not depend on them.
+        stop: once it says so, the pieces until then decide.
         done: is told after each run how many are done or not needed, of how many.
 
     Units:
@@ -87,6 +89,8 @@ def range_costs(
     with ThreadPoolExecutor(threads, "ranges") as pool:
         model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, grids, known, pool)
         for number, piece in enumerate(pieces):
+            if number and stop():
+                break
 
             def tell(count: int, passed: int = number * each) -> None:
                 done(passed + count, each * len(pieces))
@@ -117,6 +121,7 @@ def tensor_noise(
     pieces: Sequence[Piece],
     *,
     threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, float]:
     """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
@@ -134,6 +139,8 @@ def tensor_noise(
     with ThreadPoolExecutor(threads, "noise") as pool:
         model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
         for number, piece in enumerate(pieces):
+            if number and stop():
+                break
 
             def tell(count: int, passed: int = number * len(tensors)) -> None:
                 done(passed + count, len(tensors) * len(pieces))

@@ -342,6 +342,26 @@ def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, mon
     assert not (again.output.parent / CHECKPOINT).exists()
 
 
+def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_OWN", [True])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    notes: list[str] = []
+
+    def interrupt(progress: Progress) -> None:
+        notes.append(progress.note)
+        if progress.stage == "ranges" and progress.done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"amax": "percentile", "percentile": 90.0, "recover": ["ranges", "float", "round"]}
+    exported = quantize(*ARRAYS["convolutions"], **settings, progress=interrupt)
+    assert exported.ranges.kept
+    assert exported.ranges.after > exported.ranges.before + 10
+    assert (exported.float_layers, exported.recovery) == (None, None)
+    assert [note for note in notes if note] == [
+        "Ctrl-C ended the recovery; what was found until then is kept if it helps"
+    ]
+
+
 @pytest.mark.parametrize("recover", ["round", "weighed"])
 @pytest.mark.parametrize("network", ARRAYS)
 def test_a_killed_recovery_continues(quantize: Quantize, network: str, recover: str) -> None:

@@ -1,8 +1,8 @@
 """What is decided of a calibrated model, and recovered, before anything is written."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder
-from ptq_cli.core.process import interrupts_as_requests
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import StoredModel, serialize
@@ -26,8 +25,12 @@ from ptq_cli.pipeline.calibration.moments import (
     require_fit,
 )
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
+from ptq_cli.pipeline.exporting.interrupted_recovery import (
+    Interruptions,
+    RecoveryCheckpoint,
+    rung_identity,
+)
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
-from ptq_cli.pipeline.exporting.recovery_checkpoint import RecoveryCheckpoint, rung_identity
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
@@ -111,6 +114,7 @@ def decided_model(
     output: Path,
     plan: Plan | None,
     data: RecoveryData | None,
+    interruptions: Interruptions,
     progress: ProgressCallback,
 ) -> DecidedModel:
     """Decide scales and integers of a model from its calibration.
@@ -138,10 +142,19 @@ def decided_model(
         return trial.model, trial.plan
 
     if data is not None and RANGES in rungs:
-        placement, ranges = choose_ranges(
-            build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
-        )
-    if data is not None and IN_FLOAT in rungs:
+        with interruptions.rung() as stop:
+            placement, ranges = choose_ranges(
+                build,
+                float_model,
+                placement,
+                calibration,
+                data,
+                plan.activations,
+                resolved.machine,
+                progress,
+                stop,
+            )
+    if data is not None and IN_FLOAT in rungs and not interruptions.stopped:
         faster = latency.in_float if latency is not None else {}
         ranged = placement
 
@@ -149,19 +162,21 @@ def decided_model(
             found = place(graph, plan, target, asked, calibration, faster={**faster, **in_float})
             return found.with_ranges_of(ranged)
 
-        placement, float_layers = choose_float_layers(
-            build,
-            without,
-            float_model,
-            placement,
-            calibration,
-            data,
-            target,
-            resolved.machine,
-            progress,
-            limit=recipe.recovery.float_time,
-            profile=latency.profile if latency is not None else None,
-        )
+        with interruptions.rung() as stop:
+            placement, float_layers = choose_float_layers(
+                build,
+                without,
+                float_model,
+                placement,
+                calibration,
+                data,
+                target,
+                resolved.machine,
+                progress,
+                stop=stop,
+                limit=recipe.recovery.float_time,
+                profile=latency.profile if latency is not None else None,
+            )
     decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
     return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
@@ -246,7 +261,7 @@ class Recovering:
         data, moments: at least one of both is there.
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
-        keeps_on_interrupt: Ctrl-C ends a rung with what it has found, and nothing else.
+        interruptions: a rung that Ctrl-C ended is the last.
         checkpoint: the file that an interrupted recovery continues from; None for none.
         every: seconds between two checkpoints.
     """
@@ -260,7 +275,7 @@ class Recovering:
     folder: Path
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
-    keeps_on_interrupt: bool = False
+    interruptions: Interruptions
     checkpoint: Path | None = None
     every: float = 0.0
 
@@ -272,7 +287,6 @@ class Recovering:
         self._free = free_scales(self.made.placement)
         self._largest = largest_values(self.calibration, self._float_graph)
         self._waiting: PartialFolder | None = None
-        self._stopped = False
 
     def climb(self, rungs: Sequence[str]) -> Recovery:
         """Run the rungs, and return what each did.
@@ -282,7 +296,7 @@ class Recovering:
         self._tell_time(rungs)
         effects: list[RungEffect] = []
         for rung in sorted(rungs, key=(ROUND, WEIGHED).index):
-            if self._stopped:
+            if self.interruptions.stopped:
                 break
             gained = effects[0].after - effects[0].before if effects and effects[0].kept else 0.0
             if gained >= ENOUGH:
@@ -290,13 +304,13 @@ class Recovering:
                 self.progress(Progress(STAGE, 0, None, note))
                 break
             effects.append(self.weigh() if rung == WEIGHED else self.round())
-        return Recovery(tuple(effects), interrupted=self._stopped)
+        return Recovery(tuple(effects), interrupted=self.interruptions.stopped)
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
         count = self.calibration.provenance.samples
         moments, checkpoint = self._moments(), self._checkpoint_of(WEIGHED)
-        with self._stoppable() as stop:
+        with self._rung() as stop:
             found = weigh_rounding(
                 self._float_graph,
                 self._plan,
@@ -330,7 +344,7 @@ class Recovering:
         samples, learned, decided = self._samples
         model, places = self._written()
         checkpoint = self._checkpoint_of(ROUND)
-        with self._stoppable() as stop:
+        with self._rung() as stop:
             found = recover_rounding(
                 # Stages of the model run as the whole does, so they are cut out of it as it is written.
                 TwinGraphs(self._float_graph, model),
@@ -366,24 +380,14 @@ class Recovering:
         identity = rung_identity(rung, self.calibration, self.made.parameters)
         return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
 
-    def _note(self, checkpoint: RecoveryCheckpoint | None, found: RecoveredRounding) -> None:
-        if checkpoint is not None and self._stopped:
-            checkpoint.note(found.layers, now=True)
+    def _rung(self) -> AbstractContextManager[Callable[[], bool]]:
+        return self.interruptions.rung(
+            ", and the same command continues" if self.checkpoint is not None else ""
+        )
 
-    @contextmanager
-    def _stoppable(self) -> Iterator[Callable[[], bool]]:
-        """Let Ctrl-C end the rung with what it has found so far, where that was asked for."""
-        if not self.keeps_on_interrupt:
-            yield lambda: False
-            return
-        with interrupts_as_requests() as stop:
-            yield stop
-            self._stopped = stop()
-        if self._stopped:
-            note = "Ctrl-C ended the recovery; what was found until then is kept if it helps"
-            if self.checkpoint is not None:
-                note += ", and the same command continues"
-            self.progress(Progress(STAGE, 0, None, note))
+    def _note(self, checkpoint: RecoveryCheckpoint | None, found: RecoveredRounding) -> None:
+        if checkpoint is not None and self.interruptions.stopped:
+            checkpoint.note(found.layers, now=True)
 
     def _tell_time(self, rungs: Sequence[str]) -> None:
         """Say how long the rungs will take, if that is more than a minute."""

@@ -283,11 +283,13 @@ def choose_ranges(
     cuts: Collection[str],
     machine: Machine,
     progress: ProgressCallback,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Placement, RangesByEffect]:
     """Return the placement with the best range of each tensor, and what was done.
 
     First ranges end where the readers no longer tell values apart, if that helps; then methods are chosen.
-    The float model is cut at ``cuts``, whatever is quantized of it.
+    The float model is cut at ``cuts``, whatever is quantized of it. Once ``stop`` says so, what was measured
+    until then decides.
     """
     require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
@@ -313,6 +315,7 @@ def choose_ranges(
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
+        stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 

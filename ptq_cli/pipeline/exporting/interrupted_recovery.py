@@ -1,7 +1,8 @@
-"""Layers that a rung of recovery has chosen, in a file from which an interrupted recovery continues."""
+"""An interrupted recovery: Ctrl-C keeps what a rung has found, and a later run continues from there."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ptq_cli.collectors.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.container import Arrays, Container, map_file
 from ptq_cli.core.errors import InputFileError, PtqError
 from ptq_cli.core.files import atomic_write
+from ptq_cli.core.process import interrupts_as_requests
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
 from ptq_cli.pipeline.setup.output_checks import library_versions
@@ -59,6 +61,27 @@ def _decided_digest(parameters: Parameters) -> str:
             found.update(np.ascontiguousarray(item.parameters.scale).view(np.uint8).data)
             found.update(np.ascontiguousarray(item.parameters.zero_point).view(np.uint8).data)
     return found.hexdigest()
+
+
+class Interruptions:
+    """Whether Ctrl-C ended the recovery with what it had found; without ``asked``, Ctrl-C is an error."""
+
+    def __init__(self, progress: ProgressCallback, *, asked: bool) -> None:
+        self._asked, self._progress = asked, progress
+        self.stopped = False
+
+    @contextmanager
+    def rung(self, then: str = "") -> Iterator[Callable[[], bool]]:
+        """Yield what tells whether a rung has to end, and tell it at the end, with what happens then."""
+        if not self._asked:
+            yield lambda: False
+            return
+        with interrupts_as_requests() as stop:
+            yield stop
+            self.stopped = stop()
+        if self.stopped:
+            note = f"Ctrl-C ended the recovery; what was found until then is kept if it helps{then}"
+            self._progress(Progress(STAGE, 0, None, note))
 
 
 class RecoveryCheckpoint:
