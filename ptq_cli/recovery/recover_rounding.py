@@ -98,14 +98,7 @@ def recover_rounding(
     layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
     solved: dict[str, SolvedLayer] = {}
-    pieces = (*samples.fit, *samples.decide)
-    shapes = {name: array.shape for name, array in pieces[0].items()}
-    counted = multiply_accumulates(twins.float_model, shapes).counts
-    often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
-    work = {
-        name: search_work(item, parameters, rows_wanted(item), often * (counted.get(name) or 0))
-        for name, item in layers.items()
-    }
+    work = round_work(twins.float_model, layers, parameters, samples)
     told = RungWork(ROUND, work, progress)
     with ThreadPoolExecutor(threads, "recover") as pool:
         walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
@@ -123,6 +116,23 @@ def recover_rounding(
     return RecoveredRounding(
         layers=solved, refused=refused, before=before, after=after, decided=_all_of(solved)
     )
+
+
+def round_work(
+    float_model: ir.Model,
+    layers: Mapping[str, QuantizedLayer],
+    parameters: Parameters,
+    samples: RecoverySamples,
+) -> dict[str, float]:
+    """Return by name the work of each layer, its share of the runs of both models included."""
+    pieces = (*samples.fit, *samples.decide)
+    shapes = {name: array.shape for name, array in pieces[0].items()}
+    counted = multiply_accumulates(float_model, shapes).counts
+    often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
+    return {
+        name: search_work(item, parameters, rows_wanted(item), often * (counted.get(name) or 0))
+        for name, item in layers.items()
+    }
 
 
 def rows_wanted(layer: QuantizedLayer) -> int:
