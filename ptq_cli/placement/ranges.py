@@ -86,9 +86,12 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
     if missing:
         shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
         more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
+        hint = f"run ptq calibrate again with --target {plan.target} and the same --exclude and --override"
+        if not calibration.statistics:
+            hint = "run ptq calibrate again with these settings: this calibration was for weights alone"
         raise StaleCalibrationError(
             f"target '{plan.target}' quantizes tensors that the calibration did not measure: {shown}{more}",
-            hint=f"run ptq calibrate again with --target {plan.target} and the same --exclude and --override",
+            hint=hint,
         )
     for source in plan.sources:
         if statistics_of(plan, source, calibration).rangeless:

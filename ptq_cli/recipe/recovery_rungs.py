@@ -61,6 +61,19 @@ def needs_ranges(recipe: "Recipe") -> bool:
     return any(mode not in WITHOUT_RANGES for mode in modes)
 
 
+def needs_statistics(recipe: "Recipe") -> bool:
+    """Return whether anything of a recipe reads what a calibration measures: a range, or ``weighed``.
+
+    Example:
+        >>> from ptq_cli.recipe.schema import Recipe
+        >>> from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
+        >>> alone, rungs = ActivationSettings(mode="float"), RecoverySettings(["round"])
+        >>> needs_statistics(Recipe()), needs_statistics(Recipe(activations=alone, recovery=rungs))
+        (True, False)
+    """
+    return needs_ranges(recipe) or WEIGHED in recovery_rungs(recipe.recovery)
+
+
 def check_granularity(recipe: "Recipe") -> None:
     """Check that a granularity of activations has a use."""
     overridden = [item.activations for item in recipe.override if item.activations is not None]

@@ -1,20 +1,21 @@
 """A layer whose weight has scales of blocks, from the floats that it reads and should make.
 
 As ``layer_rows`` does, in a hundredth of the time: products of matrices are ONNX Runtime's, with one thread
-each, and layers that read one tensor share what is known of it.
+each, and layers that read one tensor share what is known of it. Some thousand channels are taken at once, so
+that a table of words needs no more memory than other layers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.recovery.block_search import ROWS, divided_by, search_blocks
-from ptq_cli.recovery.code_search import Codes
-from ptq_cli.recovery.layer_rows import NO_HELP, LayerData, Part, read_parts
+from ptq_cli.recovery.block_search import divided_by, factored, product, search_blocks
+from ptq_cli.recovery.code_search import Codes, joined
+from ptq_cli.recovery.layer_rows import JUDGED, NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
     LayerState,
     QuantizedLayer,
@@ -23,20 +24,25 @@ from ptq_cli.recovery.quantized_layer import (
     decided_again,
     layer_state,
 )
-from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, cholesky, held_share
+from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, held_share
 from ptq_cli.runtime.probes import multiplied_floats
 
 AT_ONCE = 1024
 """Rows whose products are added up in float32, which is far finer than the damping."""
+CHANNELS = 4096
+"""Output channels of which weights and integers are held in float64 at once."""
 
 
 @dataclass(frozen=True, eq=False)
-class _ReadSums:
-    """How many rows there are, the products of what they hold, (K, K), and its sums, (K,)."""
+class _Sums:
+    """How many rows there are, the products of what they hold with each other, and its sums."""
 
     rows: int
     gram: Float64s
     sums: Float64s
+
+    def merge(self, other: "_Sums") -> "_Sums":
+        return _Sums(self.rows + other.rows, self.gram + other.gram, self.sums + other.sums)
 
 
 @dataclass
@@ -44,7 +50,7 @@ class SharedReads:
     """What is known of the tensor that was read last: the next layer may read it, too."""
 
     tensor: str = ""
-    _sums: dict[str, _ReadSums] = field(default_factory=dict)
+    _sums: dict[str, _Sums] = field(default_factory=dict)
     _factors: dict[tuple[bool, int], Float64s] = field(default_factory=dict)
 
     def begin(self, tensor: str) -> None:
@@ -52,21 +58,47 @@ class SharedReads:
         if tensor != self.tensor:
             self.tensor, self._sums, self._factors = tensor, {}, {}
 
-    def sums(self, kind: str, parts: Sequence[Part]) -> _ReadSums:
+    def sums(self, kind: str, parts: Sequence[Part]) -> _Sums:
         """Return the sums over the rows of one kind."""
         if kind not in self._sums:
-            reads = [read for read, _ in parts]
-            gram = np.sum([_products(read, read) for read in reads], axis=0)
-            sums = np.sum([read.sum(axis=0, dtype=np.float64) for read in reads], axis=0)
-            self._sums[kind] = _ReadSums(sum(map(len, reads)), gram, sums)
+            self._sums[kind] = _summed([(read, read) for read, _ in parts])
         return self._sums[kind]
 
     def factor(self, moments: CenteredMoments) -> Float64s:
         """Return the Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
-            self._factors[key] = cholesky(moments.curvature())
+            self._factors[key] = factored(moments.curvature())
         return self._factors[key]
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """What a layer reads and should make, summed over rows; a table has no targets but its own weights."""
+
+    read: _Sums
+    made: _Sums | None
+    has_bias: bool
+
+    def merge(self, other: "_Fitted | None") -> "_Fitted":
+        if other is None:
+            return self
+        made = self.made.merge(other.made) if self.made is not None and other.made is not None else None
+        return _Fitted(self.read.merge(other.read), made, self.has_bias)
+
+    def moments(self, own: slice) -> CenteredMoments:
+        """Return the moments for some channels; where a bias makes up for means, only what varies counts."""
+        rows = self.read.rows
+        gram, mean, target = self.read.gram / rows, self.read.sums / rows, None
+        if self.made is None:
+            none = np.zeros((0, len(gram)))
+            return CenteredMoments(rows=rows, gram=gram, cross=none, input_mean=None, target_mean=None)
+        cross = self.made.gram[own] / rows
+        if self.has_bias:
+            target = self.made.sums[own] / rows
+            gram, cross = gram - np.outer(mean, mean), cross - np.outer(target, mean)
+        means = (None, None) if target is None else (mean, target)
+        return CenteredMoments(rows=rows, gram=gram, cross=cross, input_mean=means[0], target_mean=means[1])
 
 
 def solve_blocks(
@@ -82,107 +114,153 @@ def solve_blocks(
     parts = read_parts(data)
     if isinstance(parts, str):
         return parts
-    state = layer_state(float_model, parameters, layer)
     shared.begin(layer.reads)
-    learn, check, decide = (
-        _moments(layer, state, shared.sums(kind, own), own) if own else None
-        for kind, own in zip(("learn", "check", "decide"), parts, strict=True)
-    )
-    assert learn is not None  # noqa: S101 - the rows were looked at
-    best, totals = state.weight, learn
-    if check is not None:
-        both = [*parts[0], *parts[1]]
-        totals = _moments(layer, state, shared.sums("both", both), both)
-    if not layer.is_table:
-        share = _share(shared, learn, check, state.weight) if check is not None else 1.0
-        best = best + share * divided_by(shared.factor(totals), _pull(totals, best))
-    curvature = totals.curvature()
-    grid = code_grid(layer, state, slice(None), 1.0, np.zeros(len(best)))
-    found, *errors = search_blocks(curvature, shared.factor(totals), best, grid, state.codes, threads=threads)
-    bias = _bias(layer, found, totals)
-    again = decided_again(parameters, layer, found, bias, 1.0)
+    learn, check, decide = parts
+    totals = fitted = _fitted(layer, shared.sums("learn", learn), learn)
+    channels, share = layer.geometry.channels(parameters.decided[layer.site].stored.shape), 1.0
+    if check:
+        checked = _fitted(layer, shared.sums("check", check), check)
+        totals = fitted.merge(checked)
+        if not layer.is_table:
+            # It is one number for all channels, so some of them tell.
+            judged = slice(None, None, -(-channels // JUDGED))
+            weights = layer_state(float_model, parameters, layer, judged).weight
+            share = _share(shared, fitted.moments(judged), checked.moments(judged), weights)
+    chosen = [
+        _chosen(
+            layer,
+            layer_state(float_model, parameters, layer, own),
+            totals.moments(own),
+            shared,
+            [(read, made if layer.is_table else made[:, own]) for read, made in decide],
+            share=share,
+            threads=threads,
+        )
+        for own in (slice(start, start + CHANNELS) for start in range(0, channels, CHANNELS))
+    ]
+    codes, bias = joined([item.codes for item in chosen]), None
+    if chosen[0].bias is not None:
+        bias = np.concatenate([item.bias for item in chosen if item.bias is not None])
+    again = decided_again(parameters, layer, codes, bias, 1.0)
     changed = again.differs(parameters, float_model)
-    if changed and decide is not None:
-        codes = ((state.codes, state.bias), (found, bias))
-        before, after = (_error(decide, layer, state, item, own) for item, own in codes)
-        if not after < before:
-            return NO_HELP
-    power = _quadratic(curvature, state.weight) or 1.0
+    errors, held_out = (
+        np.sum([getattr(item, name) for item in chosen], axis=0) for name in ("errors", "held_out")
+    )
+    if changed and decide and not held_out[1] < held_out[0]:
+        return NO_HELP
+    power = sum(item.power for item in chosen) or 1.0
     return SolvedLayer(
-        before=float(errors[0].sum()) / power,
-        after=float(errors[1].sum()) / power,
-        damped=totals.rows < len(curvature),
+        before=float(errors[0]) / power,
+        after=float(errors[1]) / power,
+        damped=totals.read.rows < len(totals.read.gram),
         changed=changed,
         decided=again,
     )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Chosen:
+    """What is chosen for some channels.
+
+    Attributes:
+        power: of what they make.
+        errors: of it, with what was there and with this; ``held_out`` likewise, on samples to decide by.
+    """
+
+    codes: Codes
+    bias: Float64s | None
+    power: float
+    errors: tuple[float, float]
+    held_out: tuple[float, float]
+
+
+def _chosen(
+    layer: QuantizedLayer,
+    state: LayerState,
+    moments: CenteredMoments,
+    shared: SharedReads,
+    decide: Sequence[Part],
+    *,
+    share: float,
+    threads: int,
+) -> _Chosen:
+    curvature, factor = moments.curvature(), shared.factor(moments)
+    best, pull = state.weight, None
+    if not layer.is_table:
+        pull = _pull(moments, best)
+        best = best + share * divided_by(factor, pull)
+    grid = code_grid(layer, state, slice(None), 1.0, np.zeros(len(best)))
+    found, *errors = search_blocks(curvature, factor, best, grid, state.codes, threads=threads)
+    bias = _bias(layer, found, moments)
+    pairs = ((state.codes, state.bias), (found, bias))
+    before, after = (_missed(layer, state, codes, own, decide) for codes, own in pairs)
+    return _Chosen(
+        # In a quarter of the memory: a table has millions of them, of at most 8 bits and a zero point.
+        codes=replace(found, integers=found.integers.astype(np.int16)),
+        bias=bias,
+        power=float((product(state.weight, curvature) * state.weight).sum()),
+        errors=(float(errors[0].sum()), float(errors[1].sum())),
+        held_out=(before, after),
+    )
+
+
+def _fitted(layer: QuantizedLayer, read: _Sums, parts: Sequence[Part]) -> _Fitted:
+    if layer.is_table:
+        return _Fitted(read, None, has_bias=False)
+    return _Fitted(read, _summed([(made, read) for read, made in parts]), layer.bias is not None)
+
+
+def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
+    """Return the products of two matrices' columns, and the sums of the first one's.
+
+    Shapes:
+        (R, M) and (R, K) give (M, K), and (M,).
+    """
+    left, right = pairs[0]
+    gram, sums, rows = np.zeros((left.shape[1], right.shape[1])), np.zeros(left.shape[1]), 0
+    for left, right in pairs:
+        rows += len(left)
+        sums += left.sum(axis=0, dtype=np.float64)
+        for start in range(0, len(left), AT_ONCE):
+            own = slice(start, start + AT_ONCE)
+            gram += multiplied_floats(left[own].T.astype(np.float32), right[own].astype(np.float32))
+    return _Sums(rows, gram, sums)
 
 
 def _share(shared: SharedReads, learn: CenteredMoments, check: CenteredMoments, weights: Float64s) -> float:
     """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
     change = divided_by(shared.factor(learn), _pull(learn, weights))
     gain = float((change * _pull(check, weights)).sum())
-    return held_share(gain, _quadratic(check.gram, change), learn.rows, check.rows)
-
-
-def _products(left: Array, right: Array) -> Float64s:
-    """Return the products of two matrices' columns, summed over rows: (R, M) and (R, K) give (M, K)."""
-    found = np.zeros((left.shape[1], right.shape[1]))
-    for start in range(0, len(left), AT_ONCE):
-        own = slice(start, start + AT_ONCE)
-        found += multiplied_floats(left[own].T.astype(np.float32), right[own].astype(np.float32))
-    return found
-
-
-def _moments(
-    layer: QuantizedLayer, state: LayerState, read: _ReadSums, parts: Sequence[Part]
-) -> CenteredMoments:
-    """Return the moments of some rows; where a bias makes up for means, only what varies counts.
-
-    The target of a table is what its own weights make, since rows of it are looked up, too.
-    """
-    rows = read.rows
-    gram, mean, target = read.gram / rows, read.sums / rows, None
-    if layer.is_table:
-        none = np.zeros((0, len(gram)))
-        return CenteredMoments(rows=rows, gram=gram, cross=none, input_mean=None, target_mean=None)
-    cross: Float64s = np.sum([_products(made, read) for read, made in parts], axis=0) / rows
-    if state.bias is not None:
-        target = np.sum([made.sum(axis=0, dtype=np.float64) for _, made in parts], axis=0) / rows
-        gram, cross = gram - np.outer(mean, mean), cross - np.outer(target, mean)
-    return CenteredMoments(
-        rows=rows, gram=gram, cross=cross, input_mean=None if target is None else mean, target_mean=target
-    )
+    cost = float((product(change, check.gram) * change).sum())
+    return held_share(gain, cost, learn.rows, check.rows)
 
 
 def _pull(moments: CenteredMoments, weights: Float64s) -> Float64s:
     """Return half of the downward slope of the error at some weights: (M, K)."""
-    made: Float64s = multiplied_floats(weights, moments.gram)
-    return moments.cross - made
+    return moments.cross - product(weights, moments.gram)
 
 
-def _quadratic(matrix: Float64s, rows: Float64s) -> float:
-    """Return the sum of ``r A r`` over rows, some of them at once: a table has as many as there are words."""
-    parts = (rows[start : start + ROWS] for start in range(0, len(rows), ROWS))
-    return sum(float((multiplied_floats(part, matrix) * part).sum()) for part in parts)
-
-
-def _error(
-    moments: CenteredMoments, layer: QuantizedLayer, state: LayerState, codes: Codes, bias: Float64s | None
+def _missed(
+    layer: QuantizedLayer, state: LayerState, codes: Codes, bias: Float64s | None, parts: Sequence[Part]
 ) -> float:
-    """Return the mean square error of the outputs, less the mean square of the targets if not of a table."""
-    if layer.is_table:
-        starts = range(0, len(state.weight), ROWS)
-        parts = [slice(start, start + ROWS) for start in starts]
-        return sum(
-            _quadratic(moments.gram, codes.part(own).weights(layer.geometry.block) - state.weight[own])
-            for own in parts
-        )
+    """Return the sum of the squares that what some channels make of rows is away from what they should.
+
+    Those of a table should make what its own weights do.
+    """
     weights = codes.weights(layer.geometry.block)
-    found = -float((weights * (moments.cross + _pull(moments, weights))).sum())
-    if bias is not None and moments.input_mean is not None and moments.target_mean is not None:
-        missed = moments.target_mean - (weights * moments.input_mean).sum(axis=1) - bias
-        found += float((missed**2).sum())
-    return found
+    if layer.is_table:
+        weights = weights - state.weight
+    turned, total = weights.T.astype(np.float32), 0.0
+    for read, made in parts:
+        for start in range(0, len(read), AT_ONCE):
+            own = slice(start, start + AT_ONCE)
+            found = multiplied_floats(read[own].astype(np.float32), turned)
+            if not layer.is_table:
+                found -= made[own]
+            if bias is not None:
+                found += bias.astype(np.float32)
+            total += float(np.square(found, dtype=np.float64).sum())
+    return total
 
 
 def _bias(layer: QuantizedLayer, found: Codes, moments: CenteredMoments) -> Float64s | None:

@@ -1,9 +1,12 @@
 """The integers and scales whose products are nearest to the best real weights, as the inputs weigh them."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic, add_products
@@ -378,7 +381,7 @@ class Codes:
     """The integers of a layer's weights, and their scales.
 
     Attributes:
-        integers: as float64, less the zero points.
+        integers: less the zero points; float64 while they are searched.
         scales: one for each block of inputs; a layer without blocks has one block.
         zeros: the zero points of blocks; None where all are 0.
 
@@ -386,12 +389,12 @@ class Codes:
         integers: (M, K); scales, zeros: (M, B).
     """
 
-    integers: Float64s
+    integers: npt.NDArray[Any]
     scales: Float64s
     zeros: Float64s | None = None
 
     @property
-    def arrays(self) -> tuple[Float64s, Float64s, Float64s]:
+    def arrays(self) -> tuple[npt.NDArray[Any], Float64s, Float64s]:
         """Integers, scales and zero points."""
         zeros = self.zeros if self.zeros is not None else np.zeros(self.scales.shape)
         return self.integers, self.scales, zeros
@@ -403,7 +406,16 @@ class Codes:
 
     def weights(self, block: Int64s) -> Float64s:
         """Return the real weights, (M, K), by the block of each input, (K,)."""
-        return self.integers * self.scales[:, block]
+        found: Float64s = self.integers * self.scales[:, block]
+        return found
+
+
+def joined(parts: Sequence[Codes]) -> Codes:
+    """Return the codes of the channels of several parts, in their order."""
+    integers, scales, zeros = (
+        np.concatenate(items) for items in zip(*(part.arrays for part in parts), strict=True)
+    )
+    return Codes(integers=integers, scales=scales, zeros=zeros)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -140,6 +140,10 @@ class LayerGeometry:
             matrix = np.swapaxes(apart, 1, 2).reshape(self.groups * weight.shape[1], -1)
         return np.ascontiguousarray(matrix, np.float64)
 
+    def channels(self, shape: Sequence[int]) -> int:
+        """Return how many output channels a weight of some shape has."""
+        return self.groups * shape[1] if self.transposed else shape[0]
+
     def in_place(self, rows: Float64s, shape: Sequence[int]) -> Array:
         """Return rows as the layer has its weight.
 

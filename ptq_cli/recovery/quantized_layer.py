@@ -34,6 +34,7 @@ BIASED = ("Conv", "ConvTranspose", "Gemm")
 """Operators that have a bias as an input of their own."""
 BIAS_ROOM = 4
 """How many times as large as it is a bias may become before its scale would be too small for it."""
+EVERY = slice(None)
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
@@ -249,28 +250,35 @@ class LayerState:
         return slice(group * each, (group + 1) * each)
 
 
-def layer_state(float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> LayerState:
-    """Return what the float model holds of a layer, and what was decided of it."""
+def layer_state(
+    float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, own: slice = EVERY
+) -> LayerState:
+    """Return what the float model holds of a layer, and what was decided of it.
+
+    Of one without groups, some output channels may be asked for, if blocks of their inputs have scales.
+    """
     geometry, item = layer.geometry, parameters.decided[layer.site]
+    part = (slice(None), own) if geometry.transposed else (own,)
     with mapped(float_model.graph.initializers[layer.site.tensor]) as array:
-        weight, shape = geometry.rows(array), array.shape
+        weight, shape = geometry.rows(array[part]), array.shape
     scale = item.scale(layer.site).astype(np.float64)
+    scale = scale[part] if geometry.blocks > 1 else scale
     scales = (
         geometry.rows(scale)
         if geometry.blocks > 1
         else np.broadcast_to(scale.reshape(-1, 1), (len(weight), 1))
     )
-    points = item.zeros(layer.site)
-    zeros = geometry.rows(points) if points is not None else None
+    points, bias = item.zeros(layer.site), bias_values(float_model, parameters, layer)
+    zeros = geometry.rows(points[part]) if points is not None else None
     return LayerState(
         weight=weight,
         codes=Codes(
-            integers=geometry.rows(item.stored.values())
+            integers=geometry.rows(item.stored.values()[part])
             - (zeros[:, geometry.block] if zeros is not None else 0),
             scales=scales.copy(),
             zeros=zeros,
         ),
-        bias=bias_values(float_model, parameters, layer),
+        bias=bias[own] if bias is not None else None,
         groups=geometry.groups,
         shape=shape,
     )
@@ -333,7 +341,8 @@ def decided_again(
     geometry, site, item = layer.geometry, layer.site, parameters.decided[layer.site]
     points, zeros, values = codes.arrays[2], None, codes.integers
     if not site.format.signed:
-        zeros, values = geometry.in_place(points, item.scale(site).shape), values + points[:, geometry.block]
+        zeros = geometry.in_place(points, item.scale(site).shape)
+        values = values + points.astype(values.dtype)[:, geometry.block]
     integers = geometry.in_place(values, item.stored.shape)
     if site.pairs is not None and exceeds_pairs(integers, site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")

@@ -1,7 +1,7 @@
 """The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,17 +114,7 @@ def recover_rounding(
     known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
     solved: dict[str, SolvedLayer] = {}
-    pieces = (*samples.fit, *samples.decide)
-    shapes = {name: array.shape for name, array in pieces[0].items()}
-    counted = multiply_accumulates(twins.float_model, shapes).counts
-    often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
-    run = {name: often * (counted.get(name) or 0) for name in layers}
-    work = {
-        name: passing_work(run[name])
-        if name in known
-        else search_work(item, parameters, rows_wanted(item), run[name])
-        for name, item in layers.items()
-    }
+    work = round_work(twins.float_model, layers, parameters, samples, known)
     told = RungWork(ROUND, work, progress)
     with ThreadPoolExecutor(threads, "recover") as pool:
         walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
@@ -144,6 +134,30 @@ def recover_rounding(
     return RecoveredRounding(
         layers=solved, refused=refused, before=before, after=after, decided=_all_of(solved)
     )
+
+
+def round_work(
+    float_model: ir.Model,
+    layers: Mapping[str, QuantizedLayer],
+    parameters: Parameters,
+    samples: RecoverySamples,
+    known: Collection[str] = (),
+) -> dict[str, float]:
+    """Return by name the work of each layer, its share of the runs of both models included.
+
+    Of ``known`` layers nothing is chosen any more.
+    """
+    pieces = (*samples.fit, *samples.decide)
+    shapes = {name: array.shape for name, array in pieces[0].items()}
+    counted = multiply_accumulates(float_model, shapes).counts
+    often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
+    run = {name: often * (counted.get(name) or 0) for name in layers}
+    return {
+        name: passing_work(run[name])
+        if name in known
+        else search_work(item, parameters, rows_wanted(item), run[name])
+        for name, item in layers.items()
+    }
 
 
 def rows_wanted(layer: QuantizedLayer) -> int:

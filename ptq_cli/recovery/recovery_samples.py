@@ -31,6 +31,8 @@ def samples_in(piece: Mapping[str, Array]) -> int:
     return max((len(array) for array in piece.values() if array.ndim), default=1)
 
 
+AT_ONCE = 1 << 23
+"""Values of an output that are compared at once."""
 SEVERAL = 2
 """Of fewer gains there is no deviation."""
 
@@ -139,6 +141,9 @@ def _sums(one: Array, other: Array) -> tuple[float, float]:
         return 0.0, math.inf
     if one.dtype.kind != "f":
         return one.size, float(np.count_nonzero(one != other))
+    if one.size > AT_ONCE and len(one) > 1:  # Logits are large, and three copies of them in float64 more so.
+        parts = [_sums(one[row : row + 1], other[row : row + 1]) for row in range(len(one))]
+        return math.fsum(signal for signal, _ in parts), math.fsum(noise for _, noise in parts)
     values = one.astype(np.float64)
     return float(np.sum(values * values)), float(np.sum((values - other.astype(np.float64)) ** 2))
 

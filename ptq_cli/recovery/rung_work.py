@@ -21,15 +21,15 @@ RUN = 12
 """Likewise one of a run of the float or the quantized model."""
 BLOCKS = 2
 """Times as long takes a search with scales of blocks."""
-BLOCKS_AT_ONCE, SUMS_IN_FLOAT = 2.0, 3.0
-"""Products of each weight with inputs where many channels are searched at once, and times as long as those
-of bytes take sums in float32."""
+CHOICES, SUMS_IN_FLOAT = 2000, 2.0
+"""What the choice of each integer takes where many channels are searched at once, beside a product with each
+input, and times as long as those of bytes take sums in float32."""
 ALWAYS, EACH_GROUP = 2e8, 1e7
 """In products: what each layer takes, however small it is, and each group of a convolution."""
 MEASURED = (32, 288)
 """Channels and inputs of the layer that is searched to measure how fast this machine is: 10 to 50 ms."""
-FASTEST = 4e-11
-"""Seconds that a product takes at least: for work that is short at this rate nothing is measured."""
+SLOWEST = 4e-10
+"""Seconds that a product takes at most: for work that is short at this rate nothing is measured."""
 
 
 def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, run: float = 0.0) -> float:
@@ -42,9 +42,10 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
     groups, channels = layer.geometry.groups, size / inputs
     each = products_each(int(layer.site.format.qmax), inputs, int(channels) // groups)
     search = size * inputs * each * (BLOCKS if layer.geometry.blocks > 1 else 1)
-    sums = rows * inputs * (groups * inputs + channels) / SUMMED
+    # A table has no targets but what its own weights make.
+    sums = rows * inputs * (groups * inputs + (0 if layer.is_table else channels)) / SUMMED
     if by_blocks(layer):
-        search, sums = BLOCKS_AT_ONCE * size * inputs, SUMS_IN_FLOAT * sums
+        search, sums = size * (CHOICES + inputs), SUMS_IN_FLOAT * sums
     return groups * EACH_GROUP + search + groups * FACTORS * inputs**3 + sums + passing_work(run)
 
 
@@ -58,7 +59,7 @@ def seconds_of(work: float, threads: int, longer_than: float) -> float:
 
     Processor time is measured: a moment that others use says nothing of the minutes that follow.
     """
-    if work * FASTEST / threads < longer_than:
+    if work * SLOWEST / threads < longer_than:
         return 0.0
     channels, inputs = MEASURED
     random = np.random.default_rng(0)

@@ -9,6 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 
+from ptq_cli.models.files import stored
+from ptq_cli.recovery import block_layer
 from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
 
@@ -126,6 +128,7 @@ def test_with_data_weights_alone_are_chosen_by_what_layers_read(
     found = ptq(command)
     assert found.status == 0
     assert f"recovered {layers} (round)" in found.out
+    assert "measured no activations: none needs a range\n" in found.out
     assert 'rungs = [\n    "round",\n]' in (dense / "ptq-run/recipe.toml").read_text()
     better = (dense / "ptq-run/model.w4.onnx").read_bytes()
     assert ptq(f"export --recover none {zeros} -o nearest.onnx").status == 0
@@ -135,3 +138,24 @@ def test_with_data_weights_alone_are_chosen_by_what_layers_read(
     (dense / "better.onnx").write_bytes(better)
     recovered = outputs(dense / "better.onnx", np.load("data.npz")["x"])
     assert (recovered - expected).std() < share * (nearest - expected).std()
+
+
+def test_constants_that_are_mapped_change_no_byte_and_channels_in_parts_no_error(
+    dense: Path, ptq: Any, monkeypatch
+) -> None:
+    command = "quantize model.onnx --preset w4_block32 --data data.npz --set evaluation.latency=false --json"
+    held = json.loads(ptq(command).out)["export"]["recovery"]["effects"][0]["after"]
+    whole = (dense / "ptq-run/model.w4.onnx").read_bytes()
+    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 0)
+    assert ptq(f"{command} --run mapped").status == 0
+    assert (dense / "mapped/model.w4.onnx").read_bytes() == whole
+    assert not list(dense.rglob("*.partial"))
+    monkeypatch.setattr(block_layer, "CHANNELS", 32)
+    in_parts = json.loads(ptq(f"{command} --run parts").out)["export"]["recovery"]["effects"][0]["after"]
+    assert in_parts == pytest.approx(held, abs=0.1)
+
+
+def test_a_calibration_for_weights_alone_has_no_ranges(dense: Path, ptq: Any) -> None:
+    assert ptq(f"calibrate {dense}/model.onnx --preset w4_block32 --data {dense}/data.npz").status == 0
+    found = ptq("export --reset --set activations.mode=static")
+    assert (found.status, "this calibration was for weights alone" in found.err) == (2, True)

@@ -19,10 +19,11 @@ def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
     part = f" of {result.shards}" if result.shards else ""
-    if result.samples or result.shards:
+    if result.tensors:
         detail(f"calibrated {tensors} on {samples}{part}, statistics: {result.method}")
     else:
-        detail("measured no activations: none needs a range, and no data were given")
+        given = "" if result.samples or result.shards else ", and no data were given"
+        detail(f"measured no activations: none needs a range{given}")
     if result.parity is not None:
         detail(f"the ONNX model equals {result.compared_with} {closeness(result.parity)}")
     for note in result.notes:

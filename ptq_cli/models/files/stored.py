@@ -44,6 +44,8 @@ LARGEST_BYTES = 2**31 - 2**24
 """Of constants in one file, with some room for the nodes."""
 SMALLEST_EXTERNAL = 1 << 14
 """Bytes; a smaller constant stays in the graph, where operators' shapes are inferred from it."""
+SMALLEST_MAPPED = 1 << 26
+"""Bytes; copies of a smaller model cost less than a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,6 +188,17 @@ def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile |
     if begun is not None:
         begun.remove()
     return stored
+
+
+def mapped_model(stored: StoredModel, folder: Path) -> StoredModel:
+    """Return a model whose constants are mapped from a file inside ``folder``, if they are many bytes.
+
+    Stages cut out of it, and their sessions, then share the file, where each would hold a copy. The file goes
+    with the last user of the model.
+    """
+    if stored.data or stored.size < SMALLEST_MAPPED:
+        return stored
+    return _store_apart(stored.load(), ConstantsFile(folder, "model.onnx"))
 
 
 def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:

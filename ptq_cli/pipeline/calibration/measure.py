@@ -44,7 +44,7 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.pair_grids import require_float_weights
-from ptq_cli.recipe.recovery_rungs import needs_ranges
+from ptq_cli.recipe.recovery_rungs import needs_ranges, needs_statistics
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
@@ -57,6 +57,8 @@ class CalibrationSubject:
     Attributes:
         data: what its inputs look like; None if no activation has to be measured, and none were given.
         plan: what the target would quantize of it; its tensors are measured.
+        is_measured: false where no part of the recipe reads a statistic, as for weights alone: then the data
+            are counted, and not run.
         told_axes: of the samples, which the model's file told; see ``as_given``.
     """
 
@@ -64,6 +66,7 @@ class CalibrationSubject:
     data: Dataset | None
     plan: Plan
     batch_size: int
+    is_measured: bool = True
     notes: tuple[str, ...] = ()
     told_axes: Mapping[str, int | str] = field(default_factory=dict)
 
@@ -82,6 +85,11 @@ class CalibrationSubject:
             replace(request, settings=settings),
             resolved.with_recipe(replace(resolved.recipe, data=data)),
         )
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The tensors whose statistics are collected."""
+        return self.plan.measured if self.is_measured else ()
 
     @property
     def dataset(self) -> Dataset:
@@ -149,6 +157,7 @@ def open_subject(
         data=dataset,
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
+        is_measured=needs_statistics(recipe),
         notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
         told_axes=told,
     )
@@ -195,8 +204,8 @@ def measure(
     bound = bind_inputs(dataset, model.inputs)
     batch_size = subject.batch_size
     fed = {spec.name for spec in model.inputs}
-    inputs = [name for name in plan.measured if name in fed]
-    taps = [name for name in plan.measured if name not in fed]
+    inputs = [name for name in subject.measured if name in fed]
+    taps = [name for name in subject.measured if name not in fed]
     device, threads = machine.device, machine.threads
     axes = activation_axes(model.model, plan, settings.activation_axis)
     batches = bound.batches(batch_size, selection)

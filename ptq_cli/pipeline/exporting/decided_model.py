@@ -15,7 +15,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, mapped_model, serialize
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.pipeline.calibration.moments import (
     MomentSubject,
@@ -68,7 +68,7 @@ from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.recover_rounding import (
     RecoveredRounding,
     recover_rounding,
-    rows_wanted,
+    round_work,
     weigh_rounding,
 )
 from ptq_cli.recovery.recovery_samples import IN_MEMORY, output_sqnr
@@ -283,6 +283,7 @@ class Recovering:
         self._samples = recovery_samples(self.data) if self.data is not None else None
         kept = tuple(site for site in self.made.plan.weights if site not in self.but)
         self._plan = replace(self.made.plan, weights=kept)
+        self.float_model = mapped_model(self.float_model, self.folder)
         self._float_graph = self.float_model.load()
         self._free = free_scales(self.made.placement)
         self._largest = largest_values(self.calibration, self._float_graph)
@@ -393,9 +394,11 @@ class Recovering:
         """Say how long the rungs will take, if that is more than a minute."""
         layers, _ = quantized_layers(self._float_graph, self._plan, self.made.parameters, self._free)
         # Where ``round`` is asked for, ``weighed`` runs only if that gained little.
-        rows = rows_wanted if ROUND in rungs else lambda _layer: 0
-        work = sum(search_work(item, self.made.parameters, rows(item)) for item in layers.values())
-        seconds = seconds_of(work, self.machine.threads, A_MINUTE)
+        if ROUND in rungs and self._samples is not None:
+            work = round_work(self._float_graph, layers, self.made.parameters, self._samples[0])
+        else:
+            work = {name: search_work(item, self.made.parameters) for name, item in layers.items()}
+        seconds = seconds_of(sum(work.values()), self.machine.threads, A_MINUTE)
         if seconds:
             note = f"choosing the weights takes about {in_minutes(seconds)}; --recover none leaves it out"
             self.progress(Progress(STAGE, 0, None, note))
