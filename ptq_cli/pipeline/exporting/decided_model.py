@@ -42,6 +42,7 @@ from ptq_cli.placement.ranges import (
     require_ranges,
     unsearched,
     with_moved_statistics,
+    with_statistics_of_parts,
     without_noisy_forms,
 )
 from ptq_cli.placement.tensor_settings import tensor_recipe
@@ -167,6 +168,7 @@ def _decide(
     model: ir.Model, placement: Placement, target: Target, calibration: Calibration, name: str, keep: Keep
 ) -> DecidedModel:
     settings = placement.settings
+    calibration = with_statistics_of_parts(calibration, placement.plan, model.graph)
     require_ranges(placement.plan, calibration)
     decisions = decide_activations(
         placement.plan,

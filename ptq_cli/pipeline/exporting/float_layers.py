@@ -64,7 +64,7 @@ class FloatLayers:
     """What the rung did."""
 
     layers: Annotated[tuple[str, ...], "Layers that it left in float, those that gain the most first."] = ()
-    before: Annotated[float, "SQNR of the worst output with float weights, in dB."]
+    before: Annotated[float, "SQNR of the worst output without what the weights lose, in dB."]
     after: Annotated[float, "SQNR of the worst output with these in float."]
     decided_by: Annotated[int, "How many samples that was measured on."]
     slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
@@ -116,19 +116,14 @@ def choose_float_layers(
     """Return the placement with as many layers in float as 22 dB take, and what was done.
 
     The noise of each tensor alone tells which layers to leave in float first; whether a choice helps is
-    measured with float weights: ``round`` makes up for what weights lose. ``limit`` is the share of the
+    measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of the
     integer model's time that they may add, by ``profile`` or by an estimate.
     """
     samples, floats = recovery_samples(data)[0], float_model.load()
     judged = _judged(samples, floats, data)
     outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
 
-    def measured(placed: Placement) -> float:
-        made = build(placed)[0]
-        found = with_float_weights(TwinGraphs(floats, made))
-        # With its kernels, ONNX Runtime quantizes float weights, and with one scale for all channels.
-        return outputs_sqnr(serialize(found or made), integer_kernels=found is None)
-
+    measured = _measure(build, floats, outputs_sqnr)
     before = measured(placement)
     found = FloatLayers(before=before, after=before, decided_by=sum(map(samples_in, judged)))
     if before >= WANTED_DB:
@@ -150,6 +145,24 @@ def choose_float_layers(
     )
 
 
+def _measure(
+    build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
+) -> Callable[[Placement], float]:
+    """Return what tells the SQNR of a placement's worst output, but for what the weights lose."""
+
+    def measured(placed: Placement) -> float:
+        made = build(placed)[0]
+        found = outputs_sqnr(serialize(made))
+        in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
+        if in_floats is None:
+            return found
+        # On flat images the weights' noise may take a constant to a nearer step. With its integer kernels
+        # ONNX Runtime would quantize float weights, with one scale for all channels.
+        return max(found, outputs_sqnr(serialize(in_floats), integer_kernels=False))
+
+    return measured
+
+
 def reached_sqnr(
     found: FloatLayers, float_model: StoredModel, made: ir.Model, data: RecoveryData, machine: Machine
 ) -> FloatLayers:
@@ -162,10 +175,13 @@ def reached_sqnr(
 
 
 def _judged(samples: RecoverySamples, model: ir.Model, data: RecoveryData) -> list[Piece]:
-    """Return the samples that choices are measured on, those held out first."""
+    """Return the samples that choices are measured on, those held out first.
+
+    One at a time: where a model normalizes a whole batch, loud samples would hide what a quiet one loses.
+    """
     work = sample_work(model, samples.decide[0], data.inputs)
     most = max(sum(map(samples_in, samples.decide)), min(JUDGED_ON, int(MOST_WORK / (MODELS * work + 1))))
-    return list(few([*samples.decide, *samples.fit], data.inputs, most))
+    return list(few([*samples.decide, *samples.fit], data.inputs, most, 1))
 
 
 def _chosen(
