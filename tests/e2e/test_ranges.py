@@ -16,6 +16,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
 from ptq_cli.qdq.staged_model import StagedModel
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
 from ptq_cli.recovery.range_effects import range_costs
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.placements import PLAIN_WEIGHTS
@@ -73,6 +74,18 @@ def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quan
     assert ranges.kept
     assert len(ranges.methods) > 1, "one method for all is better than another one for a single tensor"
     assert len(ranges.methods) <= ranges.tensors, "tensors that were too many to measure had a choice, too"
+
+
+def test_trials_of_ranges_decide_each_weight_once(quantize, monkeypatch):
+    stored, store = [], ScaledQuantizer.store
+    monkeypatch.setattr(
+        ScaledQuantizer,
+        "store",
+        lambda self, weight, site, grid: stored.append(site.tensor) or store(self, weight, site, grid),
+    )
+    assert quantize(percentile=90.0, recover=["ranges"]).ranges.kept
+    assert stored
+    assert len(stored) == len(set(stored))
 
 
 def test_a_gain_that_may_be_chance_is_not_kept(quantize, monkeypatch):

@@ -110,6 +110,7 @@ def choose_float_layers(
     machine: Machine,
     progress: ProgressCallback,
     *,
+    stop: Callable[[], bool] = lambda: False,
     limit: float,
     profile: MachineProfile | None = None,
 ) -> tuple[Placement, FloatLayers]:
@@ -117,7 +118,8 @@ def choose_float_layers(
 
     The noise of each tensor alone tells which layers to leave in float first; whether a choice helps is
     measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of the
-    integer model's time that they may add, by ``profile`` or by an estimate.
+    integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what was
+    found until then is kept.
     """
     samples, floats = recovery_samples(data)[0], float_model.load()
     judged = _judged(samples, floats, data)
@@ -138,10 +140,11 @@ def choose_float_layers(
         grids_of(placement, calibration),
         few(samples.fit, data.inputs, RANKED_ON),
         threads=machine.threads,
+        stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
     return _chosen(
-        _Steps(floats, placement, target, noise, profile), placement, found, limit, without, measured
+        _Steps(floats, placement, target, noise, profile), placement, found, limit, without, measured, stop
     )
 
 
@@ -191,6 +194,7 @@ def _chosen(
     limit: float,
     without: Without,
     measured: Callable[[Placement], float],
+    stop: Callable[[], bool],
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with the fewest layers in float that are enough, and what was done."""
 
@@ -200,25 +204,27 @@ def _chosen(
         except (InvalidOnnxError, StaleCalibrationError):
             return -math.inf  # What is left would need ranges that were not measured.
 
-    chosen, after = _fewest(list(steps.up_to(limit)), sqnr)
+    chosen, after = _fewest(list(steps.up_to(limit)), sqnr, stop)
     if chosen is not None and after >= found.before + LEAST_GAIN_DB:
         placement = without(dict.fromkeys(chosen.layers, REASON))
         found = replace(found, layers=chosen.layers, after=after, slower=chosen.slower)
-    if found.after < WANTED_DB:
-        more, after = _fewest(list(steps.up_to(math.inf)), sqnr)
+    if found.after < WANTED_DB and not stop():
+        more, after = _fewest(list(steps.up_to(math.inf)), sqnr, stop)
         if more is not None and after > found.after:
             found = replace(found, more=more.layers, more_sqnr=after, more_slower=more.slower)
     return placement, found
 
 
-def _fewest(steps: Sequence[_Step], measured: Callable[[_Step], float]) -> tuple[_Step | None, float]:
+def _fewest(
+    steps: Sequence[_Step], measured: Callable[[_Step], float], stop: Callable[[], bool]
+) -> tuple[_Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
         return None, math.nan
     low, high = 0, len(steps) - 1
     found = measured(steps[high])
     # More layers in float hardly ever lose, so that halving finds the fewest in a few models.
-    while found >= WANTED_DB and low < high:
+    while found >= WANTED_DB and low < high and not stop():
         middle = (low + high) // 2
         value = measured(steps[middle])
         if value >= WANTED_DB:

@@ -283,11 +283,13 @@ def choose_ranges(
     cuts: Collection[str],
     machine: Machine,
     progress: ProgressCallback,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Placement, RangesByEffect]:
     """Return the placement with the best range of each tensor, and what was done.
 
     First ranges end where the readers no longer tell values apart, if that helps; then methods are chosen.
-    The float model is cut at ``cuts``, whatever is quantized of it.
+    The float model is cut at ``cuts``, whatever is quantized of it. Once ``stop`` says so, what was measured
+    until then decides.
     """
     require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
@@ -303,7 +305,7 @@ def choose_ranges(
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {source: [parameters for _, parameters in found] for source, found in tried.items()}
     measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
-    measured_on = few(samples.fit, data.inputs, most)
+    measured_on = first_alone(few(samples.fit, data.inputs, most), data.inputs)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
         floats,
@@ -313,6 +315,7 @@ def choose_ranges(
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
+        stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 
@@ -430,6 +433,22 @@ def few(
             if sum(count_samples(item, inputs) for item in found) >= most:
                 return found
     return found
+
+
+def first_alone(pieces: Sequence[dict[str, Array]], inputs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Return pieces of which the first has one sample: which tensors are quiet shows on that.
+
+    Example:
+        >>> import numpy as np
+        >>> x = TensorSpec("x", np.dtype("f8"), (None, 3))
+        >>> [len(piece["x"]) for piece in first_alone([{"x": np.zeros((4, 3))}] * 2, [x])]
+        [1, 3, 4]
+    """
+    first, *others = pieces
+    if not _divides(inputs) or count_samples(first, inputs) < 2:
+        return list(pieces)
+    parts = ({name: array[part] for name, array in first.items()} for part in (slice(1), slice(1, None)))
+    return [*parts, *others]
 
 
 def _assignments(
