@@ -178,13 +178,10 @@ def reached_sqnr(
 
 
 def _judged(samples: RecoverySamples, model: ir.Model, data: RecoveryData) -> list[Piece]:
-    """Return the samples that choices are measured on, those held out first.
-
-    One at a time: where a model normalizes a whole batch, loud samples would hide what a quiet one loses.
-    """
+    """Return the samples that choices are measured on, those held out first."""
     work = sample_work(model, samples.decide[0], data.inputs)
     most = max(sum(map(samples_in, samples.decide)), min(JUDGED_ON, int(MOST_WORK / (MODELS * work + 1))))
-    return list(few([*samples.decide, *samples.fit], data.inputs, most, 1))
+    return list(few([*samples.decide, *samples.fit], data.inputs, most))
 
 
 def _chosen(

@@ -407,7 +407,7 @@ def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> 
 
 
 def few(
-    pieces: Sequence[Piece], inputs: Sequence[TensorSpec], most: int = MEASURED_ON, together: int = TOGETHER
+    pieces: Sequence[Piece], inputs: Sequence[TensorSpec], most: int = MEASURED_ON
 ) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
 
@@ -425,10 +425,10 @@ def few(
     """
     found: list[dict[str, Array]] = []
     for piece in pieces:
-        size, step = count_samples(piece, inputs), min(together, most)
-        divides = size > step and _divides(inputs)
-        for start in range(0, size, step) if divides else (0,):
-            part = slice(start, start + step)
+        size, together = count_samples(piece, inputs), min(TOGETHER, most)
+        divides = size > together and _divides(inputs)
+        for start in range(0, size, together) if divides else (0,):
+            part = slice(start, start + together)
             found.append({name: array[part] if divides else array for name, array in piece.items()})
             if sum(count_samples(item, inputs) for item in found) >= most:
                 return found
