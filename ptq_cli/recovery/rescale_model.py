@@ -26,6 +26,7 @@ from ptq_cli.runtime.tapping.taps import tap
 
 Range = tuple[float, float]
 BYTE = 8
+HIGHEST = np.float32(127.0)
 TINY = 1e-30
 
 
@@ -82,8 +83,8 @@ def _round_weights(model: ir.Model, plan: Plan, bits: int) -> None:
             )
 
 
-def _grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
-    return grid_of_range(low, high, site.format, symmetric=site.symmetric)
+def _grid(site: ActivationSite, low: float, high: float, share: float = 1.0) -> QuantParameters:
+    return grid_of_range(share * low, share * high, site.format, symmetric=site.symmetric)
 
 
 # The factors of channels: a family of one strength for each space, tried on what its layers read.
@@ -91,8 +92,14 @@ def _grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
 
 STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)
 """0 gives all channels the same largest weight, 1 the same range."""
-GAIN = 0.5
-"""A space keeps its channels unless the error falls below this share of what it was."""
+GAIN, GAIN_OF_FEW = 0.5, 0.9
+"""A space keeps its channels unless the error falls below this share of what it was; with fewer bits, where
+all noise is of activations, a little less is worth it."""
+SHARES_OF_FEW = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
+"""Of a tensor's range, tried where it has fewer bits: one that holds every value wastes most of 16 steps."""
+STEPS_OF_FEW = 4
+"""Factors in each octave with fewer bits: channels of ordinary networks are less than an octave apart, and
+what these lose there is far above the float model's last bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,13 +120,15 @@ class SpaceFactors:
     after: float
 
 
-def find_factors(spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int) -> list[SpaceFactors]:
-    """Return factors for the spaces that gain from them, in order."""
-    readers = {name: _Trial(reader, bits) for name, reader in found.readers.items()}
+def find_factors(
+    spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int, *, by_row: bool = False
+) -> list[SpaceFactors]:
+    """Return factors for the spaces that gain from them, in order; each row may have a scale of its own."""
+    readers = {name: _Trial(reader, bits, by_row=by_row) for name, reader in found.readers.items()}
     table = {name: np.ones(len(item.low)) for name, item in found.ranges.items()}
     chosen = []
     for space in spaces:
-        trial = _SpaceTrial(space, readers, found, table)
+        trial = _SpaceTrial(space, readers, found, table, by_row=by_row)
         best = trial.best()
         if best is not None:
             chosen.append(best)
@@ -130,8 +139,8 @@ def find_factors(spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int) -
 class _Trial:
     """A reader whose output's error is measured."""
 
-    def __init__(self, reader: SpaceReader, bits: int) -> None:
-        self.reader = reader
+    def __init__(self, reader: SpaceReader, bits: int, *, by_row: bool) -> None:
+        self.reader, self._by_row = reader, by_row
         self._highest = float(2 ** (bits - 1) - 1)
         self._read = reader.read()
         self._product = self._multiply(self._read, reader.weight)
@@ -161,15 +170,25 @@ class _Trial:
         without factors.
         """
         scaled = factors[self.reader.columns].astype(np.float32)
-        grid = _grid(self.reader.activation, float((low * factors).min()), float((high * factors).max()))
-        read = _on_grid(self._read * scaled, grid)
         weight = self._rounded(
             self._apart(self.reader.weight) / scaled.reshape(self.reader.geometry.groups, 1, -1)
+        ).reshape(self.reader.weight.shape)
+        reads = self._roundings(
+            self._read * scaled, float((low * factors).min()), float((high * factors).max())
         )
-        difference = self._multiply(read, weight.reshape(self.reader.weight.shape)) - self._product
+        missed = [self._multiply(read, weight) - self._product for read in reads]
         power = (self._apart(self.reader.weight).astype(np.float64) ** 2).sum(axis=1).reshape(-1)
         added = len(self._product) * float(np.sum(power * noise[self.reader.columns]))
-        return (float(np.sum(difference.astype(np.float64) ** 2)) + added) / self._signal
+        return (min(float(np.sum(item.astype(np.float64) ** 2)) for item in missed) + added) / self._signal
+
+    def _roundings(self, read: Float32s, low: float, high: float) -> Iterator[Float32s]:
+        """Yield what is read as the quantized model may round it, of which the best counts."""
+        site = self.reader.activation
+        if self._by_row:
+            yield _on_own_scales(read)
+            return
+        for share in SHARES_OF_FEW if site.format.bits < BYTE else (1.0,):
+            yield _on_grid(read, _grid(site, low, high, share))
 
     def _rounded(self, weight: Float32s) -> Float32s:
         axes = (0, 1, 2) if self.reader.site.axis is None else 2
@@ -195,10 +214,13 @@ class _SpaceTrial:
         readers: Mapping[str, _Trial],
         found: SpaceSamples,
         table: Mapping[str, Factors],
+        *,
+        by_row: bool,
     ) -> None:
-        self._space, self._found, self._table = space, found, table
+        self._space, self._found, self._table, self._by_row = space, found, table, by_row
         self._held = [item for item in space.held if item.name in found.ranges]
         names = {item.name for item in self._held}
+        self._has_few_bits = any(found.sites[name].format.bits < BYTE for name in names)
         self._trials = [
             trial
             for item in space.readers
@@ -216,7 +238,7 @@ class _SpaceTrial:
         tried = [(self._factors(strength), strength) for strength in STRENGTHS]
         errors = [self._error(factors) for factors, _ in tried]
         index = int(np.argmin(errors))
-        if not errors[index] < GAIN * before:
+        if not errors[index] < (GAIN_OF_FEW if self._has_few_bits else GAIN) * before:
             return None
         factors, strength = tried[index]
         return SpaceFactors(
@@ -234,7 +256,8 @@ class _SpaceTrial:
         return np.where(own, factors[item.channels], self._table[item.name])
 
     def _error(self, factors: Factors) -> float:
-        noise = self._noise(factors)
+        # Of few bits the noise of whole ranges would hide what the readers' own best ranges gain.
+        noise = {} if self._has_few_bits else self._noise(factors)
         total = 0.0
         for trial in self._trials:
             tensor = trial.reader.activation.tensor
@@ -248,8 +271,9 @@ class _SpaceTrial:
 
     def _noise(self, factors: Factors) -> dict[str, Factors]:
         """Return what rounding adds to each channel, before it got its factor, by the source of the grid."""
-        noise = {}
-        for item in self._held:
+        noise: dict[str, Factors] = {}
+        # Where rows get their scales at each run, nothing between layers is rounded.
+        for item in self._held if not self._by_row else ():
             found, site, at = (
                 self._found.ranges[item.name],
                 self._found.sites[item.name],
@@ -270,25 +294,48 @@ class _SpaceTrial:
             item = next(item for item in self._held if item.name == trial.reader.activation.tensor)
             found = self._found.ranges[item.name]
             own = item.channels != NO_CHANNEL
-            np.maximum.at(reach, item.channels[own], np.maximum(-found.low, found.high)[own])
+            if not self._has_few_bits:
+                np.maximum.at(reach, item.channels[own], np.maximum(-found.low, found.high)[own])
             by_index = trial.weight_by_channel(len(found.low))
             np.maximum.at(weight, item.channels[own], by_index[own])
+        if self._has_few_bits:
+            reach = self._mean_reach(count)
         alive = (reach > 0.0) & (weight > 0.0)
         if not alive.any():
             return np.ones(count)
         factors = weight[alive] ** (1.0 - strength) / reach[alive] ** strength
         factors *= reach[alive].max() / (factors * reach[alive]).max()
-        # Powers of two: products and sums of the float model keep every bit.
-        steps = np.rint(np.log2(factors))
+        # Powers of two, of 8 bits: products and sums of the float model keep every bit.
+        finer = STEPS_OF_FEW if self._has_few_bits else 1
+        steps = np.rint(np.log2(factors) * finer) / finer
         result = np.full(count, 2.0 ** steps.min())  # What was always 0 is made no larger than the others.
         result[alive] = 2.0**steps
         return result
+
+    def _mean_reach(self, count: int) -> Factors:
+        """Return how far each channel reaches, as a geometric mean over the tensors of the space.
+
+        Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
+        """
+        reach, tensors = np.zeros(count), np.zeros(count)
+        for item in self._held:
+            found, own = self._found.ranges[item.name], item.channels != NO_CHANNEL
+            far = np.maximum(-found.low, found.high)
+            np.add.at(reach, item.channels[own], np.log(np.maximum(far / max(far.max(), TINY), TINY))[own])
+            np.add.at(tensors, item.channels[own], 1.0)
+        return np.where(tensors > 0.0, np.exp(reach / np.maximum(tensors, 1.0)), 0.0)
 
 
 def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
     scale, zero = np.float32(grid.scale), np.float32(int(grid.zero_point))
     steps = np.rint(values / scale) + zero
     return np.asarray((np.clip(steps, grid.format.qmin, grid.format.qmax) - zero) * scale, np.float32)
+
+
+def _on_own_scales(values: Float32s) -> Float32s:
+    """Round rows as the dynamic form does, each with the scale of its largest value; 0 stays 0."""
+    scale = np.maximum(np.abs(values).max(axis=1, keepdims=True, initial=0.0) / HIGHEST, TINY)
+    return np.asarray(np.rint(values / scale) * scale, np.float32)
 
 
 SAME = 1e-5
@@ -333,6 +380,7 @@ def rescale_model(
     kind: Kind,
     *,
     judged: Plan | None = None,
+    by_row: bool = False,
     least_gain: float | None = None,
     threads: int,
 ) -> RescaledModel:
@@ -342,8 +390,8 @@ def rescale_model(
     the samples to decide by its outputs are the same to 1e-5.
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
-    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with None above 0, or a
-    gain of 0.1 dB is enough.
+    another, and ``by_row`` whether each row has a scale of its own there. The interval of its SQNR's gain
+    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -352,7 +400,7 @@ def rescale_model(
     trace = trace_scales(rescaled.graph)
     spaces = [space for space in scale_spaces(trace) if kind(space)]
     found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
-    chosen = find_factors(spaces, found, bits) if found is not None else []
+    chosen = find_factors(spaces, found, bits, by_row=by_row) if found is not None else []
     if not chosen:
         return RescaledModel(model=model, spaces=len(spaces), chosen=())
     rescale(rescaled.graph, trace, _by_root(chosen))
@@ -417,9 +465,11 @@ def _difference(pieces: Iterable[tuple[Outputs, Outputs]]) -> float:
                 continue
             if one.shape != other.shape:
                 return float("inf")
+            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
+            if np.array_equal(one, other):  # As powers of two make it; logits of a language model are many.
+                continue
             # In float64 the largest float32 values do not overflow.
             with np.errstate(invalid="ignore"):
                 difference = np.where(one == other, 0.0, np.abs(np.subtract(one, other, dtype=np.float64)))
-            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
             differing[index] = max(differing.get(index, 0.0), float(np.max(difference, initial=0.0)))
-    return max((differing[index] / max(largest[index], 1e-30) for index in largest), default=0.0)
+    return max((differing[index] / max(largest[index], 1e-30) for index in differing), default=0.0)
