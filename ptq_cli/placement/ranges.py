@@ -149,6 +149,28 @@ def with_moved_statistics(calibration: Calibration, graph: ir.Graph) -> Calibrat
     )
 
 
+PARTS = frozenset({"Gather", "MaxPool", "Slice", "Split"})
+"""Operators whose results have no other values than their first input."""
+
+
+def with_statistics_of_parts(calibration: Calibration, plan: Plan, graph: ir.Graph) -> Calibration:
+    """Return a calibration with the statistics of the whole for tensors of a plan that are parts of it.
+
+    Where a layer in float cuts a tensor, the calibration measured it before the cut alone; the range of the
+    whole holds the part's.
+    """
+    statistics = dict(calibration.statistics)
+    missing = set(plan.measured) - set(statistics)
+    for node in graph if missing else ():
+        whole = (
+            node.inputs[0].name if node.op_type in PARTS and node.domain == "" and node.inputs[0] else None
+        )
+        if whole in statistics:
+            own = replace(statistics[whole], channels=None)
+            statistics |= {value.name: own for value in node.outputs if value.name in missing}
+    return replace(calibration, statistics=statistics) if missing else calibration
+
+
 # An operator stays float between integers where its integer form would add too much noise to its result.
 #
 # A HardSwish in integers rounds its gate besides its input and its result. That is nearly free where x

@@ -92,8 +92,8 @@ def float_lines(found: "FloatLayers") -> Iterator[str]:
         >>> from ptq_cli.pipeline.exporting.float_layers import FloatLayers
         >>> found = FloatLayers(layers=("stem",), before=12.0, after=18.5, decided_by=3, slower=0.07)
         >>> print(next(float_lines(found)))
-        left 1 layer in float (stem), for about 7 % more time: SQNR of the worst output with float weights \
-from 12.0 to 18.5 dB on 3 samples
+        left 1 layer in float (stem), for about 7 % more time: SQNR of the worst output, but for what \
+weights lose, from 12.0 to 18.5 dB on 3 samples
     """
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
@@ -101,7 +101,7 @@ from 12.0 to 18.5 dB on 3 samples
         time = f"about {100 * found.slower:.0f} % more time" if found.slower > 0.0 else "no more time"
         yield (
             f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for {time}: SQNR "
-            f"of the worst output with float weights from {_decibels(found.before)} to "
+            f"of the worst output, but for what weights lose, from {_decibels(found.before)} to "
             f"{_decibels(found.after)} dB on {counted(found.decided_by, 'sample')}"
         )
 

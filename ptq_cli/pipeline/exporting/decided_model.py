@@ -46,6 +46,7 @@ from ptq_cli.placement.ranges import (
     require_ranges,
     unsearched,
     with_moved_statistics,
+    with_statistics_of_parts,
     without_noisy_forms,
 )
 from ptq_cli.placement.tensor_settings import tensor_recipe
@@ -192,6 +193,7 @@ def _decide(
     memory: Memory | None,
 ) -> DecidedModel:
     settings = placement.settings
+    calibration = with_statistics_of_parts(calibration, placement.plan, model.graph)
     require_ranges(placement.plan, calibration)
     decisions = decide_activations(
         placement.plan,

@@ -64,7 +64,7 @@ class FloatLayers:
     """What the rung did."""
 
     layers: Annotated[tuple[str, ...], "Layers that it left in float, those that gain the most first."] = ()
-    before: Annotated[float, "SQNR of the worst output with float weights, in dB."]
+    before: Annotated[float, "SQNR of the worst output without what the weights lose, in dB."]
     after: Annotated[float, "SQNR of the worst output with these in float."]
     decided_by: Annotated[int, "How many samples that was measured on."]
     slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
@@ -117,7 +117,7 @@ def choose_float_layers(
     """Return the placement with as many layers in float as 22 dB take, and what was done.
 
     The noise of each tensor alone tells which layers to leave in float first; whether a choice helps is
-    measured with float weights: ``round`` makes up for what weights lose. ``limit`` is the share of the
+    measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of the
     integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what was
     found until then is kept.
     """
@@ -125,12 +125,7 @@ def choose_float_layers(
     judged = _judged(samples, floats, data)
     outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
 
-    def measured(placed: Placement) -> float:
-        made = build(placed)[0]
-        found = with_float_weights(TwinGraphs(floats, made))
-        # With its kernels, ONNX Runtime quantizes float weights, and with one scale for all channels.
-        return outputs_sqnr(serialize(found or made), integer_kernels=found is None)
-
+    measured = _measure(build, floats, outputs_sqnr)
     before = measured(placement)
     found = FloatLayers(before=before, after=before, decided_by=sum(map(samples_in, judged)))
     if before >= WANTED_DB:
@@ -151,6 +146,24 @@ def choose_float_layers(
     return _chosen(
         _Steps(floats, placement, target, noise, profile), placement, found, limit, without, measured, stop
     )
+
+
+def _measure(
+    build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
+) -> Callable[[Placement], float]:
+    """Return what tells the SQNR of a placement's worst output, but for what the weights lose."""
+
+    def measured(placed: Placement) -> float:
+        made = build(placed)[0]
+        found = outputs_sqnr(serialize(made))
+        in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
+        if in_floats is None:
+            return found
+        # On flat images the weights' noise may take a constant to a nearer step. With its integer kernels
+        # ONNX Runtime would quantize float weights, with one scale for all channels.
+        return max(found, outputs_sqnr(serialize(in_floats), integer_kernels=False))
+
+    return measured
 
 
 def reached_sqnr(

@@ -235,6 +235,17 @@ def test_parts_of_a_weight_are_weights(case):
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
+NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
+
+
+@each_case("operator", NEUTRAL)
+def test_only_what_adds_0_or_multiplies_by_1_is_dropped(operator):
+    for off, kept in ((0.0, ["Log"]), (1e-10 if operator in ("Add", "Sub") else 1e-6, [operator, "Log"])):
+        constant = np.array(NEUTRAL[operator] + off, np.float32)
+        text = f"(float[N] x) => (float[N] y) <float c> {{ a = {operator}(x, c)\n y = Log(a) }}"
+        assert operators(prepare(build(text, constants={"c": constant}), "m.onnx")) == kept
+
+
 LEFT = {
     "an_output": "(float[2,4] a, float[2,4] b) <float[4,4] w> { a, b = Split<num_outputs=2>(w) }",
     "computed_sizes": "(float[K,4] a, float[L,4] b) <float[4,4] w> { t = Shape(x)\n a, b = Split(w, t) }",

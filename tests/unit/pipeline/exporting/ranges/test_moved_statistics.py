@@ -26,3 +26,16 @@ def test_a_layer_behind_a_reshape_is_quantized_though_what_lies_before_it_is_exc
     (outer,) = [node for node in graph.node if node.name == "outer"]
     made = {name: node.op_type for node in graph.node for name in node.output}
     assert [made[name] for name in outer.input] == ["DequantizeLinear", "DequantizeLinear"]
+
+
+def test_a_layer_behind_a_part_of_an_excluded_layers_result_has_the_range_of_the_whole(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    text = """(float[n,32,8,8] x) => (float[n,32,8,4] y) <float[32,32,3,3] v, float[32,32,3,3] w,
+        int64[1] begin = {0}, int64[1] end = {4}, int64[1] axis = {3}> {
+        [inner] a = Conv<pads=[1,1,1,1]>(x, v) [part] b = Slice(a, begin, end, axis)
+        [outer] y = Conv<pads=[1,1,1,1]>(b, w) }"""
+    monkeypatch.chdir(tmp_path)
+    Path("m.onnx").write_bytes(serialized(build(text)))
+    data = random.normal(size=(16, 32, 8, 8)).astype(np.float32)
+    result = ptq_cli.quantize("m.onnx", data=data, exclude=["inner", "part"], recover=["none"])
+    assert [layer.name for layer in result.export.layers if layer.integer] == ["outer"]
