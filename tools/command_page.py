@@ -51,8 +51,9 @@ Lines in a pipe are not wrapped.
 | 130 | interrupted by Ctrl-C; earlier outputs are unchanged |
 | 143 | interrupted by SIGTERM; earlier outputs are unchanged |
 
-After 130 and 143, `calibrate`, `quantize`, `evaluate` and `tune` continue from their last checkpoint when
-they are run again. The status is the same if nobody reads the output, or if stdout and stderr are closed.
+After 130 and 143, `calibrate`, `quantize`, `export`, `evaluate` and `tune` continue from their last
+checkpoint when they are run again. The status is the same if nobody reads the output, or if stdout and stderr
+are closed.
 """
 FOLDER = "project"
 FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project without recipe"}

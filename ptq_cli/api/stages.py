@@ -119,6 +119,7 @@ def export(
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
     reset: bool = False,
+    restart: bool = False,
     context: PathLike | None = None,
     recipe: PathLike | None = None,
     preset: str | None = None,
@@ -132,6 +133,7 @@ def export(
         output: the output file; None for the run directory. With another file,
             later calls do not take over these settings.
         reset: leave out the settings of earlier exports that the run's ``recipe.toml`` holds.
+        restart: start from the beginning even if an interrupted recovery could be continued.
         context: where to write what the compiler of Qualcomm's HTP makes of it, for target qnn.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
@@ -144,7 +146,9 @@ def export(
     """
     request = request_of(settings, None, recipe, preset)
     where, compiled = RunDirectory(Path(run)), as_path(context)
-    return run_export(request, where, as_path(output), reset=reset, context=compiled, progress=progress)
+    return run_export(
+        request, where, as_path(output), reset=reset, restart=restart, context=compiled, progress=progress
+    )
 
 
 @in_own_words

@@ -27,7 +27,8 @@ from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.float_layers import FloatLayers
+from ptq_cli.pipeline.exporting.float_layers import FloatLayers, reached_sqnr
+from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
@@ -38,6 +39,7 @@ from ptq_cli.pipeline.exporting.recovery_data import (
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.setup.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
+from ptq_cli.pipeline.setup.resumable import discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
@@ -56,7 +58,7 @@ from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recovery.moments_file import Moments
-from ptq_cli.report.text.result_warnings import result_warnings
+from ptq_cli.report.text.result_warnings import recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
@@ -152,6 +154,7 @@ def run_export(
     output: Path | None = None,
     *,
     reset: bool = False,
+    restart: bool = False,
     context: Path | None = None,
     progress: ProgressCallback = silent,
 ) -> ExportResult:
@@ -159,7 +162,8 @@ def run_export(
 
     The run's recipe is that of the run's own quantized model, so a model that goes elsewhere leaves it alone.
 
-    With ``reset``, what earlier exports set in the run's recipe is left out. ``context`` is where the HTP's
+    With ``reset``, what earlier exports set in the run's recipe is left out; with ``restart``, what an
+    interrupted recovery has found. ``context`` is where the HTP's
     compiler writes what it makes of the model.
     """
     with ExitStack() as undo:
@@ -169,6 +173,8 @@ def run_export(
                 require_outputs(run, input_files(resolved.recipe), file)
             if context is not None:
                 _require_compiler(resolved.target)
+            if restart:
+                discard_checkpoint(run.recovery_checkpoint)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, float_model, moments)
             exported = make_export(
@@ -202,7 +208,14 @@ def run_export(
     write_together(files)
     if is_own:
         run.discard_other_models(path)
+    discard_recovery(run, exported.result)
     return exported.result
+
+
+def discard_recovery(run: RunDirectory, result: ExportResult) -> None:
+    """Remove what a recovery has chosen, unless Ctrl-C ended it: the same command then continues."""
+    if result.recovery is not None and not result.recovery.interrupted:
+        discard_checkpoint(run.recovery_checkpoint)
 
 
 @no_cycle_search()
@@ -229,13 +242,19 @@ def make_export(
     path = output or run.quantized_file(recipe.weights)
     if float_model.data and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
-    made = decided_model(resolved, calibration, float_model, graph, run, path, plan, data, progress)
+    interruptions = Interruptions(progress, asked=keeps_on_interrupt)
+    made = decided_model(
+        resolved, calibration, float_model, graph, run, path, plan, data, interruptions, progress
+    )
     given = GivenWeights()
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
-    rungs = [rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS]
+    rungs = [
+        rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS and not interruptions.stopped
+    ]
     # There may be nothing to learn from, or nothing left to choose.
+    is_resumable = data is None or data.dataset.is_resumable
     if rungs and (data is not None or moments is not None) and (decided is None or given.left):
         work = Recovering(
             made=made,
@@ -247,13 +266,18 @@ def make_export(
             folder=path.parent,
             progress=progress,
             but=given.sites,
-            keeps_on_interrupt=keeps_on_interrupt,
+            interruptions=interruptions,
+            checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
+            every=recipe.calibration.checkpoint_every,
         )
         recovery = work.climb(rungs)
         made = work.made
     if decided is not None:
         decided.learn(made, float_model)
     made.write(made.model)
+    if made.float_layers is not None and data is not None:
+        reached = reached_sqnr(made.float_layers, float_model, made.model, data, resolved.machine)
+        made = replace(made, float_layers=reached)
     _finish(made, target)
     if target.static_shapes:
         sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)
@@ -338,7 +362,10 @@ def _result(
         ranges=made.ranges,
         float_layers=made.float_layers,
         recovery=recovery,
-        warnings=result_warnings(sizes, report_layers(made.plan), made.work),
+        warnings=(
+            *result_warnings(sizes, report_layers(made.plan), made.work),
+            *recovery_warnings(made.model.metadata_props),
+        ),
     )
 
 

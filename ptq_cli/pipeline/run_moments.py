@@ -16,6 +16,7 @@ from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.moments import MomentSubject, measure_blocks, moments_provenance
 from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 from ptq_cli.pipeline.exporting.decided_model import decided_model, free_scales, largest_values
+from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
 from ptq_cli.pipeline.run_calibrate import joined_ranks
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
@@ -141,6 +142,7 @@ def _sites(
         run.quantized_file(resolved.recipe.weights),
         None,
         None,
+        Interruptions(progress, asked=False),
         progress,
     )
     graph = float_model.load()

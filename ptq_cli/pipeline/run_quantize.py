@@ -21,7 +21,7 @@ from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
 from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
-from ptq_cli.pipeline.run_export import Exported, ExportResult, make_export
+from ptq_cli.pipeline.run_export import Exported, ExportResult, discard_recovery, make_export
 from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve
@@ -112,6 +112,7 @@ def run_quantize(
     write_together(made.files)
     run.discard_other_models(made.result.export.output)
     discard_checkpoints(run)
+    discard_recovery(run, made.result.export)
     return made.result
 
 
@@ -144,6 +145,7 @@ def make_quantization(
     )
     if restart:
         discard_checkpoints(run)
+        discard_checkpoint(run.recovery_checkpoint)
     opened = open_subject(resolved, progress, run.float_model, dataset)
     request, resolved = opened.as_given(request, resolved)
     # Likewise that an override matches nothing, or that the target cannot do what is asked.

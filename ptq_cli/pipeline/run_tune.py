@@ -31,8 +31,9 @@ from ptq_cli.pipeline.tuning.candidate_models import CandidateCalibrations, Cand
 from ptq_cli.pipeline.tuning.layer_ranking import TuneCheckpoint, continued_tuning
 from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
 from ptq_cli.pipeline.tuning.sixteen_bits import slow_rungs, why_not_wide
-from ptq_cli.recipe.recovery_rungs import AUTO, IN_FLOAT, RUNGS, recovery_rungs
-from ptq_cli.recipe.sections import LATENCY, RecoverySettings
+from ptq_cli.recipe.recovery_rungs import AUTO, IN_FLOAT, REWRITING, RUNGS, needs_ranges, recovery_rungs
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import LATENCY
 from ptq_cli.report.text.tables import budgeted, written
 
 # How a tuning ends: its ladder is written, and what was chosen is evaluated.
@@ -173,7 +174,7 @@ def _climbed(
         stop=clock.stop,
         alone=party.group is None,
     )
-    rungs, base = rungs_to_climb(recipe.recovery)
+    rungs, base = rungs_to_climb(recipe)
     subject = opened.subject
     climb.up(rungs, base, slow_rungs(rungs, subject.model.model, subject.plan, recipe.weights))
     clock.stop()
@@ -224,20 +225,22 @@ class BudgetClock:
         self._end = None
 
 
-def rungs_to_climb(recovery: RecoverySettings) -> tuple[tuple[str, ...], Candidate]:
+def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
     """Return the rungs to try, and what to begin with.
 
     Rungs that the recipe names are tried one by one; with those of the default, all are.
 
     Example:
-        >>> rungs, begun = rungs_to_climb(RecoverySettings(["round"]))
-        >>> rungs, begun.rungs, rungs_to_climb(RecoverySettings())[1].rungs
+        >>> from ptq_cli.recipe.sections import RecoverySettings
+        >>> rungs, begun = rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
+        >>> rungs, begun.rungs, rungs_to_climb(Recipe())[1].rungs
         (('round',), (), ('auto',))
     """
-    if AUTO in recovery.rungs:
-        # It chooses layers in float itself, by the budget.
-        return tuple(rung for rung in RUNGS if rung != IN_FLOAT), Candidate(rungs=(AUTO,))
-    return recovery_rungs(recovery), Candidate()
+    if AUTO in recipe.recovery.rungs:
+        # It chooses layers in float itself, by the budget. Where none is calibrated, no range can be chosen.
+        able = RUNGS if needs_ranges(recipe) else REWRITING
+        return tuple(rung for rung in able if rung != IN_FLOAT), Candidate(rungs=(AUTO,))
+    return recovery_rungs(recipe.recovery), Candidate()
 
 
 def step_line(step: LadderStep) -> str:

@@ -72,6 +72,7 @@ class SharedSettings(TypedDict, total=False):
     runtime_operators: bool
     float_type: str
     recover: list[str]
+    float_time: float
     prefer: str
     serve_batch: int
     soc_model: int

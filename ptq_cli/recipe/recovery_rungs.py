@@ -137,17 +137,19 @@ OF_WEIGHTS = (WEIGHED, ROUND)
 ALL, NONE, AUTO = "all", "none", "auto"
 BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
+OF_ROWS = (SMOOTH,)
+"""What it stands for if ranges are found at each run, and there are data."""
 OF_WEIGHTS_ALONE = (ROUND,)
 """What it stands for if no activation is quantized, and there are data; see docs/weight_only.md."""
 
 
 def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
-    """Return the rungs that are asked for, in the order in which they run.
+    """Return the rungs that are asked for, in the order in which they run; ``auto`` names none of them.
 
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
-        >>> recovery_rungs(RecoverySettings(["round", "auto"])), recovery_rungs(RecoverySettings(["none"]))
-        (('equalize', 'round'), ())
+        >>> recovery_rungs(RecoverySettings(["round", "ranges"])), recovery_rungs(RecoverySettings(["none"]))
+        (('ranges', 'round'), ())
     """
     for name in settings.rungs:
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
@@ -156,21 +158,31 @@ def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
             f"'recovery.rungs' is {settings.rungs}: 'none' cannot be combined with other rungs",
             hint="list rungs, or 'none' alone",
         )
-    by_default = BY_DEFAULT if AUTO in settings.rungs else ()
-    return tuple(
-        name for name in RUNGS if name in settings.rungs or name in by_default or ALL in settings.rungs
-    )
+    return tuple(name for name in RUNGS if name in settings.rungs or ALL in settings.rungs)
 
 
-def rewriting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
+def default_rungs(recipe: "Recipe") -> tuple[str, ...]:
+    """Return the rungs that change the float model although nobody named them."""
+    settings = recipe.recovery
+    if AUTO not in settings.rungs or ALL in settings.rungs:
+        return ()
+    by_default = OF_ROWS if mode_of(recipe.activations) == DYNAMIC else BY_DEFAULT
+    return tuple(name for name in by_default if name not in settings.rungs)
+
+
+def rewriting_rungs(recipe: "Recipe") -> tuple[str, ...]:
     """Return the rungs that change the float model before it is calibrated.
 
     Example:
-        >>> from ptq_cli.recipe.sections import RecoverySettings
-        >>> rewriting_rungs(RecoverySettings(["all"])), rewriting_rungs(RecoverySettings(["round"]))
-        (('equalize', 'smooth'), ())
+        >>> from ptq_cli.recipe.schema import Recipe
+        >>> from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
+        >>> rewriting_rungs(Recipe(recovery=RecoverySettings(["all"]))), rewriting_rungs(Recipe())
+        (('equalize', 'smooth'), ('equalize',))
+        >>> rewriting_rungs(Recipe(activations=ActivationSettings(mode="dynamic")))
+        ('smooth',)
     """
-    return tuple(name for name in recovery_rungs(settings) if name in REWRITING)
+    asked = {*recipe.recovery.rungs, *default_rungs(recipe)}
+    return tuple(name for name in REWRITING if name in asked or ALL in asked)
 
 
 def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
@@ -197,11 +209,11 @@ def settled_recovery(recipe: "Recipe") -> "RecoverySettings":
         >>> settled_recovery(replace(weights, calibration=CalibrationSettings(data="calib.npz"))).rungs
         ['round']
     """
-    rungs = recipe.recovery.rungs
-    if AUTO not in rungs or needs_ranges(recipe):
+    rungs, has_data = recipe.recovery.rungs, recipe.calibration.data is not None
+    is_dynamic = mode_of(recipe.activations) == DYNAMIC
+    if AUTO not in rungs or needs_ranges(recipe) or (is_dynamic and has_data):
         return recipe.recovery
-    alone = mode_of(recipe.activations) == FLOAT and recipe.calibration.data is not None
-    by_default = OF_WEIGHTS_ALONE if alone else ()
+    by_default = OF_WEIGHTS_ALONE if has_data and not is_dynamic else ()
     named = [name for name in rungs if name != AUTO]
     rungs = [*named, *(name for name in by_default if name not in named)] or [NONE]
     return replace(recipe.recovery, rungs=rungs)

@@ -197,10 +197,15 @@ class RecoverySettings:
 
     rungs: list[str] = setting(
         ["auto"],
-        "Recovery steps that use the calibration data; `auto` is `equalize`, or `round` if "
-        "only weights are quantized and there is data; an empty list is `none`.",
+        "Recovery steps that use the calibration data; `auto` is `equalize`, with ranges found at "
+        "each run `smooth`, `round` if only weights are quantized; an empty list is `none`.",
         name="recover",
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
+    )
+    float_time: float = setting(
+        0.1,
+        "How much longer the model may take for the layers that `float` leaves in float, as a share.",
+        **SECONDS,
     )
 
 

@@ -23,11 +23,12 @@ from ptq_cli.runtime.session import Session
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]
+Outputs = Sequence[Sequence[Array]]
 QUIET = 2.0**-6
 """Share of the noise of the first candidates for which no other one is measured: 0.07 dB."""
-FAR = 1.0
-"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further,
-after one piece; after two pieces half of it, after three a third."""
+FAR = (3.0, 1.0)
+"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
+after the first piece, of one sample, and after the second; after the third half of that, then a third."""
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
@@ -45,6 +46,7 @@ def range_costs(
     cuts: Collection[str] = (),
     known: KnownCosts | None = None,
     threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Costs]:
     """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
@@ -63,6 +65,7 @@ def range_costs(
             another plan show the same to the last bit.
         known: what runs of this model on these pieces have shown before; is added to.
         threads: each runs a candidate; the result does not depend on them.
+        stop: once it says so, the pieces until then decide.
         done: is told after each run how many are done or not needed, of how many.
 
     Units:
@@ -85,6 +88,8 @@ def range_costs(
     with ThreadPoolExecutor(threads, "ranges") as pool:
         model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, grids, known, pool)
         for number, piece in enumerate(pieces):
+            if number and stop():
+                break
 
             def tell(count: int, passed: int = number * each) -> None:
                 done(passed + count, each * len(pieces))
@@ -97,7 +102,7 @@ def range_costs(
                 model.measure(0, piece, others, costs, lambda count: tell(len(grids) + count))
                 running |= {source: [0, *indices] for source, indices in others.items()}
             # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
-            running = _close(running, costs, 1.0 + FAR / (number + 1))
+            running = _close(running, costs, 1.0 + (FAR[1] / number if number else FAR[0]))
     for source, indices in running.items():
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
     done(each * len(pieces), each * len(pieces))
@@ -111,6 +116,7 @@ def tensor_noise(
     pieces: Sequence[Piece],
     *,
     threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, float]:
     """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
@@ -128,6 +134,8 @@ def tensor_noise(
     with ThreadPoolExecutor(threads, "noise") as pool:
         model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
         for number, piece in enumerate(pieces):
+            if number and stop():
+                break
 
             def tell(count: int, passed: int = number * len(tensors)) -> None:
                 done(passed + count, len(tensors) * len(pieces))
@@ -257,14 +265,25 @@ def _noise(wanted: Array, found: Array) -> float:
 
 
 def model_sqnr(
-    float_model: StoredModel, pieces: Sequence[Piece], *, threads: int = 1
-) -> Callable[[StoredModel], float]:
-    """Return what tells the SQNR of a quantized model's outputs on samples, in dB; see ``output_sqnr``."""
+    float_model: StoredModel,
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    of: Callable[[Outputs, Outputs], float] = output_sqnr,
+) -> Callable[..., float]:
+    """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
 
-    def outputs(model: StoredModel) -> list[list[Array]]:
-        session = Session(model, threads=1)
+    Without ``integer_kernels`` the model's pairs are computed as they are written.
+    """
+
+    def outputs(model: StoredModel, *, integer_kernels: bool = True) -> list[list[Array]]:
+        session = Session(model, threads=1, integer_kernels=integer_kernels)
         with ThreadPoolExecutor(threads, "ranges") as pool:
             return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
 
     wanted = outputs(float_model)
-    return lambda quantized_model: output_sqnr(wanted, outputs(quantized_model))
+
+    def sqnr(model: StoredModel, *, integer_kernels: bool = True) -> float:
+        return of(wanted, outputs(model, integer_kernels=integer_kernels))
+
+    return sqnr

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -34,7 +35,7 @@ from ptq_cli.recovery.quantized_layer import (
     search_layer,
 )
 from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, Shelf, output_sqnr, samples_in
-from ptq_cli.recovery.rung_work import RungWork, search_work
+from ptq_cli.recovery.rung_work import RungWork, passing_work, search_work
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
 from ptq_cli.recovery.tensor_moments import TensorMoments, grid_of_input, reading_of
@@ -47,6 +48,18 @@ STREAMS = 3
 """How often a sample goes through a stage: of the float model, and twice of the quantized one."""
 DECIDED = 4
 """One for so many rows is enough to decide by."""
+
+
+class LayerCheckpoint(Protocol):
+    """Keeps what is chosen of a rung's layers, for an interrupted run to continue from."""
+
+    def earlier(
+        self, layers: Mapping[str, QuantizedLayer], parameters: Parameters
+    ) -> Mapping[str, SolvedLayer]:
+        """Return what an interrupted run has chosen of these layers."""
+
+    def note(self, solved: Mapping[str, SolvedLayer]) -> None:
+        """Take all that is chosen so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +99,7 @@ def recover_rounding(
     threads: int = 1,
     progress: ProgressCallback = silent,
     stop: Callable[[], bool] = lambda: False,
+    checkpoint: LayerCheckpoint | None = None,
 ) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
@@ -93,17 +107,22 @@ def recover_rounding(
     layers that are done, and, of the samples to decide by, that of the quantized one as it was.
 
     Tensors that do not fit into ``memory`` wait in ``folder``. The result does not depend on the threads.
-    Once ``stop`` says so, the layers that are left stay as they are.
+    Once ``stop`` says so, the layers that are left stay as they are. Layers of ``checkpoint`` are
+    taken from there.
     """
     layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
+    known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
     stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
     solved: dict[str, SolvedLayer] = {}
     pieces = (*samples.fit, *samples.decide)
     shapes = {name: array.shape for name, array in pieces[0].items()}
     counted = multiply_accumulates(twins.float_model, shapes).counts
     often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
+    run = {name: often * (counted.get(name) or 0) for name in layers}
     work = {
-        name: search_work(item, parameters, rows_wanted(item), often * (counted.get(name) or 0))
+        name: passing_work(run[name])
+        if name in known
+        else search_work(item, parameters, rows_wanted(item), run[name])
         for name, item in layers.items()
     }
     told = RungWork(ROUND, work, progress)
@@ -111,13 +130,15 @@ def recover_rounding(
         walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
         for index, stage in enumerate(stages):
             layer = next((layers[name] for name in stage.nodes if name in layers and not stop()), None)
-            found = walk.through(index, stage, layer)
+            found = walk.through(index, stage, layer, known)
             if layer is None or found is None:
                 continue
             if isinstance(found, str):
                 refused[layer.name] = found
             else:
                 solved[layer.name] = found
+                if checkpoint is not None:
+                    checkpoint.note(solved)
             told.tell(layer.name, solved.values())
     before, after = walk.sqnr()
     return RecoveredRounding(
@@ -165,22 +186,26 @@ class _Walk:
         self._quantized = SampleStream(twins.pairs, pieces, shelf)
         self._nearest = SampleStream(twins.pairs, samples.decide, shelf)
 
-    def through(self, index: int, stage: Stage, layer: QuantizedLayer | None) -> SolvedLayer | str | None:
+    def through(
+        self, index: int, stage: Stage, layer: QuantizedLayer | None, known: Mapping[str, SolvedLayer]
+    ) -> SolvedLayer | str | None:
         """Take all streams through a stage; return what was chosen for its layer, or why nothing was."""
-        form, solved = stage.quantized or stage.floating, None
+        form = stage.quantized or stage.floating
+        solved: SolvedLayer | str | None = known.get(layer.name) if layer is not None else None
         model = form.model
         # With the constants of rounding to nearest, before they are changed below: the reference of the
         # hold-out.
         self._nearest.run(form, model, self._pool)
         # Outputs that nothing reads only judge, and those of a language model are the largest tensors of all.
-        has_targets = layer is not None and not layer.is_table
+        is_open = layer is not None and solved is None
+        has_targets = layer is not None and is_open and not layer.is_table
         first = self._fit if not has_targets and self._read.isdisjoint(stage.outputs) else 0
         if not has_targets:
             self._floating.run(stage.floating, stage.floating.model, self._pool, first=first)
-        if layer is not None:
+        if layer is not None and is_open:
             solved = self._solved(layer, self._data(stage, layer))
-            if isinstance(solved, SolvedLayer):
-                model = _changed(model, replaced_arrays(solved.decided, self._places))
+        if isinstance(solved, SolvedLayer):
+            model = _changed(model, replaced_arrays(solved.decided, self._places))
         # After the layer is solved: what follows reads what the recovered layer gives.
         self._quantized.run(form, model, self._pool, first=first)
         for stream in (self._floating, self._quantized, self._nearest):
@@ -282,27 +307,37 @@ def weigh_rounding(
     threads: int = 1,
     progress: ProgressCallback = silent,
     stop: Callable[[], bool] = lambda: False,
+    checkpoint: LayerCheckpoint | None = None,
 ) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
     The error of each weight is weighed by what the layer reads in the float model, on the grid of its
     integers. Layers do not depend on each other.
 
-    ``largest`` and ``samples`` are as for ``moment_sites``, ``stop`` as for ``recover_rounding``.
+    ``largest`` and ``samples`` are as for ``moment_sites``, the others as for ``recover_rounding``.
     """
     layers, refused = quantized_layers(float_model, plan, parameters, free)
     solved: dict[str, SolvedLayer] = {}
-    told = RungWork(WEIGHED, {name: search_work(item, parameters) for name, item in layers.items()}, progress)
+    known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
+    work = {
+        name: passing_work() if name in known else search_work(item, parameters)
+        for name, item in layers.items()
+    }
+    told = RungWork(WEIGHED, work, progress)
     for name, layer in layers.items():
         if stop():
             break
         found, grid = moments.get(layer.reads), grid_of_input(layer, largest)
-        if found is None or grid is None:
+        if name in known:
+            solved[name] = known[name]
+        elif found is None or grid is None:
             refused[name] = NOT_MEASURED
         elif not (own := found.readings[reading_of(layer, samples).key]).rows:
             refused[name] = NO_ROWS
         else:
             solved[name] = _solve(float_model, parameters, layer, own, float(grid.scale), threads=threads)
+        if checkpoint is not None:
+            checkpoint.note(solved)
         told.tell(name, solved.values())
     return RecoveredRounding(layers=solved, refused=refused, decided=_all_of(solved))
 

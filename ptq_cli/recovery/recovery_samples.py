@@ -3,7 +3,7 @@
 import math
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -48,21 +48,49 @@ def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
         wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
         infinitely many dB, NaN has minus infinity.
     """
-    shares = [
-        _noise_share([piece[index] for piece in wanted], [piece[index] for piece in found])
-        for index in range(len(wanted[0]) if wanted else 0)
-        if is_array(wanted[0][index])
-    ]
-    noise = math.fsum(shares) / len(shares) if shares else 0.0
+    return sqnr_of([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
+
+
+def lowest_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Return the SQNR of the worst output, in dB; otherwise as ``output_sqnr``.
+
+    Example:
+        >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
+        >>> wanted, found = [[one, other]], [[one + 1.0, other + 1.0]]
+        >>> round(output_sqnr(wanted, found), 1), lowest_sqnr(wanted, found)
+        (3.0, 0.0)
+    """
+    shares = _shares([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
+    return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
+
+
+Noise = Sequence[tuple[float, float]]
+"""The signal and the noise of each output of one piece."""
+
+
+def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
+    """Return what is known of a piece once its outputs are let go; see ``output_sqnr``."""
+    return [_sums(one, other) for one, other in zip(wanted, found, strict=True) if is_array(one)]
+
+
+def sqnr_of(pieces: Sequence[Noise]) -> float:
+    """Return the ratio of signal to noise of all outputs, in dB; see ``output_sqnr``."""
+    shares = _shares(pieces)
+    return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
+
+
+def _shares(pieces: Sequence[Noise]) -> list[float]:
+    return [_share(output) for output in zip(*pieces, strict=True)]
+
+
+def _decibels(noise: float) -> float:
     if math.isnan(noise):
         return -math.inf
     return -10.0 * math.log10(noise) if noise > 0.0 else math.inf
 
 
-def gain_interval(
-    wanted: Sequence[Sequence[Array]], before: Sequence[Sequence[Array]], after: Sequence[Sequence[Array]]
-) -> tuple[float, float]:
-    """Return the ends of about a 95 % interval of by how many dB ``output_sqnr`` rises; of paired pieces.
+def gain_interval(before: Sequence[Noise], after: Sequence[Noise]) -> tuple[float, float]:
+    """Return the ends of about a 95 % interval of by how many dB ``sqnr_of`` rises; of paired pieces.
 
     Two standard errors around the gain, found by leaving out each piece in turn: an SQNR may hang on one
     sample out of many, whose gain says nothing of the next.
@@ -75,45 +103,34 @@ def gain_interval(
         Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11, the jackknife.
 
     Example:
-        >>> wanted = [[np.full(4, 10.0)], [np.full(4, 10.0)], [np.full(4, 10.0)]]
         >>> before, alike, one = (
-        ...     [[piece[0] + error] for piece, error in zip(wanted, errors)]
+        ...     [noise_of([np.full(4, 10.0)], [np.full(4, 10.0 + error)]) for error in errors]
         ...     for errors in [(1.0, 1.1, 1.2), (0.5, 0.5, 0.6), (1.1, 1.2, 0.1)]
         ... )
-        >>> [round(end, 1) for end in gain_interval(wanted, before, alike)]
+        >>> [round(end, 1) for end in gain_interval(before, alike)]
         [5.7, 6.8]
-        >>> [round(end, 1) for end in gain_interval(wanted, before, one)]
+        >>> [round(end, 1) for end in gain_interval(before, one)]
         [-3.5, 6.2]
     """
-    outputs = [index for index, item in enumerate(wanted[0]) if is_array(item)]
-
-    def sums(found: Sequence[Sequence[Array]]) -> list[list[tuple[float, float]]]:
-        return [
-            [_sums(one[index], other[index]) for one, other in zip(wanted, found, strict=True)]
-            for index in outputs
-        ]
-
-    old, new = sums(before), sums(after)
 
     def gain(but: int | None) -> float:
         one, two = (
-            math.fsum(_share(own[:but] + own[but + 1 :] if but is not None else own) for own in item)
-            for item in (old, new)
+            math.fsum(
+                _share([own for number, own in enumerate(output) if number != but])
+                for output in zip(*pieces, strict=True)
+            )
+            for pieces in (before, after)
         )
         if one > 0.0 and two > 0.0:
             return 10.0 * math.log10(one / two)
         return math.inf if one > 0.0 and two == 0.0 else math.nan
 
-    left_out = [found for but in range(len(wanted)) if math.isfinite(found := gain(but))]
+    left_out = [found for but in range(len(before)) if math.isfinite(found := gain(but))]
     whole, count = gain(None), len(left_out)
-    if len(wanted) < SEVERAL or count < SEVERAL or not math.isfinite(whole):
+    if len(before) < SEVERAL or count < SEVERAL or not math.isfinite(whole):
         return whole, whole
     error = math.sqrt((count - 1) / count * math.fsum((item - np.mean(left_out)) ** 2 for item in left_out))
     return whole - 2.0 * error, whole + 2.0 * error
-
-
-def _noise_share(wanted: Sequence[Array], found: Sequence[Array]) -> float:
-    return _share([_sums(one, other) for one, other in zip(wanted, found, strict=True)])
 
 
 def _sums(one: Array, other: Array) -> tuple[float, float]:
@@ -126,7 +143,7 @@ def _sums(one: Array, other: Array) -> tuple[float, float]:
     return float(np.sum(values * values)), float(np.sum((values - other.astype(np.float64)) ** 2))
 
 
-def _share(sums: Sequence[tuple[float, float]]) -> float:
+def _share(sums: Iterable[tuple[float, float]]) -> float:
     signal = noise = 0.0
     for own_signal, own_noise in sums:
         if own_noise == math.inf:

@@ -1,6 +1,6 @@
 """A float model's channels get the factors that its quantized form gains from; it computes what it did."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, Scal
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
-from ptq_cli.recovery.recovery_samples import RecoverySamples, gain_interval, output_sqnr
+from ptq_cli.recovery.recovery_samples import RecoverySamples, gain_interval, noise_of, sqnr_of
 from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -361,7 +361,7 @@ def rescale_model(
     kind: Kind,
     *,
     judged: Plan | None = None,
-    least_gain: float = 0.0,
+    least_gain: float | None = None,
     threads: int,
 ) -> RescaledModel:
     """Return a model with factors for its channels, if its quantized form is better for them.
@@ -370,8 +370,8 @@ def rescale_model(
     the samples to decide by its outputs are the same to 1e-5.
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
-    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with 0 a gain of 0.1 dB is
-    enough.
+    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with None above 0, or a
+    gain of 0.1 dB is enough.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -384,16 +384,19 @@ def rescale_model(
     if not chosen:
         return RescaledModel(model=model, spaces=len(spaces), chosen=())
     rescale(rescaled.graph, trace, _by_root(chosen))
-    floats = [_outputs(item, samples, threads) for item in (model, rescaled)]
-    difference = _difference(*floats)
-    integers = [
-        _outputs_in_integers(item, judged or plan, samples, bits, threads) for item in (model, rescaled)
-    ]
-    before, after = (output_sqnr(floats[0], item) for item in integers)
-    low, high = gain_interval(floats[0], *integers)
+    # One model's outputs at a time: logits of a language model are larger than its constants.
+    wanted = list(_outputs(serialize(model), samples, threads))
+    difference = _difference(zip(wanted, _outputs(serialize(rescaled), samples, threads), strict=True))
+    noises = []
+    for item in (model, rescaled):
+        integers = _in_integers(item, judged or plan, samples, bits, threads)
+        found_noise = zip(wanted, _outputs(integers, samples, threads), strict=True)
+        noises.append([noise_of(one, other) for one, other in found_noise])
+    before, after = (sqnr_of(item) for item in noises)
+    low, high = gain_interval(*noises)
     # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
-    is_worth = not least_gain and after - before >= LITTLE
-    kept = after > before and (low > least_gain or is_worth) and difference <= SAME
+    is_worth = least_gain is None and after - before >= LITTLE
+    kept = after > before and (low > (least_gain or 0.0) or is_worth) and difference <= SAME
     return RescaledModel(
         model=rescaled if kept else model,
         spaces=len(spaces),
@@ -415,36 +418,36 @@ def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
     }
 
 
-Outputs = list[list[Array]]
+Outputs = Sequence[Array]
 
 
-def _outputs(model: ir.Model, samples: RecoverySamples, threads: int) -> Outputs:
-    session = Session(serialize(model), threads=threads)
-    return [session.run(piece) for piece in samples.decide]
+def _outputs(model: StoredModel, samples: RecoverySamples, threads: int) -> Iterator[Outputs]:
+    """Yield the outputs of each piece to decide by."""
+    session = Session(model, threads=threads)
+    for piece in samples.decide:
+        yield session.run(piece)
 
 
-def _outputs_in_integers(
+def _in_integers(
     model: ir.Model, plan: Plan, samples: RecoverySamples, bits: int, threads: int
-) -> Outputs:
+) -> StoredModel:
     ranges = tensor_ranges(model, plan.measured, (*samples.decide, *samples.fit), threads=threads)
-    session = Session(plainly_quantized(model, plan, ranges, bits), threads=threads)
-    return [session.run(piece) for piece in samples.decide]
+    return plainly_quantized(model, plan, ranges, bits)
 
 
-def _difference(wanted: Outputs, found: Outputs) -> float:
+def _difference(pieces: Iterable[tuple[Outputs, Outputs]]) -> float:
     """Return the largest difference of an output's number, as a share of the output's largest value."""
-    worst = 0.0
-    for index, first in enumerate(wanted[0]):
-        if not is_array(first) or first.dtype.kind != "f":
-            continue
-        pairs = [
-            (one[index].astype(np.float64), two[index].astype(np.float64))
-            for one, two in zip(wanted, found, strict=True)
-        ]
-        if any(one.shape != two.shape for one, two in pairs):
-            return float("inf")
-        largest = max((float(np.max(np.abs(one), initial=0.0)) for one, _ in pairs), default=0.0)
-        with np.errstate(invalid="ignore"):
-            differences = [np.where(one == two, 0.0, np.abs(one - two)) for one, two in pairs]
-        worst = max(worst, *(float(np.max(item, initial=0.0)) / max(largest, 1e-30) for item in differences))
-    return worst
+    largest: dict[int, float] = {}
+    differing: dict[int, float] = {}
+    for wanted, found in pieces:
+        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            if not is_array(one) or one.dtype.kind != "f":
+                continue
+            if one.shape != other.shape:
+                return float("inf")
+            # In float64 the largest float32 values do not overflow.
+            with np.errstate(invalid="ignore"):
+                difference = np.where(one == other, 0.0, np.abs(np.subtract(one, other, dtype=np.float64)))
+            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
+            differing[index] = max(differing.get(index, 0.0), float(np.max(difference, initial=0.0)))
+    return max((differing[index] / max(largest[index], 1e-30) for index in largest), default=0.0)

@@ -45,7 +45,12 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
     sums = rows * inputs * (groups * inputs + channels) / SUMMED
     if by_blocks(layer):
         search, sums = BLOCKS_AT_ONCE * size * inputs, SUMS_IN_FLOAT * sums
-    return ALWAYS + groups * EACH_GROUP + search + groups * FACTORS * inputs**3 + sums + run / RUN
+    return groups * EACH_GROUP + search + groups * FACTORS * inputs**3 + sums + passing_work(run)
+
+
+def passing_work(run: float = 0.0) -> float:
+    """Return what a layer takes of which nothing is chosen, in the same units."""
+    return ALWAYS + run / RUN
 
 
 def seconds_of(work: float, threads: int, longer_than: float) -> float:

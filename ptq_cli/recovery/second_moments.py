@@ -112,22 +112,18 @@ def _factor(lower: Float64s, panel: int) -> bool:  # pragma: no cover - compiled
     columns = np.empty((panel, size))
     for start in range(0, size, panel):
         end = min(start + panel, size)
-        for k in range(start, end):
-            if not lower[k, k] > 0.0:
-                return False
-            root = np.sqrt(lower[k, k])
-            lower[k, k] = root
-            for i in range(k + 1, size):
-                lower[i, k] /= root
-                for j in range(k + 1, min(i + 1, end)):
-                    lower[i, j] -= lower[i, k] * lower[j, k]
-        for k in range(start, end):
-            for i in range(end, size):
+        for i in range(start, size):
+            for k in range(start, min(i + 1, end)):
                 columns[k - start, i] = lower[i, k]
+        if not _factor_panel(columns[: end - start], start):
+            return False
+        for i in range(start, size):
+            for k in range(start, min(i + 1, end)):
+                lower[i, k] = columns[k - start, i]
         whole = size - (size - end) % 4
         for left in range(end, whole, TILE):
             for i in range(left, whole, 4):
-                take_panel(columns, lower[i : i + 4], i, left, min(left + TILE, i + 1))
+                _take_panel(columns, lower[i : i + 4], i, left, min(left + TILE, i + 1))
         for i in range(end, size):  # What four rows do not have in common.
             for j in range(i - (i - end) % 4 + 1 if i < whole else end, i + 1):
                 for k in range(end - start):
@@ -136,25 +132,52 @@ def _factor(lower: Float64s, panel: int) -> bool:  # pragma: no cover - compiled
 
 
 @compiled
-def take_panel(
+def _factor_panel(columns: Float64s, start: int) -> bool:  # pragma: no cover - compiled
+    """Factor columns of a matrix from its row ``start`` on, which are rows here: neighbors in memory.
+
+    Shapes:
+        columns: (panel, K).
+    """
+    for k in range(columns.shape[0]):
+        own = columns[k, start:]
+        if not own[k] > 0.0:
+            return False
+        root = np.sqrt(own[k])
+        own[k] = root
+        for i in range(k + 1, own.shape[0]):
+            own[i] /= root
+        for j in range(k + 1, columns.shape[0]):
+            other, factor = columns[j, start:], own[j]
+            for i in range(j, own.shape[0]):
+                other[i] -= factor * own[i]
+    return True
+
+
+@compiled
+def _take_panel(
     columns: Float64s, rows: Float64s, at: int, start: int, end: int
 ) -> None:  # pragma: no cover - compiled
     """Take a panel's products from columns ``start`` to ``end`` of four rows, the first of which is ``at``.
 
-    Four columns of the panel are taken from four rows in one go, each sum in the order of the columns.
+    Four columns of the panel are taken from four rows in one go, each sum in the order of the columns: what
+    is read of the panel serves all four.
 
     Shapes:
         columns: (panel, K); rows: (4, K).
     """
+    one, two, three, four = (rows[0, start:end], rows[1, start:end],
+                             rows[2, start:end], rows[3, start:end])  # fmt: skip
     for k in range(0, columns.shape[0], 4):
         p, q, r, s = (columns[k, start:end], columns[k + 1, start:end],
                       columns[k + 2, start:end], columns[k + 3, start:end])  # fmt: skip
-        for row in range(4):
-            own = rows[row, start:end]
-            a, b = columns[k, at + row], columns[k + 1, at + row]
-            c, d = columns[k + 2, at + row], columns[k + 3, at + row]
-            for j in range(own.shape[0]):
-                own[j] = (((own[j] - a * p[j]) - b * q[j]) - c * r[j]) - d * s[j]
+        a, b = columns[k, at : at + 4], columns[k + 1, at : at + 4]
+        c, d = columns[k + 2, at : at + 4], columns[k + 3, at : at + 4]
+        for j in range(end - start):
+            w, x, y, z = p[j], q[j], r[j], s[j]
+            one[j] = (((one[j] - a[0] * w) - b[0] * x) - c[0] * y) - d[0] * z
+            two[j] = (((two[j] - a[1] * w) - b[1] * x) - c[1] * y) - d[1] * z
+            three[j] = (((three[j] - a[2] * w) - b[2] * x) - c[2] * y) - d[2] * z
+            four[j] = (((four[j] - a[3] * w) - b[3] * x) - c[3] * y) - d[3] * z
 
 
 def solve(lower: Float64s, right: Float64s) -> Float64s:
@@ -339,20 +362,31 @@ def centered(
         No rows have moments of 0.
     """
     rows = max(moments.rows, 1)
-    gram, cross = moments.gram / rows, moments.cross / rows
     input_mean, target_mean = moments.inputs / rows, moments.targets / rows
-    if has_bias:
-        gram -= np.outer(input_mean, input_mean)
-        cross -= np.outer(target_mean, input_mean)
-    gram *= input_step**2
-    cross *= target_step[:, None] * input_step
+    taken = has_bias * input_mean
     return CenteredMoments(
         rows=rows,
-        gram=gram,
-        cross=cross,
+        gram=_in_units(moments.gram, rows, taken, taken, np.full(len(taken), input_step**2)),
+        cross=_in_units(moments.cross, rows, has_bias * target_mean, taken, target_step * input_step),
         input_mean=input_mean * input_step if has_bias else None,
         target_mean=target_mean * target_step if has_bias else None,
     )
+
+
+@compiled
+def _in_units(
+    sums: Int64s, rows: int, means: Float64s, input_means: Float64s, units: Float64s
+) -> Float64s:  # pragma: no cover - compiled
+    """Return mean products, less those of the means, in one pass over matrices of a hundred megabytes.
+
+    Shapes:
+        sums and result: (M, K); means, units: (M,); input_means: (K,).
+    """
+    found = np.empty(sums.shape)
+    for m in range(sums.shape[0]):
+        for k in range(sums.shape[1]):
+            found[m, k] = (sums[m, k] / rows - means[m] * input_means[k]) * units[m]
+    return found
 
 
 # The best real weights for a layer's moments: linear least squares, damped towards the weights it has.

@@ -4,10 +4,14 @@ import json
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import ptq_cli
 from ptq_cli.cli.shown.recovery_lines import float_lines
+from ptq_cli.core.documents import to_json
+from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
+from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.qdq.metadata import FLOAT_LAYERS
 from tests.e2e.test_recover import correlated
@@ -26,24 +30,29 @@ TEXT = """(float[N,16,12,12] x) => (float[] y)
 def quantize(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def call(loud=3000.0, **settings):
+    def call(loud=3000.0, unused=0.0, **settings):
         # One channel of what the first layer makes is so loud that the others have a step or none.
         u = np.random.default_rng(3).standard_normal((16, 16, 1, 1)).astype(np.float32)
         w = np.random.default_rng(4).standard_normal((64, 16, 3, 3)).astype(np.float32) / 10
         u[0] *= loud
         w[:, 0] /= 30 * loud
-        (tmp_path / "model.onnx").write_bytes(serialize(build(TEXT, constants={"u": u, "w": w})).content)
+        w[-1] = 0
+        m = np.random.default_rng(5).standard_normal((64, 64, 3, 3)).astype(np.float32) / 10
+        m[0, -1] = unused
+        (tmp_path / "model.onnx").write_bytes(
+            serialize(build(TEXT, constants={"u": u, "w": w, "m": m})).content
+        )
         np.savez(tmp_path / "calib.npz", x=correlated((16, 12, 12), 32))
         return ptq_cli.quantize("model.onnx", data="calib.npz", threads=1, **settings).export
 
     return call
 
 
-def test_the_layer_that_integers_ruin_stays_in_float(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.MOST_TIME", 0.5)
-    result = quantize(recover=["float"])
+def test_the_layer_that_integers_ruin_stays_in_float(quantize):
+    result = quantize(recover=["float"], float_time=0.5)
     found = result.float_layers
     assert found.before < 20 <= found.after
+    assert found.decided_by == 32  # Nothing is learned from samples, so that all of them judge.
     # Between two floats nothing is quantized; one layer alone would still be read or made as integers.
     assert found.layers == ("narrow", "loud")
     assert 0 < found.slower <= 0.5
@@ -54,7 +63,7 @@ def test_the_layer_that_integers_ruin_stays_in_float(quantize, monkeypatch):
     stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[FLOAT_LAYERS]
     assert json.loads(stored)["layers"] == list(found.layers)
     first = result.output.read_bytes()
-    assert quantize(recover=["float"]).output.read_bytes() == first
+    assert quantize(recover=["float"], float_time=0.5).output.read_bytes() == first
 
 
 def test_no_layer_is_looked_at_where_the_outputs_are_good(quantize):
@@ -64,12 +73,49 @@ def test_no_layer_is_looked_at_where_the_outputs_are_good(quantize):
     assert list(float_lines(found)) == []
 
 
-def test_what_more_would_take_is_said(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.MOST_TIME", -1.0)
-    found = quantize(recover=["float"]).float_layers
+def test_what_more_would_take_is_said_and_the_command_does_it(quantize):
+    result = quantize(recover=["float"], float_time=0.0)
+    found = result.float_layers
     assert found.layers == ()
     assert found.more == ("narrow", "loud")
-    assert found.more_sqnr >= 20
-    (line,) = float_lines(found)
-    assert line.startswith("note: 2 layers in float would give ")
-    assert "ptq tune --budget sqnr_db=20" in line
+    assert found.reached < 20 <= found.more_sqnr
+    (warning,) = (item for item in result.warnings if item.code == "low_sqnr")
+    assert warning.message == (
+        f"the worst output has {found.reached:.1f} dB on 32 samples of the calibration data, below 20 dB"
+    )
+    hint = warning.hints[0]
+    assert hint.startswith("ptq export --set recovery.float_time=0.")
+    assert f" leaves narrow, loud in float: about {found.more_sqnr:.1f} dB, for " in hint
+    limit = float(hint.split("=")[1].split(" ")[0])
+    assert ptq_cli.export(float_time=limit).float_layers.layers == found.more
+
+
+def test_a_profile_tells_what_layers_in_float_cost(quantize, tmp_path):
+    assert quantize(recover=["float"], float_time=0.0).float_layers.layers == ()
+    model = ir.load("ptq-run/model.float.onnx")
+    nodes = {node.name: NodeTimes(10.0, 10.0) for node in model.graph}
+    # A machine that is as fast in float, and where integers become floats for nothing.
+    profile = MachineProfile(
+        model=operators_digest(model),
+        target="ort-cpu",
+        runtime=runtime_version(),
+        machine="",
+        batch=1,
+        threads=1,
+        floating=10.0 * len(nodes),
+        integer=10.0 * len(nodes),
+        spread=1.0,
+        seam_fixed=0.0,
+        seam_element=0.0,
+        nodes=nodes,
+        elements={},
+    )
+    (tmp_path / "same.json").write_text(to_json(profile))
+    words = {"prefer": "latency", "profile": "same.json"}
+    assert ptq_cli.export(float_time=0.0, **words).float_layers.layers == ("narrow", "loud")
+
+
+def test_weights_in_float_have_no_scale(quantize):
+    # Nothing reaches the large weight, but a scale for all of its layer's weights would leave no other.
+    found = quantize(loud=1.0, unused=1e4, recover=["float"]).float_layers
+    assert found.before >= 20

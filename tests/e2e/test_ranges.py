@@ -8,6 +8,7 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
+from ptq_cli.cli.shown.recovery_lines import ranges_line
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
 from ptq_cli.models.files.stored import serialize
@@ -15,6 +16,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
 from ptq_cli.qdq.staged_model import StagedModel
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
 from ptq_cli.recovery.range_effects import range_costs
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.placements import PLAIN_WEIGHTS
@@ -79,6 +81,28 @@ def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quan
     assert ranges.kept
     assert len(ranges.methods) > 1, "one method for all is better than another one for a single tensor"
     assert len(ranges.methods) <= ranges.tensors, "tensors that were too many to measure had a choice, too"
+
+
+def test_trials_of_ranges_decide_each_weight_once(quantize, monkeypatch):
+    stored, store = [], ScaledQuantizer.store
+    monkeypatch.setattr(
+        ScaledQuantizer,
+        "store",
+        lambda self, weight, site, grid: stored.append(site.tensor) or store(self, weight, site, grid),
+    )
+    assert quantize(percentile=90.0, recover=["ranges"]).ranges.kept
+    assert stored
+    assert len(stored) == len(set(stored))
+
+
+def test_a_gain_that_may_be_chance_is_not_kept(quantize, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.LITTLE", 100.0)
+    plain, ranges = quantize(percentile=90.0), quantize("again", percentile=90.0, recover=["ranges"])
+    assert not ranges.ranges.kept
+    assert ranges.ranges.after > ranges.ranges.before
+    assert "it gained less than 0.1 dB, so it was not kept" in ranges_line(ranges.ranges)
+    weights = [onnx.load(item.output).graph for item in (plain, ranges)]
+    assert weights[0].SerializeToString() == weights[1].SerializeToString()
 
 
 def test_nothing_is_changed_where_nothing_is_better(quantize):

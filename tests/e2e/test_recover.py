@@ -14,7 +14,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core import process
-from ptq_cli.core.progress import Progress, RungProgress
+from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.pipeline.exporting import decided_model as recovered_model
 from ptq_cli.qdq.metadata import RECOVERY
@@ -60,6 +60,7 @@ QUANTIZERS: dict[str, dict[str, Any]] = {
     "blocks": {"weight_bits": 3, "weight_block_size": 4},
 }
 Quantize = Callable[..., Any]
+CHECKPOINT = "recovery.partial.safetensors"
 
 
 def correlated(shape: tuple[int, ...], count: int, seed: int = 0) -> np.ndarray:
@@ -328,5 +329,72 @@ def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, mon
     notes = [item.note for item in told if item.note]
     assert notes == [
         "choosing the weights takes about 25 min; --recover none leaves it out",
-        "Ctrl-C ended the recovery; what was found until then is kept if it helps",
+        "Ctrl-C ended the recovery; what was found until then is kept if it helps, "
+        "and the same command continues",
     ]
+    told.clear()
+    again = quantize(*ARRAYS["convolutions"], **{**settings, "progress": told.append})
+    assert "continuing an earlier recovery after 2 of 5 layers; --set run.restart=true starts again" in [
+        item.note for item in told
+    ]
+    whole = quantize(*ARRAYS["convolutions"], run="whole", **{**settings, "progress": silent})
+    assert again.output.read_bytes() == whole.output.read_bytes()
+    assert not (again.output.parent / CHECKPOINT).exists()
+
+
+def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypatch) -> None:
+    monkeypatch.setattr(process, "_OWN", [True])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    notes: list[str] = []
+
+    def interrupt(progress: Progress) -> None:
+        notes.append(progress.note)
+        if progress.stage == "ranges" and progress.done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = {"amax": "percentile", "percentile": 90.0, "recover": ["ranges", "float", "round"]}
+    exported = quantize(*ARRAYS["convolutions"], **settings, progress=interrupt)
+    assert exported.ranges.kept
+    assert exported.ranges.after > exported.ranges.before + 10
+    assert (exported.float_layers, exported.recovery) == (None, None)
+    assert [note for note in notes if note] == [
+        "Ctrl-C ended the recovery; what was found until then is kept if it helps"
+    ]
+
+
+@pytest.mark.parametrize("recover", ["round", "weighed"])
+@pytest.mark.parametrize("network", ARRAYS)
+def test_a_killed_recovery_continues(quantize: Quantize, network: str, recover: str) -> None:
+    """To the same bytes; a checkpoint of other settings, or a damaged one, is not taken."""
+    settings = {"weight_bits": 4, "recover": [recover], "checkpoint_every": 0.0}
+    whole = quantize(*ARRAYS[network], run="whole", **settings)
+    notes: list[str] = []
+
+    def killed(progress: Progress) -> None:
+        if isinstance(progress, RungProgress) and progress.number == 2:
+            raise KeyboardInterrupt
+
+    def begin() -> Path:
+        notes.clear()
+        with pytest.raises(KeyboardInterrupt):
+            quantize(*ARRAYS[network], **settings, progress=killed)
+        return whole.output.parent.parent / "run" / CHECKPOINT
+
+    def finish(**changes: Any) -> Any:
+        tell = lambda progress: notes.append(progress.note)  # noqa: E731
+        return quantize(*ARRAYS[network], **(settings | changes), progress=tell)
+
+    file = begin()
+    assert finish().output.read_bytes() == whole.output.read_bytes()
+    assert f"continuing an earlier recovery after 2 of {len(LAYERS[network])} layers" in "\n".join(notes)
+    assert not file.exists()
+    begin()
+    finish(weight_bits=5)
+    assert f"'{file}', but starting again: the recipe changed since" in "\n".join(notes)
+    content = begin().read_bytes()
+    file.write_bytes(content[:-4] + b"abcd")
+    assert finish().output.read_bytes() == whole.output.read_bytes()
+    assert "but starting again" in "\n".join(notes)
+    begin()
+    finish(restart=True)
+    assert "recovery" not in "\n".join(notes)

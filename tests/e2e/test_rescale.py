@@ -122,6 +122,23 @@ def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_ar
     assert abs(told.before - wanted) < 1 < abs(measured.before - wanted)
 
 
+def test_smoothing_is_the_default_of_ranges_that_are_found_at_each_run_if_it_surely_helps(
+    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ptq_cli.recovery import rescale_model
+
+    model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
+    (told,) = quantize(model, "default", **settings).calibration.rescaled
+    assert (told.rung, told.kept) == ("smooth", True)
+    named = quantize(model, "named", recover=["smooth"], **settings).export.output.read_bytes()
+    assert Path("default/model.int8.onnx").read_bytes() == named
+    # A calibration with static ranges was made without it, and is exported all the same.
+    quantize(model, "static")
+    assert ptq_cli.export(run="static", **settings).output.exists()
+    monkeypatch.setattr(rescale_model, "gain_interval", lambda *_noises: (-0.1, 9.0))
+    assert not quantize(model, "unsure", **settings).calibration.rescaled
+
+
 def test_the_float_model_computes_the_same_and_both_files_say_what_was_done(quantize: Quantize) -> None:
     found = quantize(uneven(BLOCKS, 5.0), recover=["equalize"])
     batch = {"x": np.random.default_rng(9).standard_normal((8, 4, 10, 10)).astype(np.float32)}
@@ -160,9 +177,7 @@ def test_what_makes_the_output_worse_is_not_kept(quantize: Quantize, monkeypatch
     from ptq_cli.recovery import rescale_model
 
     plain = quantize(uneven(BLOCKS, 5.0), recover=["none"]).export.output.read_bytes()
-    monkeypatch.setattr(
-        rescale_model, "output_sqnr", lambda wanted, found, seen=[]: -float(len(seen.append(1) or seen))
-    )
+    monkeypatch.setattr(rescale_model, "sqnr_of", lambda noises, seen=[]: -float(len(seen.append(1) or seen)))
     found = quantize(uneven(BLOCKS, 5.0), "worse", recover=["equalize"])
     (told,) = found.calibration.rescaled
     assert (told.kept, told.groups > 0) == (False, True)

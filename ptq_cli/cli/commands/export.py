@@ -8,11 +8,21 @@ import click
 from ptq_cli.cli.help_sections import OWN, SectionCommand, option
 from ptq_cli.cli.options import completion
 from ptq_cli.cli.options.model_options import AMAX, INPUT_SHAPE, QUANTIZATION, THREADS, target_option
-from ptq_cli.cli.options.shared_options import GLOBALS, OUTPUT, PATH, RECIPES, RUN, request_from, take
+from ptq_cli.cli.options.shared_options import (
+    GLOBALS,
+    OUTPUT,
+    PATH,
+    RECIPES,
+    RUN,
+    once_from,
+    request_from,
+    take,
+)
 
 
 @click.command(
     cls=SectionCommand,
+    once=("restart",),
     short_help="Write the quantized ONNX model.",
     epilog="""\b
 Examples:
@@ -74,10 +84,17 @@ def command(
     from ptq_cli.pipeline.run_export import run_export
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
+    restart = once_from(options).restart
     request = request_from(options)
     with shown_progress() as progress:
         result = run_export(
-            request, RunDirectory(run), output, reset=reset, context=context, progress=progress
+            request,
+            RunDirectory(run),
+            output,
+            reset=reset,
+            restart=restart,
+            context=context,
+            progress=progress,
         )
     warn_of_outliers(result.outliers)
     if as_json:

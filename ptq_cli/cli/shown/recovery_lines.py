@@ -81,37 +81,29 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     if ranges.kept:
         told = f", {len(ranges.within)} by what their readers tell apart" if ranges.within else ""
         return f"chose the ranges of {ranges.changed} of {ranges.tensors} tensors{told} (ranges): {change}"
-    return f"note: no range was changed (ranges): it did not help, so it was not kept ({change})"
+    why = "gained less than 0.1 dB" if ranges.after > ranges.before else "did not help"
+    return f"note: no range was changed (ranges): it {why}, so it was not kept ({change})"
 
 
 def float_lines(found: "FloatLayers") -> Iterator[str]:
-    """Say which layers were left in float for accuracy, what that costs, and what more would take.
+    """Say which layers were left in float for accuracy, and what that costs.
 
     Example:
         >>> from ptq_cli.pipeline.exporting.float_layers import FloatLayers
         >>> found = FloatLayers(layers=("stem",), before=12.0, after=18.5, decided_by=3, slower=0.07)
         >>> print(next(float_lines(found)))
-        left 1 layer in float (stem), for about 7 % more time: output SQNR with float weights from 12.0 to \
-18.5 dB on 3 held-out samples
+        left 1 layer in float (stem), for about 7 % more time: SQNR of the worst output with float weights \
+from 12.0 to 18.5 dB on 3 samples
     """
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
-    by = f"on {counted(found.decided_by, 'held-out sample')}"
     if found.layers:
+        time = f"about {100 * found.slower:.0f} % more time" if found.slower > 0.0 else "no more time"
         yield (
-            f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for "
-            f"{_more_time(found.slower)}: output SQNR with float weights from {_decibels(found.before)} to "
-            f"{_decibels(found.after)} dB {by}"
+            f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for {time}: SQNR "
+            f"of the worst output with float weights from {_decibels(found.before)} to "
+            f"{_decibels(found.after)} dB on {counted(found.decided_by, 'sample')}"
         )
-    if found.more:
-        yield (
-            f"note: {counted(len(found.more), 'layer')} in float would give {_decibels(found.more_sqnr)} dB "
-            f"{by}, for {_more_time(found.more_slower)}; ptq tune --budget sqnr_db=20 chooses them"
-        )
-
-
-def _more_time(share: float) -> str:
-    return f"about {share:.0%} more time".replace("%", " %") if share > 0.0 else "no more time"
 
 
 def _summary(effect: "RungEffect") -> str:

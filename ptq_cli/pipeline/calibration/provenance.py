@@ -82,7 +82,7 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
         section, _, name = key.partition(".")
         value = table[section].get(name)
         if key == RECOVERY:
-            value = list(rewriting_rungs(recipe.recovery))
+            value = list(rewriting_rungs(recipe))
         if key == "model.input_shape":  # The batch is that of the quantized model alone.
             value = {name: shape for name, shape in value.items() if name != SAMPLES}
         # Flags come back from the artifact in the order of their names.

@@ -26,11 +26,11 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
-    ALL,
-    BY_DEFAULT,
     DYNAMIC,
     EQUALIZE,
     OF_WEIGHTS,
+    SMOOTH,
+    default_rungs,
     exporting_rungs,
     granularity_of,
     rewriting_rungs,
@@ -134,7 +134,7 @@ def rescaled(
     A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
     """
     recipe = resolved.recipe
-    rungs = rewriting_rungs(recipe.recovery)
+    rungs, by_default = rewriting_rungs(recipe), default_rungs(recipe)
     bits = _weight_bits(recipe.weights)
     if not rungs:
         return subject, ()
@@ -159,18 +159,15 @@ def rescaled(
             _trial_bits(bits or BYTE, resolved),
             kind,
             judged=_judged(subject, resolved),
-            least_gain=CLEAR_GAIN if _is_by_default(rung, recipe.recovery.rungs) else 0.0,
+            least_gain=_least_gain(rung, samples) if rung in by_default else None,
             threads=resolved.machine.threads,
         )
         done.append(_told(rung, found, samples, subject.model.inputs))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)
-    asked = [
-        item
-        for item in done
-        if item.kept or item.is_limited or not _is_by_default(item.rung, recipe.recovery.rungs)
-    ]
-    return subject, tuple(asked)
+    return subject, tuple(
+        item for item in done if item.kept or item.is_limited or item.rung not in by_default
+    )
 
 
 def _with_model(
@@ -240,8 +237,10 @@ def _weight_bits(weights: WeightSettings) -> int | None:
     return family.bits if family.is_even else None
 
 
-def _is_by_default(rung: str, asked: Sequence[str]) -> bool:
-    return rung in BY_DEFAULT and rung not in asked and ALL not in asked
+def _least_gain(rung: str, samples: RecoverySamples) -> float:
+    """Return by how many dB a rung that nobody named must surely help."""
+    # Rows have scales of their own, so no range is fitted to samples: any sure gain is one on others, too.
+    return 0.0 if rung == SMOOTH and len(samples.decide) >= FEWEST_PIECES // SET_ASIDE else CLEAR_GAIN
 
 
 def _is_equalized(space: ScaleSpace) -> bool:

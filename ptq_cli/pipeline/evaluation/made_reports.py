@@ -250,7 +250,7 @@ def make_reports(
         sizes = (models.float_bytes, models.quantized_model.bytes)
         saturation = _saturation(item)
         here = saturation if saturates_here(saturation, item.exported.target) else NOTHING
-        warnings = result_warnings(sizes, plain.layers, work, plain.metrics, here)
+        warnings = result_warnings(sizes, plain.layers, work, plain.metrics, here, item.origin)
         warnings += arithmetic_warnings(pair.quantized_model.content)
         ladder = tuned_ladder(run, pair.quantized_model)
         accuracy = levels.get(name, ())

@@ -1,8 +1,8 @@
 """What is decided of a calibrated model, and recovered, before anything is written."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder
-from ptq_cli.core.process import interrupts_as_requests
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import StoredModel, serialize
@@ -26,6 +25,11 @@ from ptq_cli.pipeline.calibration.moments import (
     require_fit,
 )
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
+from ptq_cli.pipeline.exporting.interrupted_recovery import (
+    Interruptions,
+    RecoveryCheckpoint,
+    rung_identity,
+)
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
 from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
@@ -55,6 +59,7 @@ from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced
 from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
+from ptq_cli.qdq.write.weight_quantizer import Memory, RememberedQuantizer
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
@@ -109,6 +114,7 @@ def decided_model(
     output: Path,
     plan: Plan | None,
     data: RecoveryData | None,
+    interruptions: Interruptions,
     progress: ProgressCallback,
 ) -> DecidedModel:
     """Decide scales and integers of a model from its calibration.
@@ -119,6 +125,8 @@ def decided_model(
     calibration = with_moved_statistics(calibration, graph.graph)
     begun = ConstantsFile(output.parent, output.name) if float_model.data else None
     keep = StreamedWeights(begun) if begun is not None else as_it_is
+    # Trials of activations decide the same weights again; those of a large model would fill the memory.
+    memory: Memory | None = {} if begun is None else None
     plan = plan if plan is not None else make_plan(graph, target)
     placement = place(graph, plan, target, asked, calibration)
     latency = None
@@ -129,15 +137,24 @@ def decided_model(
     rungs = recovery_rungs(recipe.recovery) if data is not None else ()
 
     def build(placed: Placement) -> tuple[ir.Model, Plan]:
-        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is)
+        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is, memory)
         trial.write(trial.model)
         return trial.model, trial.plan
 
     if data is not None and RANGES in rungs:
-        placement, ranges = choose_ranges(
-            build, float_model, placement, calibration, data, plan.activations, resolved.machine, progress
-        )
-    if data is not None and IN_FLOAT in rungs:
+        with interruptions.rung() as stop:
+            placement, ranges = choose_ranges(
+                build,
+                float_model,
+                placement,
+                calibration,
+                data,
+                plan.activations,
+                resolved.machine,
+                progress,
+                stop,
+            )
+    if data is not None and IN_FLOAT in rungs and not interruptions.stopped:
         faster = latency.in_float if latency is not None else {}
         ranged = placement
 
@@ -145,16 +162,34 @@ def decided_model(
             found = place(graph, plan, target, asked, calibration, faster={**faster, **in_float})
             return found.with_ranges_of(ranged)
 
-        placement, float_layers = choose_float_layers(
-            build, without, float_model, placement, calibration, data, target, resolved.machine, progress
-        )
-    decided = _decide(graph, placement, target, calibration, name, keep)
+        with interruptions.rung() as stop:
+            placement, float_layers = choose_float_layers(
+                build,
+                without,
+                float_model,
+                placement,
+                calibration,
+                data,
+                target,
+                resolved.machine,
+                progress,
+                stop=stop,
+                limit=recipe.recovery.float_time,
+                profile=latency.profile if latency is not None else None,
+            )
+    decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
     return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
 
 
 def _decide(
-    model: ir.Model, placement: Placement, target: Target, calibration: Calibration, name: str, keep: Keep
+    model: ir.Model,
+    placement: Placement,
+    target: Target,
+    calibration: Calibration,
+    name: str,
+    keep: Keep,
+    memory: Memory | None,
 ) -> DecidedModel:
     settings = placement.settings
     require_ranges(placement.plan, calibration)
@@ -173,8 +208,10 @@ def _decide(
     plan = without_noisy_forms(model, placement.plan, found, calibration)
     plan = expose_clamps(model, plan, on_own_grid)
     model = with_opset(model, placement.opset, name)
-    quantizer_of = placement.quantizers.__getitem__
-    parameters = decide_all(model, plan, lambda site: found[site.source], quantizer_of, keep)
+    quantizers = placement.quantizers
+    if memory is not None:
+        quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
+    parameters = decide_all(model, plan, lambda site: found[site.source], quantizers.__getitem__, keep)
     methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
     return DecidedModel(
         model=model,
@@ -224,7 +261,9 @@ class Recovering:
         data, moments: at least one of both is there.
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
-        keeps_on_interrupt: Ctrl-C ends a rung with what it has found, and nothing else.
+        interruptions: a rung that Ctrl-C ended is the last.
+        checkpoint: the file that an interrupted recovery continues from; None for none.
+        every: seconds between two checkpoints.
     """
 
     made: DecidedModel
@@ -236,7 +275,9 @@ class Recovering:
     folder: Path
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
-    keeps_on_interrupt: bool = False
+    interruptions: Interruptions
+    checkpoint: Path | None = None
+    every: float = 0.0
 
     def __post_init__(self) -> None:
         self._samples = recovery_samples(self.data) if self.data is not None else None
@@ -246,7 +287,6 @@ class Recovering:
         self._free = free_scales(self.made.placement)
         self._largest = largest_values(self.calibration, self._float_graph)
         self._waiting: PartialFolder | None = None
-        self._stopped = False
 
     def climb(self, rungs: Sequence[str]) -> Recovery:
         """Run the rungs, and return what each did.
@@ -256,7 +296,7 @@ class Recovering:
         self._tell_time(rungs)
         effects: list[RungEffect] = []
         for rung in sorted(rungs, key=(ROUND, WEIGHED).index):
-            if self._stopped:
+            if self.interruptions.stopped:
                 break
             gained = effects[0].after - effects[0].before if effects and effects[0].kept else 0.0
             if gained >= ENOUGH:
@@ -264,13 +304,13 @@ class Recovering:
                 self.progress(Progress(STAGE, 0, None, note))
                 break
             effects.append(self.weigh() if rung == WEIGHED else self.round())
-        return Recovery(tuple(effects))
+        return Recovery(tuple(effects), interrupted=self.interruptions.stopped)
 
     def weigh(self) -> RungEffect:
         """Choose the weights again by what each layer reads."""
         count = self.calibration.provenance.samples
-        moments = self._moments()
-        with self._stoppable() as stop:
+        moments, checkpoint = self._moments(), self._checkpoint_of(WEIGHED)
+        with self._rung() as stop:
             found = weigh_rounding(
                 self._float_graph,
                 self._plan,
@@ -282,7 +322,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         before = after = math.nan
         kept = found.changed
         if self._samples is not None and kept:
@@ -301,7 +343,8 @@ class Recovering:
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
         samples, learned, decided = self._samples
         model, places = self._written()
-        with self._stoppable() as stop:
+        checkpoint = self._checkpoint_of(ROUND)
+        with self._rung() as stop:
             found = recover_rounding(
                 # Stages of the model run as the whole does, so they are cut out of it as it is written.
                 TwinGraphs(self._float_graph, model),
@@ -315,7 +358,9 @@ class Recovering:
                 threads=self.machine.threads,
                 progress=self.progress,
                 stop=stop,
+                checkpoint=checkpoint,
             )
+        self._note(checkpoint, found)
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
@@ -329,18 +374,20 @@ class Recovering:
     def _keep(self, found: DecidedConstants) -> None:
         self.made = replace(self.made, parameters=self.made.parameters.changed(found))
 
-    @contextmanager
-    def _stoppable(self) -> Iterator[Callable[[], bool]]:
-        """Let Ctrl-C end the rung with what it has found so far, where that was asked for."""
-        if not self.keeps_on_interrupt:
-            yield lambda: False
-            return
-        with interrupts_as_requests() as stop:
-            yield stop
-            self._stopped = stop()
-        if self._stopped:
-            note = "Ctrl-C ended the recovery; what was found until then is kept if it helps"
-            self.progress(Progress(STAGE, 0, None, note))
+    def _checkpoint_of(self, rung: str) -> RecoveryCheckpoint | None:
+        if self.checkpoint is None:
+            return None
+        identity = rung_identity(rung, self.calibration, self.made.parameters)
+        return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
+
+    def _rung(self) -> AbstractContextManager[Callable[[], bool]]:
+        return self.interruptions.rung(
+            ", and the same command continues" if self.checkpoint is not None else ""
+        )
+
+    def _note(self, checkpoint: RecoveryCheckpoint | None, found: RecoveredRounding) -> None:
+        if checkpoint is not None and self.interruptions.stopped:
+            checkpoint.note(found.layers, now=True)
 
     def _tell_time(self, rungs: Sequence[str]) -> None:
         """Say how long the rungs will take, if that is more than a minute."""

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import onnx_ir as ir
@@ -11,9 +11,20 @@ import onnx_ir as ir
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import ProgressCallback, RunProgress
+from ptq_cli.latency.fastest_placement import Seam, circuit_of_profile, predicted, unit_sides
+from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.pipeline.exporting.range_candidates import grids_of
-from ptq_cli.pipeline.exporting.recovery_data import Build, RecoveryData, few, finite, recovery_samples
+from ptq_cli.pipeline.exporting.recovery_data import (
+    MOST_WORK,
+    Build,
+    Piece,
+    RecoveryData,
+    few,
+    finite,
+    recovery_samples,
+    sample_work,
+)
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
@@ -22,13 +33,15 @@ from ptq_cli.plan.worth import Sizes, integer_time, savings
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.range_effects import model_sqnr, tensor_noise
+from ptq_cli.recovery.recovery_samples import RecoverySamples, lowest_sqnr, samples_in
 from ptq_cli.runtime.machine import Machine
 
 STAGE = "float"
 WANTED_DB = 22.0
-"""SQNR of the outputs from which on no layer is left in float: 20 dB, and 2 as few samples decide."""
-MOST_TIME = 0.1
-"""Share of the integer model's time that layers in float may add, by the estimate of ``integer_time``."""
+"""SQNR of the worst output from which on no layer is left in float: 20 dB, and 2 for samples unlike these."""
+JUDGED_ON, MODELS = 64, 8
+"""Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
+samples may be judged by all of them, and few hide the sample that makes most of the noise."""
 LOUD = 64
 """So many tensors at most are looked at, those that make the most noise."""
 RANKED_ON = 4
@@ -51,19 +64,23 @@ class FloatLayers:
     """What the rung did."""
 
     layers: Annotated[tuple[str, ...], "Layers that it left in float, those that gain the most first."] = ()
-    before: Annotated[float, "SQNR of the outputs on the held-out samples with float weights, in dB."]
-    after: Annotated[float, "SQNR of the outputs with these in float."]
-    decided_by: Annotated[int, "How many samples were held out."]
+    before: Annotated[float, "SQNR of the worst output with float weights, in dB."]
+    after: Annotated[float, "SQNR of the worst output with these in float."]
+    decided_by: Annotated[int, "How many samples that was measured on."]
     slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
     more: Annotated[tuple[str, ...], "Where that is not enough: layers that would have to be in float."] = ()
-    more_sqnr: Annotated[float, "SQNR of the outputs with those in float; NaN without."] = math.nan
+    more_sqnr: Annotated[float, "SQNR of the worst output with those in float; NaN without."] = math.nan
     more_slower: Annotated[float, "Share of its time that the model would take longer for those."] = 0.0
+    reached: Annotated[float, "SQNR of the file's worst output, where that is below 22 dB; or NaN."] = (
+        math.nan
+    )
     refused: Annotated[str, "Why no layer was looked at; empty otherwise."] = ""
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
         sqnr = [finite(self.before), finite(self.after)]
         found = {"layers": self.layers, "sqnr_db": sqnr, "slower": round(self.slower, 4)}
+        found |= {"samples": self.decided_by, "reached_db": finite(self.reached)}
         more = {"layers": self.more, "sqnr_db": finite(self.more_sqnr), "slower": round(self.more_slower, 4)}
         return json.dumps(found | ({"more": more} if self.more else {}))
 
@@ -92,27 +109,35 @@ def choose_float_layers(
     target: Target,
     machine: Machine,
     progress: ProgressCallback,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    limit: float,
+    profile: MachineProfile | None = None,
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with as many layers in float as 22 dB take, and what was done.
 
     The noise of each tensor alone tells which layers to leave in float first; whether a choice helps is
-    measured on the held-out samples, with float weights: ``round`` makes up for what weights lose.
+    measured with float weights: ``round`` makes up for what weights lose. ``limit`` is the share of the
+    integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what was
+    found until then is kept.
     """
-    samples, _, decided_by = recovery_samples(data)
-    outputs_sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
-    floats = float_model.load()
+    samples, floats = recovery_samples(data)[0], float_model.load()
+    judged = _judged(samples, floats, data)
+    outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
 
-    def sqnr(placed: Placement) -> float:
+    def measured(placed: Placement) -> float:
         made = build(placed)[0]
-        return outputs_sqnr(serialize(with_float_weights(TwinGraphs(floats, made)) or made))
+        found = with_float_weights(TwinGraphs(floats, made))
+        # With its kernels, ONNX Runtime quantizes float weights, and with one scale for all channels.
+        return outputs_sqnr(serialize(found or made), integer_kernels=found is None)
 
-    before = sqnr(placement)
-    nothing = FloatLayers(before=before, after=before, decided_by=decided_by)
+    before = measured(placement)
+    found = FloatLayers(before=before, after=before, decided_by=sum(map(samples_in, judged)))
     if before >= WANTED_DB:
-        return placement, nothing
+        return placement, found
     if target.runtime != ONNXRUNTIME:
         why = f"what layers in float cost is not known of target {target.name}"
-        return placement, FloatLayers(before=before, after=before, decided_by=decided_by, refused=why)
+        return placement, replace(found, refused=why)
     progress(RunProgress(STAGE, 0, None))
     noise = tensor_noise(
         floats,
@@ -120,45 +145,70 @@ def choose_float_layers(
         grids_of(placement, calibration),
         few(samples.fit, data.inputs, RANKED_ON),
         threads=machine.threads,
+        stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
-    steps = _Steps(floats, placement, target, noise)
+    return _chosen(
+        _Steps(floats, placement, target, noise, profile), placement, found, limit, without, measured, stop
+    )
 
-    def placed(step: _Step) -> Placement:
-        return without(dict.fromkeys(step.layers, REASON)) if step.layers else placement
 
-    def measured(step: _Step) -> float:
+def reached_sqnr(
+    found: FloatLayers, float_model: StoredModel, made: ir.Model, data: RecoveryData, machine: Machine
+) -> FloatLayers:
+    """Return what was done with what the whole model ``made`` has reached, if that may not be enough."""
+    if found.after >= WANTED_DB:
+        return found
+    judged = _judged(recovery_samples(data)[0], float_model.load(), data)
+    outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
+    return replace(found, reached=outputs_sqnr(serialize(made)))
+
+
+def _judged(samples: RecoverySamples, model: ir.Model, data: RecoveryData) -> list[Piece]:
+    """Return the samples that choices are measured on, those held out first."""
+    work = sample_work(model, samples.decide[0], data.inputs)
+    most = max(sum(map(samples_in, samples.decide)), min(JUDGED_ON, int(MOST_WORK / (MODELS * work + 1))))
+    return list(few([*samples.decide, *samples.fit], data.inputs, most))
+
+
+def _chosen(
+    steps: "_Steps",
+    placement: Placement,
+    found: FloatLayers,
+    limit: float,
+    without: Without,
+    measured: Callable[[Placement], float],
+    stop: Callable[[], bool],
+) -> tuple[Placement, FloatLayers]:
+    """Return the placement with the fewest layers in float that are enough, and what was done."""
+
+    def sqnr(step: _Step) -> float:
         try:
-            return sqnr(placed(step))
+            return measured(without(dict.fromkeys(step.layers, REASON)))
         except (InvalidOnnxError, StaleCalibrationError):
             return -math.inf  # What is left would need ranges that were not measured.
 
-    chosen, after = _fewest(list(steps.up_to(MOST_TIME)), measured)
-    if chosen is None or not after >= before + LEAST_GAIN_DB:
-        chosen, after = _Step((), 1.0, 0.0), before
-    more, more_sqnr = None, math.nan
-    if after < WANTED_DB:
-        more, more_sqnr = _fewest(list(steps.up_to(math.inf)), measured)
-    return placed(chosen), FloatLayers(
-        layers=chosen.layers,
-        before=before,
-        after=after,
-        decided_by=decided_by,
-        slower=chosen.slower,
-        more=more.layers if more is not None and more_sqnr > after else (),
-        more_sqnr=more_sqnr,
-        more_slower=more.slower if more is not None else 0.0,
-    )
+    chosen, after = _fewest(list(steps.up_to(limit)), sqnr, stop)
+    if chosen is not None and after >= found.before + LEAST_GAIN_DB:
+        placement = without(dict.fromkeys(chosen.layers, REASON))
+        found = replace(found, layers=chosen.layers, after=after, slower=chosen.slower)
+    if found.after < WANTED_DB and not stop():
+        more, after = _fewest(list(steps.up_to(math.inf)), sqnr, stop)
+        if more is not None and after > found.after:
+            found = replace(found, more=more.layers, more_sqnr=after, more_slower=more.slower)
+    return placement, found
 
 
-def _fewest(steps: Sequence[_Step], measured: Callable[[_Step], float]) -> tuple[_Step | None, float]:
+def _fewest(
+    steps: Sequence[_Step], measured: Callable[[_Step], float], stop: Callable[[], bool]
+) -> tuple[_Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
         return None, math.nan
     low, high = 0, len(steps) - 1
     found = measured(steps[high])
     # More layers in float hardly ever lose, so that halving finds the fewest in a few models.
-    while found >= WANTED_DB and low < high:
+    while found >= WANTED_DB and low < high and not stop():
         middle = (low + high) // 2
         value = measured(steps[middle])
         if value >= WANTED_DB:
@@ -176,7 +226,12 @@ class _Steps:
     """
 
     def __init__(
-        self, model: ir.Model, placement: Placement, target: Target, noise: Mapping[str, float]
+        self,
+        model: ir.Model,
+        placement: Placement,
+        target: Target,
+        noise: Mapping[str, float],
+        profile: MachineProfile | None,
     ) -> None:
         self._model, self._target, self._noise = model, target, noise
         could = {layer.name for layer in placement.target_plan.layers if layer.quantized}
@@ -185,9 +240,8 @@ class _Steps:
             for layer in placement.plan.layers
             if not layer.quantized and layer.name in could
         }
-        self._sizes, self._base = Sizes.of(model), self._plan(())
-        self._time = integer_time(model, self._base, self._sizes)
-        self._saved = savings(model, self._base, self._sizes).work
+        self._base, self._measured = self._plan(()), set(placement.target_plan.measured)
+        self._slower = _slower_than(model, placement.target_plan, self._base, profile)
         self._total = sum(noise.values()) or 1.0
         loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
         alone = {move: self._step(move) for source in loud if (move := self._move(source))}
@@ -196,14 +250,18 @@ class _Steps:
 
     def up_to(self, limit: float) -> Iterator[_Step]:
         """Yield choices that cost at most this share of the time, each with more layers in float."""
-        layers: tuple[str, ...] = ()
-        left = 1.0
+        last = _Step((), 1.0, -math.inf)
         for move in self._order:
-            step = self._step(tuple(dict.fromkeys((*layers, *move))))
+            layers = tuple(dict.fromkeys((*last.layers, *move)))
+            # A float layer between integer ones may need ranges that were not measured.
+            if not self._measured.issuperset(self._plan(layers).measured):
+                continue
+            step = self._step(layers)
             # Layers that earlier ones have taken with them take no more noise away.
-            if step.slower <= limit and step.left < left:
-                layers, left = step.layers, step.left
-                yield step
+            if step.slower <= limit and step.left < last.left:
+                # A limit of this cost lets the steps before pass, too.
+                last = replace(step, slower=max(step.slower, last.slower))
+                yield last
 
     def _move(self, source: str) -> tuple[str, ...]:
         """Return the layers to leave in float so that a tensor is: its makers, or these and its readers."""
@@ -222,8 +280,26 @@ class _Steps:
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}
         left = sum(noise for source, noise in self._noise.items() if source in quantized)
-        lost = self._saved - savings(self._model, plan, self._sizes).work
-        return _Step(layers, left / self._total, lost / self._time)
+        return _Step(layers, left / self._total, self._slower(plan))
+
+
+def _slower_than(
+    model: ir.Model, whole: Plan, base: Plan, profile: MachineProfile | None
+) -> Callable[[Plan], float]:
+    """Return what tells by which share of its time a model is slower with another plan than with ``base``.
+
+    In ``whole`` everything is in integers that can be. An estimate does not depend on the machine.
+    """
+    if profile is not None:
+        circuit, seam = (
+            circuit_of_profile(model, whole, profile),
+            Seam(profile.seam_fixed, profile.seam_element),
+        )
+        least = predicted(circuit, seam, unit_sides(circuit, base))
+        return lambda plan: predicted(circuit, seam, unit_sides(circuit, plan)) / least - 1.0
+    sizes = Sizes.of(model)
+    time, saved = integer_time(model, base, sizes), savings(model, base, sizes).work
+    return lambda plan: (saved - savings(model, plan, sizes).work) / time
 
 
 def _around(

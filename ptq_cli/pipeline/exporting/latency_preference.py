@@ -7,7 +7,7 @@ from typing import Annotated
 
 import onnx_ir as ir
 
-from ptq_cli.core.documents import read_document
+from ptq_cli.core.documents import HIDDEN, read_document
 from ptq_cli.core.errors import ProfileError, ProfilerError
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.words import SHORTEST_RUN, too_spread
@@ -41,6 +41,7 @@ class LatencyPreference:
     threads: Annotated[int, "What was measured."]
     source: Annotated[str, "The file of the profile; empty if it was measured on this machine."] = ""
     undecided: Annotated[str, "Why nothing was decided; empty otherwise."] = ""
+    profile: Annotated[MachineProfile | None, HIDDEN] = None
 
 
 def prefer_latency(
@@ -68,6 +69,7 @@ def prefer_latency(
         threads=profile.threads,
         source=settings.profile or "",
         undecided=undecided,
+        profile=None if undecided else profile,
     )
 
 

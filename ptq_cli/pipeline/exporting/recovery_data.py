@@ -40,6 +40,7 @@ from ptq_cli.recovery.moments_file import Moments, load_moments
 from ptq_cli.recovery.quantized_layer import require_integers
 from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.rescale_model import LITTLE
 from ptq_cli.runtime.machine import Machine
 
 MOST_SAMPLES = 512
@@ -283,11 +284,13 @@ def choose_ranges(
     cuts: Collection[str],
     machine: Machine,
     progress: ProgressCallback,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Placement, RangesByEffect]:
     """Return the placement with the best range of each tensor, and what was done.
 
     First ranges end where the readers no longer tell values apart, if that helps; then methods are chosen.
-    The float model is cut at ``cuts``, whatever is quantized of it.
+    The float model is cut at ``cuts``, whatever is quantized of it. Once ``stop`` says so, what was measured
+    until then decides.
     """
     require_integers(placement.plan)
     samples, _, decided_by = recovery_samples(data)
@@ -306,8 +309,8 @@ def choose_ranges(
         for source, found in tried.items()
         if not _has_few_bits(found)
     }
-    measured, most = affordable(grids, _sample_work(floats, samples.fit[0], data.inputs))
-    measured_on = few(samples.fit, data.inputs, most)
+    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
+    measured_on = first_alone(few(samples.fit, data.inputs, most), data.inputs)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
         floats,
@@ -317,6 +320,7 @@ def choose_ranges(
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
+        stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
 
@@ -325,7 +329,7 @@ def choose_ranges(
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
-    kept = after > before
+    kept = after - before >= LITTLE  # Less of a few samples is chance.
     result = RangesByEffect(
         kept=kept,
         before=before,
@@ -401,7 +405,8 @@ def affordable(
     return most_unlike(grids, int(share * len(measured))), 1
 
 
-def _sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+    """Return the multiply-accumulates of a model for one sample."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
     return found.total / count_samples(piece, inputs)
 
@@ -433,6 +438,22 @@ def few(
             if sum(count_samples(item, inputs) for item in found) >= most:
                 return found
     return found
+
+
+def first_alone(pieces: Sequence[dict[str, Array]], inputs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Return pieces of which the first has one sample: which tensors are quiet shows on that.
+
+    Example:
+        >>> import numpy as np
+        >>> x = TensorSpec("x", np.dtype("f8"), (None, 3))
+        >>> [len(piece["x"]) for piece in first_alone([{"x": np.zeros((4, 3))}] * 2, [x])]
+        [1, 3, 4]
+    """
+    first, *others = pieces
+    if not _divides(inputs) or count_samples(first, inputs) < 2:
+        return list(pieces)
+    parts = ({name: array[part] for name, array in first.items()} for part in (slice(1), slice(1, None)))
+    return [*parts, *others]
 
 
 def _assignments(

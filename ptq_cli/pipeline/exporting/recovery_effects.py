@@ -61,6 +61,7 @@ class Recovery:
     """What recovery did to a model."""
 
     effects: Annotated[tuple[RungEffect, ...], "Of each rung, in the order in which they ran."]
+    interrupted: Annotated[bool, "Whether Ctrl-C ended it; the same command then continues."] = False
 
     @property
     def kept(self) -> bool:

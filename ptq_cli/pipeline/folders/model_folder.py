@@ -23,7 +23,7 @@ from ptq_cli.pipeline.folders.data_of_files import data_by_file, no_data_for
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.recovery_rungs import AUTO, NONE, needs_ranges
-from ptq_cli.recipe.sections import OverrideSettings, RecoverySettings
+from ptq_cli.recipe.sections import OverrideSettings
 
 SUFFIX = ".onnx"
 TOKENIZER = "tokenizer.json"
@@ -300,7 +300,7 @@ def _for_file(
         recipe = replace(recipe, calibration=replace(recipe.calibration, data=None))
     if own["eval_data"] is None and recipe.evaluation.data is not None:
         recipe = replace(recipe, evaluation=replace(recipe.evaluation, data=None))
-    recovery = RecoverySettings(rungs or [NONE])
+    recovery = replace(recipe.recovery, rungs=rungs or [NONE])
     return resolved.with_recipe(replace(recipe, recovery=recovery, override=override))
 
 

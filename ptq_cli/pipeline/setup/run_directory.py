@@ -44,6 +44,8 @@ class RunDirectory:
     """The statistics so far, of a calibration that is not finished."""
     moments = RunFile("moments.safetensors")
     """Second moments of what layers read, once their ranges are decided."""
+    recovery_checkpoint = RunFile("recovery.partial.safetensors")
+    """The layers that a recovery has chosen so far, if it is not finished."""
     evaluation_checkpoint = RunFile("evaluation.partial.safetensors")
     """What the metrics hold so far, of an evaluation that is not finished."""
     report_json = RunFile("report.json")

@@ -1,6 +1,7 @@
 """How a weight is quantized and stored: what each family of quantizers must tell, and the scaled one."""
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -194,6 +195,39 @@ class WeightQuantizer(Protocol):
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the weight as the file holds it."""
         ...
+
+
+Memory = dict[Hashable, WeightChoice | StoredWeight]
+
+
+@dataclass(frozen=True)
+class RememberedQuantizer:
+    """A quantizer that computes once what is asked of it again: trials often differ in activations alone."""
+
+    own: WeightQuantizer
+    memory: Memory = field(compare=False, repr=False)
+
+    @property
+    def rules(self) -> ScaleRules:
+        """What its scales may be."""
+        return self.own.rules
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return the parameters of a weight, which is always the same at the same site."""
+        key = self.own, site, site.pairs
+        found = self.memory.get(key)
+        if not isinstance(found, WeightChoice):
+            found = self.memory[key] = self.own.choose(weight, site)
+        return found
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return the weight as the file holds it; a bias may have widened a scale since."""
+        grid = (parameters.scale.tobytes(), parameters.zero_point.tobytes()) if parameters is not None else ()
+        key = self.own, site, site.pairs, grid
+        found = self.memory.get(key)
+        if not isinstance(found, StoredWeight):
+            found = self.memory[key] = self.own.store(weight, site, parameters)
+        return found
 
 
 @dataclass(frozen=True)

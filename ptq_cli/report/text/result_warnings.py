@@ -1,5 +1,7 @@
 """What a user should know of a quantized model although no limit was set: its size, its work, its SQNR."""
 
+import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptq_cli.core.words import SHORTEST_RUN, format_bytes, too_spread
@@ -9,6 +11,7 @@ from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Sat
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
+from ptq_cli.qdq.metadata import FLOAT_LAYERS
 from ptq_cli.report.text.summary import format_value, share_of_float
 from ptq_cli.report.text.tables import format_latency
 from ptq_cli.runtime.block_levels import has_four_bits
@@ -17,6 +20,9 @@ from ptq_cli.runtime.machine import usable_cores
 FEWEST_IN_INTEGERS = 0.5
 """Share of the multiply-accumulates."""
 LOWEST_SQNR_DB = 15.0
+RECOVERED_SQNR_DB = 20.0
+"""What an output should have if layers were left in float for it."""
+ANALYZE = "ptq analyze names the layers that lose most"
 MOST_REASONS = 3
 EVERYTHING = "ptq export --set quantization.all_layers=true quantizes every layer that the target can"
 SPEED = "ptq bench shows whether it is faster"
@@ -36,15 +42,47 @@ def result_warnings(
     work: Work,
     metrics: Sequence[Measurement] = (),
     saturation: Saturation = NOTHING,
+    origin: Mapping[str, str] | None = None,
 ) -> tuple[ReportWarning, ...]:
     """Return the warnings about a quantized model, each with its reasons and what to try.
 
-    Layers that can saturate where it was measured explain a low SQNR.
+    Layers that can saturate where it was measured explain a low SQNR; ``origin``, the metadata of its file,
+    says which layers in float would help.
 
     Edge case:
         A model without multiply-accumulates, or in which none are known, has no share of them in integers.
     """
-    return (*saturation_warnings(saturation), *_warnings(sizes, layers, work, metrics, saturation))
+    more = _more_in_float(origin or {})
+    return (*saturation_warnings(saturation), *_warnings(sizes, layers, work, metrics, saturation, more))
+
+
+def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
+    """Return a warning if layers in float have not brought a file's outputs to 20 dB, from its metadata."""
+    found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
+    reached = found.get("reached_db")
+    if reached is None or reached >= RECOVERED_SQNR_DB:
+        return ()
+    message = (
+        f"the worst output has {reached:.1f} dB on {found['samples']:,} samples of the calibration data, "
+        f"below {RECOVERED_SQNR_DB:.0f} dB"
+    )
+    return (ReportWarning("low_sqnr", message, (*_more_in_float(origin), ANALYZE)),)
+
+
+def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the hint with the layers that ``--recover float`` would have left in float with more time."""
+    try:
+        more = json.loads(origin.get(FLOAT_LAYERS, "{}"))["more"]
+        names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
+        percent = max(0, math.ceil(100 * share))
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
+    some = ", ".join(names[:MOST_REASONS])
+    rest = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
+    return (
+        f"ptq export --set recovery.float_time={percent / 100:g} leaves {some}{rest} in float: about "
+        f"{reached:.1f} dB, for {percent} % more time",
+    )
 
 
 def saturation_warnings(saturation: Saturation, name: str = "the model") -> tuple[ReportWarning, ...]:
@@ -86,6 +124,7 @@ def _warnings(
     work: Work,
     metrics: Sequence[Measurement],
     saturation: Saturation,
+    more: tuple[str, ...],
 ) -> Iterator[ReportWarning]:
     before, after = sizes
     # What was asked to read floats needs no warning.
@@ -106,11 +145,10 @@ def _warnings(
             f"{_percent(share)} of the multiply-accumulates are in integers; in float: {in_float}",
             (_hint(layers),),
         )
+    lowest_db = RECOVERED_SQNR_DB if more else LOWEST_SQNR_DB
     for metric in metrics:
-        if metric.name.partition("[")[0] == "sqnr_db" and metric.quantized_value < LOWEST_SQNR_DB:
-            value, lowest = (
-                format_value(item, "decibel") for item in (metric.quantized_value, LOWEST_SQNR_DB)
-            )
+        if metric.name.partition("[")[0] == "sqnr_db" and metric.quantized_value < lowest_db:
+            value, lowest = (format_value(item, "decibel") for item in (metric.quantized_value, lowest_db))
             yield ReportWarning(
                 "low_sqnr",
                 f"the SQNR of output '{metric.output}' is {value}, below {lowest}",
@@ -118,7 +156,8 @@ def _warnings(
                 SATURATING
                 if saturation.saturating
                 else (
-                    "ptq analyze names the layers that lose most",
+                    *more,
+                    ANALYZE,
                     "ptq export --amax mse decides ranges by the mean squared error",
                     "ptq export --exclude LAYER keeps a layer in float",
                 ),

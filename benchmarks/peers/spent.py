@@ -1,0 +1,108 @@
+"""What a command takes: it runs on one core, and what was measured is kept in a file."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ptq_cli.core.errors import first_line
+from ptq_cli.evaluation.bootstrap import Float64Array
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a command took, from its start to its end.
+
+    Attributes:
+        seconds: processor time.
+        peak: resident memory, in bytes, with the pages of files that it mapped.
+    """
+
+    seconds: float
+    peak: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way of quantizing.
+
+    Attributes:
+        title: in the table.
+        output: the file, or the folder, that it writes.
+        words: the command.
+        is_ours: whether ptq does it.
+    """
+
+    title: str
+    output: Path
+    words: Sequence[str | Path]
+    is_ours: bool = False
+
+
+def ptq_way(folder: Path, name: str, words: Sequence[str | Path]) -> Way:
+    """Return ``ptq quantize`` with some words, which ends with the file ``name``."""
+    output = folder / f"{name}.onnx"
+    flags = [*words, "--run", folder / f"{name}-run", "--output", output]
+    command = [sys.executable, "-m", "ptq_cli", "quantize", *flags]
+    return Way(f"ptq, {shown(words)}", output, command, is_ours=True)
+
+
+def shown(words: Sequence[str | Path]) -> str:
+    """Return options as a page shows them, without files.
+
+    Example:
+        >>> shown([Path("model.onnx"), "--data", Path("calib.npz"), "--recover", "all"])
+        '`--recover all`'
+    """
+    options = " ".join(word for word in words if isinstance(word, str))
+    return f"`{options.replace('--data ', '')}`"
+
+
+def measured(way: Way) -> Spent:
+    """Run a way of quantizing, or tell what it took earlier; its messages go beside the output.
+
+    Raises:
+        RuntimeError: the command failed.
+    """
+    kept = way.output.with_suffix(".json")
+    if kept.exists() and way.output.exists():
+        return Spent(**json.loads(kept.read_text("utf-8")))
+    print(*way.words, file=sys.stderr, flush=True)
+    log = way.output.with_suffix(".log")
+    with log.open("wb") as messages:
+        # One core is one thread for every library, whatever it reads its number of threads from.
+        process = subprocess.Popen(
+            [str(word) for word in way.words],
+            stdout=messages,
+            stderr=subprocess.STDOUT,
+            env=os.environ | ONE_THREAD,
+            preexec_fn=lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}),  # noqa: PLW1509
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    if code := os.waitstatus_to_exitcode(status):
+        last = log.read_text("utf-8", "replace").strip().splitlines()[-1:]
+        raise RuntimeError(f"exit status {code}: {first_line(RuntimeError(*last))}")
+    spent = Spent(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)
+    kept.write_text(json.dumps(asdict(spent)), "utf-8")
+    return spent
+
+
+def kept_rows(path: Path, compute: Callable[[], Float64Array]) -> Float64Array:
+    """Return rows that were computed earlier, or compute and keep them."""
+    if not path.exists():
+        np.save(path, compute())  # at the end: what is interrupted is measured again
+    rows: Float64Array = np.load(path)
+    return rows
+
+
+def version_in(python: Path, package: str) -> str:
+    """Return the version of a package that a Python has."""
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
