@@ -1,6 +1,7 @@
 """The parts of a model that are already quantized: they are kept, and nothing is quantized twice."""
 
 from collections.abc import Callable, Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import onnx_ir as ir
@@ -197,11 +198,18 @@ def _is_tiny(value: ir.Value) -> bool:
     return bool(array.size) and bool(0.0 < array.max() <= 1.0 / SENTINEL)
 
 
+# A table of embeddings is met on the way back from each Add of a residual stream, in each plan, and its
+# numbers are copied each time that they are read: nobody changes those of a tensor.
+_HUGE: WeakKeyDictionary[ir.TensorProtocol, bool] = WeakKeyDictionary()
+
+
 def _holds_sentinel(value: ir.Value) -> bool:
     constant = value.const_value
     if constant is None or constant.dtype not in FLOATS:
         return False
-    return _is_huge(np.asarray(constant.numpy()))
+    if constant not in _HUGE:
+        _HUGE[constant] = _is_huge(np.asarray(constant.numpy()))
+    return _HUGE[constant]
 
 
 def _is_huge(array: Array) -> bool:

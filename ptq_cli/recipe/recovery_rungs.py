@@ -137,7 +137,7 @@ OF_WEIGHTS = (WEIGHED, ROUND)
 ALL, NONE, AUTO = "all", "none", "auto"
 BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
-OF_ROWS = (SMOOTH,)
+OF_EACH_RUN = (EQUALIZE, SMOOTH)
 """What it stands for if ranges are found at each run, and there are data."""
 OF_WEIGHTS_ALONE = (ROUND,)
 """What it stands for if no activation is quantized, and there are data; see docs/weight_only.md."""
@@ -166,7 +166,7 @@ def default_rungs(recipe: "Recipe") -> tuple[str, ...]:
     settings = recipe.recovery
     if AUTO not in settings.rungs or ALL in settings.rungs:
         return ()
-    by_default = OF_ROWS if mode_of(recipe.activations) == DYNAMIC else BY_DEFAULT
+    by_default = OF_EACH_RUN if mode_of(recipe.activations) == DYNAMIC else BY_DEFAULT
     return tuple(name for name in by_default if name not in settings.rungs)
 
 
@@ -179,7 +179,7 @@ def rewriting_rungs(recipe: "Recipe") -> tuple[str, ...]:
         >>> rewriting_rungs(Recipe(recovery=RecoverySettings(["all"]))), rewriting_rungs(Recipe())
         (('equalize', 'smooth'), ('equalize',))
         >>> rewriting_rungs(Recipe(activations=ActivationSettings(mode="dynamic")))
-        ('smooth',)
+        ('equalize', 'smooth')
     """
     asked = {*recipe.recovery.rungs, *default_rungs(recipe)}
     return tuple(name for name in REWRITING if name in asked or ALL in asked)

@@ -26,6 +26,7 @@ from ptq_cli.runtime.tapping.taps import tap
 
 Range = tuple[float, float]
 BYTE = 8
+HIGHEST = np.float32(127.0)
 TINY = 1e-30
 
 
@@ -119,13 +120,15 @@ class SpaceFactors:
     after: float
 
 
-def find_factors(spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int) -> list[SpaceFactors]:
-    """Return factors for the spaces that gain from them, in order."""
-    readers = {name: _Trial(reader, bits) for name, reader in found.readers.items()}
+def find_factors(
+    spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int, *, by_row: bool = False
+) -> list[SpaceFactors]:
+    """Return factors for the spaces that gain from them, in order; each row may have a scale of its own."""
+    readers = {name: _Trial(reader, bits, by_row=by_row) for name, reader in found.readers.items()}
     table = {name: np.ones(len(item.low)) for name, item in found.ranges.items()}
     chosen = []
     for space in spaces:
-        trial = _SpaceTrial(space, readers, found, table)
+        trial = _SpaceTrial(space, readers, found, table, by_row=by_row)
         best = trial.best()
         if best is not None:
             chosen.append(best)
@@ -136,8 +139,8 @@ def find_factors(spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int) -
 class _Trial:
     """A reader whose output's error is measured."""
 
-    def __init__(self, reader: SpaceReader, bits: int) -> None:
-        self.reader = reader
+    def __init__(self, reader: SpaceReader, bits: int, *, by_row: bool) -> None:
+        self.reader, self._by_row = reader, by_row
         self._highest = float(2 ** (bits - 1) - 1)
         self._read = reader.read()
         self._product = self._multiply(self._read, reader.weight)
@@ -167,18 +170,25 @@ class _Trial:
         without factors.
         """
         scaled = factors[self.reader.columns].astype(np.float32)
-        site, ends = self.reader.activation, (float((low * factors).min()), float((high * factors).max()))
         weight = self._rounded(
             self._apart(self.reader.weight) / scaled.reshape(self.reader.geometry.groups, 1, -1)
         ).reshape(self.reader.weight.shape)
-        read = self._read * scaled
-        missed = [
-            self._multiply(_on_grid(read, _grid(site, *ends, share)), weight) - self._product
-            for share in (SHARES_OF_FEW if site.format.bits < BYTE else (1.0,))
-        ]
+        reads = self._roundings(
+            self._read * scaled, float((low * factors).min()), float((high * factors).max())
+        )
+        missed = [self._multiply(read, weight) - self._product for read in reads]
         power = (self._apart(self.reader.weight).astype(np.float64) ** 2).sum(axis=1).reshape(-1)
         added = len(self._product) * float(np.sum(power * noise[self.reader.columns]))
         return (min(float(np.sum(item.astype(np.float64) ** 2)) for item in missed) + added) / self._signal
+
+    def _roundings(self, read: Float32s, low: float, high: float) -> Iterator[Float32s]:
+        """Yield what is read as the quantized model may round it, of which the best counts."""
+        site = self.reader.activation
+        if self._by_row:
+            yield _on_own_scales(read)
+            return
+        for share in SHARES_OF_FEW if site.format.bits < BYTE else (1.0,):
+            yield _on_grid(read, _grid(site, low, high, share))
 
     def _rounded(self, weight: Float32s) -> Float32s:
         axes = (0, 1, 2) if self.reader.site.axis is None else 2
@@ -204,8 +214,10 @@ class _SpaceTrial:
         readers: Mapping[str, _Trial],
         found: SpaceSamples,
         table: Mapping[str, Factors],
+        *,
+        by_row: bool,
     ) -> None:
-        self._space, self._found, self._table = space, found, table
+        self._space, self._found, self._table, self._by_row = space, found, table, by_row
         self._held = [item for item in space.held if item.name in found.ranges]
         names = {item.name for item in self._held}
         self._has_few_bits = any(found.sites[name].format.bits < BYTE for name in names)
@@ -259,8 +271,9 @@ class _SpaceTrial:
 
     def _noise(self, factors: Factors) -> dict[str, Factors]:
         """Return what rounding adds to each channel, before it got its factor, by the source of the grid."""
-        noise = {}
-        for item in self._held:
+        noise: dict[str, Factors] = {}
+        # Where rows get their scales at each run, nothing between layers is rounded.
+        for item in self._held if not self._by_row else ():
             found, site, at = (
                 self._found.ranges[item.name],
                 self._found.sites[item.name],
@@ -319,6 +332,12 @@ def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
     return np.asarray((np.clip(steps, grid.format.qmin, grid.format.qmax) - zero) * scale, np.float32)
 
 
+def _on_own_scales(values: Float32s) -> Float32s:
+    """Round rows as the dynamic form does, each with the scale of its largest value; 0 stays 0."""
+    scale = np.maximum(np.abs(values).max(axis=1, keepdims=True, initial=0.0) / HIGHEST, TINY)
+    return np.asarray(np.rint(values / scale) * scale, np.float32)
+
+
 SAME = 1e-5
 """The largest difference of an output, as a share of its largest value, that counts as rounding."""
 
@@ -361,6 +380,7 @@ def rescale_model(
     kind: Kind,
     *,
     judged: Plan | None = None,
+    by_row: bool = False,
     least_gain: float | None = None,
     threads: int,
 ) -> RescaledModel:
@@ -370,8 +390,8 @@ def rescale_model(
     the samples to decide by its outputs are the same to 1e-5.
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
-    another, and the interval of its SQNR's gain must lie above ``least_gain`` dB; with None above 0, or a
-    gain of 0.1 dB is enough.
+    another, and ``by_row`` whether each row has a scale of its own there. The interval of its SQNR's gain
+    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -380,7 +400,7 @@ def rescale_model(
     trace = trace_scales(rescaled.graph)
     spaces = [space for space in scale_spaces(trace) if kind(space)]
     found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
-    chosen = find_factors(spaces, found, bits) if found is not None else []
+    chosen = find_factors(spaces, found, bits, by_row=by_row) if found is not None else []
     if not chosen:
         return RescaledModel(model=model, spaces=len(spaces), chosen=())
     rescale(rescaled.graph, trace, _by_root(chosen))
@@ -445,9 +465,11 @@ def _difference(pieces: Iterable[tuple[Outputs, Outputs]]) -> float:
                 continue
             if one.shape != other.shape:
                 return float("inf")
+            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
+            if np.array_equal(one, other):  # As powers of two make it; logits of a language model are many.
+                continue
             # In float64 the largest float32 values do not overflow.
             with np.errstate(invalid="ignore"):
                 difference = np.where(one == other, 0.0, np.abs(np.subtract(one, other, dtype=np.float64)))
-            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
             differing[index] = max(differing.get(index, 0.0), float(np.max(difference, initial=0.0)))
-    return max((differing[index] / max(largest[index], 1e-30) for index in largest), default=0.0)
+    return max((differing[index] / max(largest[index], 1e-30) for index in differing), default=0.0)

@@ -122,7 +122,7 @@ def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_ar
     assert abs(told.before - wanted) < 1 < abs(measured.before - wanted)
 
 
-def test_smoothing_is_the_default_of_ranges_that_are_found_at_each_run_if_it_surely_helps(
+def test_channels_get_factors_by_default_where_ranges_are_found_at_each_run_if_it_surely_helps(
     quantize: Quantize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ptq_cli.recovery import rescale_model
@@ -130,7 +130,7 @@ def test_smoothing_is_the_default_of_ranges_that_are_found_at_each_run_if_it_sur
     model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
     (told,) = quantize(model, "default", **settings).calibration.rescaled
     assert (told.rung, told.kept) == ("smooth", True)
-    named = quantize(model, "named", recover=["smooth"], **settings).export.output.read_bytes()
+    named = quantize(model, "named", recover=["equalize", "smooth"], **settings).export.output.read_bytes()
     assert Path("default/model.int8.onnx").read_bytes() == named
     # A calibration with static ranges was made without it, and is exported all the same.
     quantize(model, "static")

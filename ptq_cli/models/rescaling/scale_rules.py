@@ -140,8 +140,9 @@ def own_weight(trace: ScaleTrace, node: ir.Node, index: int) -> Floats | None:
 def _is_turned(array: Floats, tables: Sequence[ir.Value]) -> bool:
     """Tell whether a table of embeddings has the same numbers: one set of integers then serves both."""
     for value in tables:
-        table = floats_of(value)
-        if table is not None and table.shape == array.shape[::-1] and np.array_equal(table[0], array[:, 0]):
+        # A table is large, and reading it copies it.
+        table = floats_of(value) if constant_shape(value) == array.shape[::-1] else None
+        if table is not None and np.array_equal(table[0], array[:, 0]):
             return np.array_equal(table.T, array)
     return False
 

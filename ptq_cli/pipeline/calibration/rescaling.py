@@ -29,10 +29,11 @@ from ptq_cli.recipe.recovery_rungs import (
     DYNAMIC,
     EQUALIZE,
     OF_WEIGHTS,
-    SMOOTH,
+    ROW,
     default_rungs,
     exporting_rungs,
     granularity_of,
+    mode_of,
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
@@ -105,7 +106,7 @@ class Rescaling:
             helped = helped if self.after > self.before else "did not help"
             reason = f"it {helped}, so it was not kept ({change})"
         elif not reason and self.possible:
-            reason = "no group of channels would lose half its error"
+            reason = "no group of channels would lose enough of its error"
         return (
             f"note: {self.rung} changed nothing: {reason or 'the model has no channels that it could change'}"
         )
@@ -135,7 +136,7 @@ def rescaled(
     """
     recipe = resolved.recipe
     rungs, by_default = rewriting_rungs(recipe), default_rungs(recipe)
-    bits = _weight_bits(recipe.weights)
+    bits, by_row = _weight_bits(recipe.weights), _is_by_row(recipe.activations)
     if not rungs:
         return subject, ()
     reason = _refusal(subject, bits)
@@ -159,7 +160,8 @@ def rescaled(
             _trial_bits(bits or BYTE, resolved),
             kind,
             judged=_judged(subject, resolved),
-            least_gain=_least_gain(rung, samples) if rung in by_default else None,
+            by_row=by_row,
+            least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
             threads=resolved.machine.threads,
         )
         done.append(_told(rung, found, samples, subject.model.inputs))
@@ -224,6 +226,10 @@ def _are_few(settings: ActivationSettings) -> bool:
     return settings.bits is not None and settings.bits < BYTE
 
 
+def _is_by_row(settings: ActivationSettings) -> bool:
+    return mode_of(settings) == DYNAMIC and granularity_of(settings) == ROW
+
+
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
     if bits is None:
         return "the quantizer of the weights has no evenly spaced integers"
@@ -237,10 +243,10 @@ def _weight_bits(weights: WeightSettings) -> int | None:
     return family.bits if family.is_even else None
 
 
-def _least_gain(rung: str, samples: RecoverySamples) -> float:
+def _least_gain(samples: RecoverySamples, *, by_row: bool) -> float:
     """Return by how many dB a rung that nobody named must surely help."""
-    # Rows have scales of their own, so no range is fitted to samples: any sure gain is one on others, too.
-    return 0.0 if rung == SMOOTH and len(samples.decide) >= FEWEST_PIECES // SET_ASIDE else CLEAR_GAIN
+    # No range of a row is fitted to samples, so that any sure gain is one on others, too.
+    return 0.0 if by_row and len(samples.decide) >= FEWEST_PIECES // SET_ASIDE else CLEAR_GAIN
 
 
 def _is_equalized(space: ScaleSpace) -> bool:

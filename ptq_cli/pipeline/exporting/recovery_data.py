@@ -310,13 +310,13 @@ def choose_ranges(
         if not _has_few_bits(found)
     }
     measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
-    measured_on = first_alone(few(samples.fit, data.inputs, most), data.inputs)
+    measured_on = few(samples.fit, data.inputs, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
         floats,
         plan,
         measured,
-        measured_on,
+        [*one_sample(measured_on[0], data.inputs), *measured_on],
         cuts=cuts,
         known=data.known_costs,
         threads=machine.threads,
@@ -440,20 +440,18 @@ def few(
     return found
 
 
-def first_alone(pieces: Sequence[dict[str, Array]], inputs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """Return pieces of which the first has one sample: which tensors are quiet shows on that.
+def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Return the first sample of a piece, if it has others; which tensors are quiet shows on that.
 
     Example:
         >>> import numpy as np
         >>> x = TensorSpec("x", np.dtype("f8"), (None, 3))
-        >>> [len(piece["x"]) for piece in first_alone([{"x": np.zeros((4, 3))}] * 2, [x])]
-        [1, 3, 4]
+        >>> [[len(first["x"]) for first in one_sample({"x": np.zeros((n, 3))}, [x])] for n in (4, 1)]
+        [[1], []]
     """
-    first, *others = pieces
-    if not _divides(inputs) or count_samples(first, inputs) < 2:
-        return list(pieces)
-    parts = ({name: array[part] for name, array in first.items()} for part in (slice(1), slice(1, None)))
-    return [*parts, *others]
+    if not _divides(inputs) or count_samples(piece, inputs) < 2:
+        return []
+    return [{name: array[:1] for name, array in piece.items()}]
 
 
 def _assignments(
