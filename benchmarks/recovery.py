@@ -1,4 +1,4 @@
-"""What ``--recover weighed`` and ``round`` bring beside rounding to nearest, and what they take.
+"""What ``--recover`` brings beside rounding to nearest, and what it takes.
 
 python -m benchmarks.recovery                    print the tables
 python -m benchmarks.recovery --write            also write them to benchmarks/RESULTS.md
@@ -7,7 +7,6 @@ python -m benchmarks.recovery --folder FOLDER    another model, in a folder with
 With ``--folder`` the table is that of the ResNet that ``benchmarks.plain_resnet`` trains.
 """
 
-import itertools
 import resource
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -28,6 +27,11 @@ WAYS = {
     "`--recover weighed`": ("--recover", "weighed"),
     "`--recover round`": ("--recover", "round"),
 }
+WAYS_OF_FEW = {
+    "`--recover equalize,smooth,ranges,round`": ("--recover", "equalize,smooth,ranges,round"),
+    "`--recover all`": ("--recover", "all"),
+}
+"""Of 4-bit activations alone, each with a calibration of its own, since channels get factors before it."""
 HEADER = (
     "weights",
     "activations",
@@ -64,30 +68,29 @@ def table(folder: Path) -> str:
 
 
 def rows(folder: Path) -> Iterator[Sequence[str]]:
-    """Calibrate once; yield the float model's top-1, then a row for each width and way of rounding."""
+    """Yield the float model's top-1, then a row for each width and way of rounding."""
+    is_first = True
     with tempfile.TemporaryDirectory() as run:
         run_ptq(["calibrate", "--run", run], folder)
-        is_first = True
-        for (bits, of_activations), (way, words) in itertools.product(BITS, WAYS.items()):
-            command = ["export", "--run", run, "--reset", "--weight-bits", str(bits), *words]
-            if of_activations < EIGHT:  # With few steps, a range that holds all values wastes most of them.
-                command += ["--set", f"activations.bits={of_activations}", "--amax", "mse"]
-            before = _children()
-            taken = seconds(lambda command=command: run_ptq(command, folder))  # type: ignore[misc]
-            spent = _children() - before
-            report = evaluate_run(run, folder)
-            metrics = {item["name"]: item for item in report["metrics"]}
-            if is_first:
-                yield (f"{metrics['top1']['float_value']:.2%} of {report['evaluation']['samples']:,}",)
-                is_first = False
-            yield (
-                f"{bits} bits",
-                f"{of_activations} bits",
-                way,
-                *_shown(metrics),
-                f"{taken:.1f}",
-                f"{spent:.1f}",
-            )
+        for bits, of_activations in BITS:
+            ways = WAYS if of_activations == EIGHT else {**WAYS, **WAYS_OF_FEW}
+            for way, words in ways.items():
+                widths = ["--set", f"weights.bits={bits}"]
+                if of_activations < EIGHT:  # With few steps, a range that holds all values wastes most.
+                    widths += ["--set", f"activations.bits={of_activations}", "--set", "amax.method=mse"]
+                if way in WAYS_OF_FEW:
+                    run_ptq(["calibrate", "--run", run, *widths, *words], folder)
+                command = ["export", "--run", run, "--reset", *widths, *words]
+                before = _children()
+                taken = seconds(lambda command=command: run_ptq(command, folder))  # type: ignore[misc]
+                spent = _children() - before
+                report = evaluate_run(run, folder)
+                metrics = {item["name"]: item for item in report["metrics"]}
+                if is_first:
+                    yield (f"{metrics['top1']['float_value']:.2%} of {report['evaluation']['samples']:,}",)
+                    is_first = False
+                times = f"{taken:.1f}", f"{spent:.1f}"
+                yield f"{bits} bits", f"{of_activations} bits", way, *_shown(metrics), *times
 
 
 def _shown(metrics: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 python -m benchmarks.recovery_profile DIR                      the networks of a folder, as for benchmarks.zoo
 python -m benchmarks.recovery_profile DIR --only a,b --write   replace the rows of these networks
 
+``resnet50``, ResNet-50's shape with random weights of 4 bits, is made if ``--only`` names it.
+
 Each runs with one thread in this process, and samples of the main thread's stack say what it waits for. A
 first run on a machine compiles the kernels; run it twice. *Announced* is what ``recover`` would say before it
 chooses weights, *taken* what the rungs ``round`` and ``weighed`` took.
@@ -19,6 +21,7 @@ from unittest import mock
 
 from benchmarks.defaults import forward_pass
 from benchmarks.each_network import table_line
+from benchmarks.models import write_images, write_resnet50
 from benchmarks.results_page import networks_parser, print_part
 from benchmarks.zoo import find_networks
 from ptq_cli.cli.main import run
@@ -37,14 +40,24 @@ PARTS = {
 """Files and functions that a sample is counted for: the innermost one of a stack decides."""
 REST = "the rest"
 EVERY = 0.01
+RESNET50 = "resnet50"
 COLUMNS = ("network", "forward pass", "all", *PARTS, REST, "announced, taken")
 
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     arguments = networks_parser("Profile recovery.", 48).parse_args()
-    folders = find_networks(arguments.folder, arguments.only)
-    print_part("recovery_profile", _table(folders, arguments.samples), write=arguments.write, keep_rows=True)
+    others = [name for name in arguments.only or () if name != RESNET50]
+    folders = list(find_networks(arguments.folder, others)) if others or not arguments.only else []
+    with tempfile.TemporaryDirectory() as scratch:
+        if len(others) < len(arguments.only or ()):
+            made = Path(scratch) / RESNET50
+            made.mkdir()
+            write_resnet50(made / "model.onnx")
+            write_images(made / "calib.npz", arguments.samples)
+            folders.append(made)
+        lines = _table(folders, arguments.samples)
+        print_part("recovery_profile", lines, write=arguments.write, keep_rows=True)
 
 
 def _table(folders: Sequence[Path], samples: int) -> Iterator[str]:
@@ -66,6 +79,7 @@ def _row(folder: Path, scratch: Path, samples: int) -> str:
     words = ["quantize", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--threads", "1"]
     words += ["--samples", str(samples), "--run", str(scratch), "--recover", "all", "--quiet"]
     words += ["--set", "evaluation.latency=false"]
+    words += ["--weight-bits", "4"] if folder.name == RESNET50 else []
     with mock.patch.object(decided_model, "seconds_of", tell):
         spent, of_rungs = _profiled(words)
     forward = forward_pass(scratch / "model.float.onnx", folder, samples, is_sample=False)

@@ -2,9 +2,8 @@
 
 PYTHON by_auto_round.py MODEL DATA OUTPUT --samples 16 --steps 200
 
-MODEL is a GGUF file, and OUTPUT a folder of transformers whose weights lie on the chosen grid. Weights have
-zero points; the embedding and the last layer stay in float, as auto-round leaves them. Without steps it
-rounds with scales that it searches for.
+MODEL is a folder of transformers or a GGUF file, and OUTPUT gets its weights for PyTorch, on the chosen grid.
+They have zero points; the embedding and the last layer stay in float, as auto-round leaves them.
 """
 
 import argparse
@@ -19,7 +18,7 @@ BLOCK, BATCH = 32, 8
 
 
 def main() -> None:
-    """Parse the arguments, quantize, and write the folder."""
+    """Parse the arguments, quantize, and write the weights."""
     parser = argparse.ArgumentParser(description="Quantize with auto-round.")
     for name in ("model", "data", "output"):
         parser.add_argument(name, type=Path)
@@ -27,7 +26,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="of each block of the network")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    where = {"pretrained_model_name_or_path": arguments.model.parent, "gguf_file": arguments.model.name}
+    where = {"pretrained_model_name_or_path": arguments.model}
+    if arguments.model.is_file():
+        where = {"pretrained_model_name_or_path": arguments.model.parent, "gguf_file": arguments.model.name}
     network = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
     with np.load(arguments.data) as arrays:
         tokens = torch.from_numpy(arrays["input_ids"][: arguments.samples])
@@ -45,8 +46,10 @@ def main() -> None:
         device_map="cpu",
         amp=False,
     )
+    names = network.state_dict().keys()
     quantized, _ = quantizer.quantize()
-    quantized.save_pretrained(arguments.output)
+    found = quantized.state_dict()
+    torch.save({name: found[name] for name in names}, arguments.output)
 
 
 if __name__ == "__main__":

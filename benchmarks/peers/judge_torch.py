@@ -1,9 +1,9 @@
 """What a transformers model says of sequences: run by a Python that has transformers and gguf.
 
-PYTHON judge_torch.py MODEL DATA OUTPUT --samples 24
+PYTHON judge_torch.py MODEL DATA OUTPUT --samples 24 [--weights FILE]
 
-MODEL is a folder or a GGUF file. It writes a row for each sequence: the sum of its tokens' negative
-log-likelihoods, and their number.
+MODEL is a folder of transformers or a GGUF file, and FILE has other weights for it. It writes a row for each
+sequence: the sum of its tokens' negative log-likelihoods, and their number.
 """
 
 import argparse
@@ -20,12 +20,15 @@ def main() -> None:
     for name in ("model", "data", "output"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--samples", type=int, required=True)
+    parser.add_argument("--weights", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    folder, names = arguments.model, {}
-    if folder.is_file():
-        folder, names = folder.parent, {"gguf_file": folder.name}
-    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **names).eval()
+    where = {"pretrained_model_name_or_path": arguments.model}
+    if arguments.model.is_file():
+        where = {"pretrained_model_name_or_path": arguments.model.parent, "gguf_file": arguments.model.name}
+    network = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32).eval()
+    if arguments.weights:
+        network.load_state_dict(torch.load(arguments.weights, weights_only=True))
     with np.load(arguments.data) as arrays:
         sequences = torch.from_numpy(arrays["input_ids"][: arguments.samples])
     rows = []

@@ -37,32 +37,19 @@ class Way:
         title: in the table.
         output: the file, or the folder, that it writes.
         words: the command.
-        is_ours: whether ptq does it.
     """
 
     title: str
     output: Path
     words: Sequence[str | Path]
-    is_ours: bool = False
 
 
-def ptq_way(folder: Path, name: str, words: Sequence[str | Path]) -> Way:
-    """Return ``ptq quantize`` with some words, which ends with the file ``name``."""
+def ptq_way(folder: Path, name: str, data: Sequence[str | Path], words: Sequence[str]) -> Way:
+    """Return ``ptq quantize`` of a model and its data with some words: no speed is measured."""
     output = folder / f"{name}.onnx"
-    flags = [*words, "--run", folder / f"{name}-run", "--output", output]
-    command = [sys.executable, "-m", "ptq_cli", "quantize", *flags]
-    return Way(f"ptq, {shown(words)}", output, command, is_ours=True)
-
-
-def shown(words: Sequence[str | Path]) -> str:
-    """Return options as a page shows them, without files.
-
-    Example:
-        >>> shown([Path("model.onnx"), "--data", Path("calib.npz"), "--recover", "all"])
-        '`--recover all`'
-    """
-    options = " ".join(word for word in words if isinstance(word, str))
-    return f"`{options.replace('--data ', '')}`"
+    rest = ("--run", folder / f"{name}-run", "--output", output, "--set", "evaluation.latency=false")
+    command = [sys.executable, "-m", "ptq_cli", "quantize", *data, *words, *rest]
+    return Way(f"ptq, `{' '.join(words)}`", output, command)
 
 
 def measured(way: Way) -> Spent:
@@ -74,6 +61,8 @@ def measured(way: Way) -> Spent:
     kept = way.output.with_suffix(".json")
     if kept.exists() and way.output.exists():
         return Spent(**json.loads(kept.read_text("utf-8")))
+    for rows in way.output.parent.glob(f"{way.output.stem}.*.npy"):
+        rows.unlink()
     print(*way.words, file=sys.stderr, flush=True)
     log = way.output.with_suffix(".log")
     with log.open("wb") as messages:

@@ -40,7 +40,7 @@ def with_formats(
     A layer whose edges then have integers of several types, or of a type that the target computes in float,
     stays between its pairs, and says that it is computed in float there.
     """
-    sites = {name: _asked(site, families[site.source]) for name, site in plan.activations.items()}
+    sites = {name: as_asked(site, families[site.source]) for name, site in plan.activations.items()}
     if sites == plan.activations:
         return plan
     layers = {layer.name: layer for layer in plan.layers}
@@ -51,7 +51,8 @@ def with_formats(
     return replace(plan, activations=sites, layers=tuple(layers[layer.name] for layer in plan.layers))
 
 
-def _asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
+def as_asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
+    """Return a site with the integers that a quantizer asks for."""
     if not isinstance(family, ScaledActivations):
         return site
     dtype = site.format if family.dtype is None else BY_NAME[family.dtype]

@@ -24,11 +24,11 @@ Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
 Piece = Mapping[str, Array]
 Outputs = Sequence[Sequence[Array]]
-QUIET = 2.0**-6
-"""Share of the noise of the first candidates for which no other one is measured: 0.07 dB."""
+QUIET = 2.0**-7
+"""Share of the noise of the first candidates for which no other one is measured: 0.03 dB."""
 FAR = (3.0, 1.0)
 """By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
-after the first piece, of one sample, and after the second; after the third half of that, then a third."""
+after the first piece, and after the second; after the third half of that, then a third."""
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
@@ -52,15 +52,16 @@ def range_costs(
     """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
 
     The float model runs with one tensor on the grid of one candidate, all else in float; tensors that share
-    parameters are on it together. Only what comes behind them is run again. On the first piece the first
-    candidate of each tensor is measured, and then the others of the tensors that make all but ``QUIET`` of
-    the noise. On each further piece those are measured that cost not much more than the best of their tensor.
+    parameters are on it together. Only what comes behind them is run again. On the first piece, which only
+    tells what to measure on the others, the first candidate of each tensor is measured, and then the others
+    of the tensors that make all but ``QUIET`` of the noise. On each further piece those are measured that
+    cost not much more than the best of their tensor.
 
     Args:
         float_model: that is quantized.
         plan: for it.
         candidates: parameters by source, the tensor whose statistics decide; of one nothing is measured.
-        pieces: the model's inputs, of few samples each.
+        pieces: the model's inputs, of few samples each; the first may be part of the second.
         cuts: tensors at which the float model is cut, beside those of the plan. With the same cuts, runs for
             another plan show the same to the last bit.
         known: what runs of this model on these pieces have shown before; is added to.
@@ -103,6 +104,10 @@ def range_costs(
                 running |= {source: [0, *indices] for source, indices in others.items()}
             # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
             running = _close(running, costs, 1.0 + (FAR[1] / number if number else FAR[0]))
+            # What one sample has shown counts no further: it may be very unlike the others.
+            if number == 0 and pieces[1:]:
+                for source in _undecided(running):
+                    costs[source][:] = 0.0
     for source, indices in running.items():
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
     done(each * len(pieces), each * len(pieces))

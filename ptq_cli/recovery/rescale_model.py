@@ -83,8 +83,8 @@ def _round_weights(model: ir.Model, plan: Plan, bits: int) -> None:
             )
 
 
-def _grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
-    return grid_of_range(low, high, site.format, symmetric=site.symmetric)
+def _grid(site: ActivationSite, low: float, high: float, share: float = 1.0) -> QuantParameters:
+    return grid_of_range(share * low, share * high, site.format, symmetric=site.symmetric)
 
 
 # The factors of channels: a family of one strength for each space, tried on what its layers read.
@@ -92,8 +92,14 @@ def _grid(site: ActivationSite, low: float, high: float) -> QuantParameters:
 
 STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)
 """0 gives all channels the same largest weight, 1 the same range."""
-GAIN = 0.5
-"""A space keeps its channels unless the error falls below this share of what it was."""
+GAIN, GAIN_OF_FEW = 0.5, 0.9
+"""A space keeps its channels unless the error falls below this share of what it was; with fewer bits, where
+all noise is of activations, a little less is worth it."""
+SHARES_OF_FEW = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
+"""Of a tensor's range, tried where it has fewer bits: one that holds every value wastes most of 16 steps."""
+STEPS_OF_FEW = 4
+"""Factors in each octave with fewer bits: channels of ordinary networks are less than an octave apart, and
+what these lose there is far above the float model's last bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,18 +170,25 @@ class _Trial:
         without factors.
         """
         scaled = factors[self.reader.columns].astype(np.float32)
-        if self._by_row:
-            read = _on_own_scales(self._read * scaled)
-        else:
-            grid = _grid(self.reader.activation, float((low * factors).min()), float((high * factors).max()))
-            read = _on_grid(self._read * scaled, grid)
         weight = self._rounded(
             self._apart(self.reader.weight) / scaled.reshape(self.reader.geometry.groups, 1, -1)
+        ).reshape(self.reader.weight.shape)
+        reads = self._roundings(
+            self._read * scaled, float((low * factors).min()), float((high * factors).max())
         )
-        difference = self._multiply(read, weight.reshape(self.reader.weight.shape)) - self._product
+        missed = [self._multiply(read, weight) - self._product for read in reads]
         power = (self._apart(self.reader.weight).astype(np.float64) ** 2).sum(axis=1).reshape(-1)
         added = len(self._product) * float(np.sum(power * noise[self.reader.columns]))
-        return (float(np.sum(difference.astype(np.float64) ** 2)) + added) / self._signal
+        return (min(float(np.sum(item.astype(np.float64) ** 2)) for item in missed) + added) / self._signal
+
+    def _roundings(self, read: Float32s, low: float, high: float) -> Iterator[Float32s]:
+        """Yield what is read as the quantized model may round it, of which the best counts."""
+        site = self.reader.activation
+        if self._by_row:
+            yield _on_own_scales(read)
+            return
+        for share in SHARES_OF_FEW if site.format.bits < BYTE else (1.0,):
+            yield _on_grid(read, _grid(site, low, high, share))
 
     def _rounded(self, weight: Float32s) -> Float32s:
         axes = (0, 1, 2) if self.reader.site.axis is None else 2
@@ -207,6 +220,7 @@ class _SpaceTrial:
         self._space, self._found, self._table, self._by_row = space, found, table, by_row
         self._held = [item for item in space.held if item.name in found.ranges]
         names = {item.name for item in self._held}
+        self._has_few_bits = any(found.sites[name].format.bits < BYTE for name in names)
         self._trials = [
             trial
             for item in space.readers
@@ -224,7 +238,7 @@ class _SpaceTrial:
         tried = [(self._factors(strength), strength) for strength in STRENGTHS]
         errors = [self._error(factors) for factors, _ in tried]
         index = int(np.argmin(errors))
-        if not errors[index] < GAIN * before:
+        if not errors[index] < (GAIN_OF_FEW if self._has_few_bits else GAIN) * before:
             return None
         factors, strength = tried[index]
         return SpaceFactors(
@@ -242,7 +256,8 @@ class _SpaceTrial:
         return np.where(own, factors[item.channels], self._table[item.name])
 
     def _error(self, factors: Factors) -> float:
-        noise = self._noise(factors)
+        # Of few bits the noise of whole ranges would hide what the readers' own best ranges gain.
+        noise = {} if self._has_few_bits else self._noise(factors)
         total = 0.0
         for trial in self._trials:
             tensor = trial.reader.activation.tensor
@@ -279,19 +294,36 @@ class _SpaceTrial:
             item = next(item for item in self._held if item.name == trial.reader.activation.tensor)
             found = self._found.ranges[item.name]
             own = item.channels != NO_CHANNEL
-            np.maximum.at(reach, item.channels[own], np.maximum(-found.low, found.high)[own])
+            if not self._has_few_bits:
+                np.maximum.at(reach, item.channels[own], np.maximum(-found.low, found.high)[own])
             by_index = trial.weight_by_channel(len(found.low))
             np.maximum.at(weight, item.channels[own], by_index[own])
+        if self._has_few_bits:
+            reach = self._mean_reach(count)
         alive = (reach > 0.0) & (weight > 0.0)
         if not alive.any():
             return np.ones(count)
         factors = weight[alive] ** (1.0 - strength) / reach[alive] ** strength
         factors *= reach[alive].max() / (factors * reach[alive]).max()
-        # Powers of two: products and sums of the float model keep every bit.
-        steps = np.rint(np.log2(factors))
+        # Powers of two, of 8 bits: products and sums of the float model keep every bit.
+        finer = STEPS_OF_FEW if self._has_few_bits else 1
+        steps = np.rint(np.log2(factors) * finer) / finer
         result = np.full(count, 2.0 ** steps.min())  # What was always 0 is made no larger than the others.
         result[alive] = 2.0**steps
         return result
+
+    def _mean_reach(self, count: int) -> Factors:
+        """Return how far each channel reaches, as a geometric mean over the tensors of the space.
+
+        Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
+        """
+        reach, tensors = np.zeros(count), np.zeros(count)
+        for item in self._held:
+            found, own = self._found.ranges[item.name], item.channels != NO_CHANNEL
+            far = np.maximum(-found.low, found.high)
+            np.add.at(reach, item.channels[own], np.log(np.maximum(far / max(far.max(), TINY), TINY))[own])
+            np.add.at(tensors, item.channels[own], 1.0)
+        return np.where(tensors > 0.0, np.exp(reach / np.maximum(tensors, 1.0)), 0.0)
 
 
 def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:

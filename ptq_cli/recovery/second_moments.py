@@ -247,27 +247,46 @@ def add_products(matrix: Float64s, rows: Float64s, found: Float64s) -> None:  # 
         matrix: (K, K); rows, found: (M, K).
     """
     size = rows.shape[1]
-    whole = size - size % 4
     for left in range(0, size, TILE):
         right = min(left + TILE, size)
-        for i in range(0, whole, 4):
-            p, q = matrix[i, left:right], matrix[i + 1, left:right]
-            r, s = matrix[i + 2, left:right], matrix[i + 3, left:right]
-            for m in range(rows.shape[0]):
-                a, b, c, d = rows[m, i], rows[m, i + 1], rows[m, i + 2], rows[m, i + 3]
-                own = found[m, left:right]
-                for j in range(own.shape[0]):
-                    own[j] = (((own[j] + a * p[j]) + b * q[j]) + c * r[j]) + d * s[j]
-        for i in range(whole, size):
-            for m in range(rows.shape[0]):
-                own = found[m, left:right]
-                for j in range(own.shape[0]):
-                    own[j] += rows[m, i] * matrix[i, left + j]
+        _add_part(matrix, rows, 0, size, left, right, found, left)
+
+
+@compiled
+def _add_part(
+    matrix: Float64s,
+    rows: Float64s,
+    start: int,
+    end: int,
+    left: int,
+    right: int,
+    found: Float64s,
+    at: int,
+) -> None:  # pragma: no cover - compiled
+    """Add rows times the matrix's rows from ``start`` to ``end``, of its columns from ``left`` to ``right``.
+
+    Shapes:
+        matrix: (K, K); rows: (M, K); found: (M, any), to which is added from column ``at`` on.
+    """
+    whole = end - (end - start) % 4
+    for i in range(start, whole, 4):
+        p, q = matrix[i, left:right], matrix[i + 1, left:right]
+        r, s = matrix[i + 2, left:right], matrix[i + 3, left:right]
+        for m in range(rows.shape[0]):
+            a, b, c, d = rows[m, i], rows[m, i + 1], rows[m, i + 2], rows[m, i + 3]
+            own = found[m, at : at + right - left]
+            for j in range(own.shape[0]):
+                own[j] = (((own[j] + a * p[j]) + b * q[j]) + c * r[j]) + d * s[j]
+    for i in range(whole, end):
+        for m in range(rows.shape[0]):
+            own = found[m, at : at + right - left]
+            for j in range(own.shape[0]):
+                own[j] += rows[m, i] * matrix[i, left + j]
 
 
 @compiled
 def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:  # pragma: no cover - compiled
-    """Return ``r A r`` of each row r.
+    """Return ``r A r`` of each row r, for a symmetric A.
 
     Shapes:
         matrix: (K, K); rows: (M, K); the result (M,).
@@ -276,12 +295,18 @@ def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:  # pragma: no
         >>> quadratic_forms(np.eye(2), np.array([[3.0, 4.0]])).tolist()
         [25.0]
     """
-    found = np.zeros(rows.shape[0])
-    product = np.zeros(rows.shape)
-    add_products(matrix, rows, product)
-    for m in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            found[m] += product[m, j] * rows[m, j]
+    found, size = np.zeros(rows.shape[0]), rows.shape[1]
+    twice = 2.0 * rows
+    product = np.empty((rows.shape[0], TILE))
+    for left in range(0, size, TILE):
+        right = min(left + TILE, size)
+        product[:] = 0.0
+        _add_part(matrix, rows, left, right, left, right, product, 0)
+        # What is below the tile stands for what is right of it, too.
+        _add_part(matrix, twice, right, size, left, right, product, 0)
+        for m in range(rows.shape[0]):
+            for j in range(right - left):
+                found[m] += product[m, j] * rows[m, left + j]
     return found
 
 

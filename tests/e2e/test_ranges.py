@@ -67,6 +67,13 @@ def test_rounding_follows_the_chosen_ranges(quantize):
     assert again.output.read_bytes() == both.output.read_bytes()
 
 
+def test_few_bits_get_mse(quantize):
+    ranges = quantize(activation_bits=4, recover=["ranges"]).ranges
+    assert ranges.kept
+    assert set(ranges.methods.values()) == {"mse"}
+    assert not quantize("mse", activation_bits=4, amax="mse", recover=["ranges"]).ranges.methods
+
+
 def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
     monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.MOST_TENSORS", 1)
     ranges = quantize(percentile=90.0, recover=["ranges"]).ranges

@@ -105,6 +105,13 @@ def test_a_network_with_uneven_channels_is_as_good_as_before_it_got_them(quantiz
     assert set(told.strengths) <= {"stem", "depthwise", "project", "head"}
 
 
+def test_activations_of_few_bits_gain_from_channels_that_are_little_apart(quantize: Quantize) -> None:
+    model, few = uneven(BLOCKS, 0.8), {"activation_bits": 4, "amax": "mse"}
+    quantize(model, "plain", recover=["none"], **few)
+    (told,) = quantize(model, "equalized", recover=["equalize"], **few).calibration.rescaled
+    assert told.kept and sqnr("equalized") > sqnr("plain") + 0.5
+
+
 def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(quantize):
     model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
     quantize(model, "uneven", recover=["none"], **settings)

@@ -19,23 +19,26 @@ from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved
+from ptq_cli.placement.planning import as_asked
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.quantizer_settings import weight_family
+from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
     DYNAMIC,
     EQUALIZE,
+    OF_WEIGHTS,
     ROW,
     default_rungs,
+    exporting_rungs,
     granularity_of,
     mode_of,
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, rescale_model
+from ptq_cli.recovery.rescale_model import BYTE, LITTLE, SAME, RescaledModel, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
@@ -103,7 +106,7 @@ class Rescaling:
             helped = helped if self.after > self.before else "did not help"
             reason = f"it {helped}, so it was not kept ({change})"
         elif not reason and self.possible:
-            reason = "no group of channels would lose half its error"
+            reason = "no group of channels would lose enough of its error"
         return (
             f"note: {self.rung} changed nothing: {reason or 'the model has no channels that it could change'}"
         )
@@ -152,9 +155,9 @@ def rescaled(
             continue
         found = rescale_model(
             subject.model.model,
-            subject.plan,
+            _with_few_bits(subject.plan, recipe.activations),
             samples,
-            bits or 8,
+            _trial_bits(bits or BYTE, resolved),
             kind,
             judged=_judged(subject, resolved),
             by_row=by_row,
@@ -198,6 +201,29 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
     excluded = {node.name or "": COMPUTED for node in nodes if node.name not in dynamic}
     excluded |= slow_layers(graph, target)
     return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
+
+
+def _with_few_bits(plan: Plan, settings: ActivationSettings) -> Plan:
+    """Return the plan with activations of as many bits as the recipe says of all, if these are few."""
+    if not _are_few(settings):
+        return plan
+    family = activation_family(settings)
+    return replace(
+        plan, activations={name: as_asked(site, family) for name, site in plan.activations.items()}
+    )
+
+
+def _trial_bits(bits: int, resolved: Resolved) -> int:
+    """Return how many bits weights have while factors are tried.
+
+    Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them back.
+    """
+    are_recovered = not set(OF_WEIGHTS).isdisjoint(exporting_rungs(resolved.recipe.recovery))
+    return max(bits, BYTE) if are_recovered and _are_few(resolved.recipe.activations) else bits
+
+
+def _are_few(settings: ActivationSettings) -> bool:
+    return settings.bits is not None and settings.bits < BYTE
 
 
 def _is_by_row(settings: ActivationSettings) -> bool:

@@ -16,6 +16,7 @@ from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
 PERCENTILES = (99.999, 99.99, 99.9)
+BYTE = 8
 ALIKE = 0.03
 """Scales that differ by less are one candidate."""
 Candidate = tuple[AmaxSettings, QuantParameters]
@@ -35,7 +36,9 @@ def range_candidates(
     has_histogram = statistics.histogram is not None
     own = replace(own, method=resolve_method(own, has_histogram=has_histogram))
     tried = [own, replace(own, method="max")]
-    if has_histogram:
+    if has_histogram and site.format.bits < BYTE:  # What holds most values wastes most of few steps.
+        tried = [own, replace(own, method="mse")]
+    elif has_histogram:
         tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
         tried += [replace(own, method="mse"), replace(own, method="entropy")]
     found: list[Candidate] = []
