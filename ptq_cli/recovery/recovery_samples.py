@@ -58,9 +58,9 @@ def lowest_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
 
     Example:
         >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
-        >>> wanted, found = [[one, other]], [[one + 1.0, other + 1.0]]
-        >>> round(output_sqnr(wanted, found), 1), lowest_sqnr(wanted, found)
-        (3.0, 0.0)
+        >>> wanted, found = [[one, other]], [[one + 1.0, other + 0.5]]
+        >>> round(output_sqnr(wanted, found), 1), round(lowest_sqnr(wanted, found), 1)
+        (8.9, 6.0)
     """
     shares = _shares([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
     return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
