@@ -53,7 +53,7 @@ COMMANDS = (
 )
 MODULES = {"schema": "document_schema"}
 """Commands whose file is not named as they are, because another file of the package is."""
-CONTINUED = ("calibrate", "quantize", "evaluate", "tune")
+CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")
 """Commands that write checkpoints."""
 DONE, BUG = 0, 1
 DEBUG_FLAG = "--debug"

@@ -16,9 +16,12 @@ def replacement(option: str, words: Sequence[str], command: click.Command) -> st
     """Return what to type instead of an option that a command does not have, with the value that was typed.
 
     Returns:
-        One or two options; empty if there never was such an option, or if the command takes no settings.
+        One or two options, or a value that is an argument; empty if there never was such an option, or if the
+        command takes no settings.
     """
     name = option.removeprefix("--").replace("-", "_")
+    if any(isinstance(item, click.Argument) and item.name == name for item in command.params):
+        return f"{_typed(option, words) or name.upper()} without {option}"
     options = {text for parameter in command.params for text in parameter.opts}
     if name in OVERRIDE_FLAGS:
         return _as_override(name, _typed(option, words)) if "--override" in options else ""

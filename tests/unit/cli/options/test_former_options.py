@@ -22,6 +22,8 @@ USED = {
     "export --include stages.*": "--override 'stages.*:quantize=true'",
     "export --exclude-op Gemm": "--override :op=Gemm,quantize=false",
     "export --exclude-op": "--override :op=PATTERN,quantize=false",
+    "drift --data new.npz": "new.npz without --data",
+    "quantize --model": "MODEL without --model",
     "tune m --serve-batch 8": "--set export.serve_batch=8",
 }
 
