@@ -24,6 +24,7 @@ OF_OTHERS = {
     "--constraint",
     "--exportLayerInfo",
     "--extra-index-url",
+    "--float-time",
     "--form",
     "--only",
     "--state",
