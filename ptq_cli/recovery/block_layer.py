@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.recovery.block_search import divided_by, factored, product, search_blocks
+from ptq_cli.recovery.block_search import divided_by, factored, search_blocks
 from ptq_cli.recovery.code_search import Codes, joined
 from ptq_cli.recovery.layer_rows import JUDGED, NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
@@ -198,7 +198,7 @@ def _chosen(
         # In a quarter of the memory: a table has millions of them, of at most 8 bits and a zero point.
         codes=replace(found, integers=found.integers.astype(np.int16)),
         bias=bias,
-        power=float((product(state.weight, curvature) * state.weight).sum()),
+        power=float((multiplied_floats(state.weight, curvature) * state.weight).sum()),
         errors=(float(errors[0].sum()), float(errors[1].sum())),
         held_out=(before, after),
     )
@@ -231,13 +231,14 @@ def _share(shared: SharedReads, learn: CenteredMoments, check: CenteredMoments, 
     """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
     change = divided_by(shared.factor(learn), _pull(learn, weights))
     gain = float((change * _pull(check, weights)).sum())
-    cost = float((product(change, check.gram) * change).sum())
+    cost = float((multiplied_floats(change, check.gram) * change).sum())
     return held_share(gain, cost, learn.rows, check.rows)
 
 
 def _pull(moments: CenteredMoments, weights: Float64s) -> Float64s:
     """Return half of the downward slope of the error at some weights: (M, K)."""
-    return moments.cross - product(weights, moments.gram)
+    made: Float64s = multiplied_floats(weights, moments.gram)
+    return moments.cross - made
 
 
 def _missed(

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ptq_cli.collectors.host_kernels import compiled
-from ptq_cli.core.tensors import Array
 from ptq_cli.recovery.code_search import TIE, CodeGrid, Codes
 from ptq_cli.recovery.second_moments import Float64s, cholesky
 from ptq_cli.runtime.probes import multiplied_floats
@@ -30,12 +29,6 @@ ROWS = 512
 """Output channels that are multiplied at once; threads share them."""
 PANEL = 64
 """Columns of a triangular matrix that are eliminated together."""
-
-
-def product(rows: Array, matrix: Array) -> Float64s:
-    """Return rows times a matrix, of float32: errors are of 1e-7 of the sums, and the damping is of 1e-2."""
-    found: Float64s = multiplied_floats(rows.astype(np.float32), matrix.astype(np.float32)).astype(np.float64)
-    return found
 
 
 def factored(matrix: Float64s) -> Float64s:
@@ -115,9 +108,9 @@ def search_blocks(
     def part(first: int) -> None:
         own = slice(first, first + ROWS)
         lost = best[own] - nearest.part(own).weights(grid.block)
-        before[own] = (product(lost, curvature) * lost).sum(axis=1)
+        before[own] = (multiplied_floats(lost, curvature) * lost).sum(axis=1)
         made = _planes(lower, best[own], grid, grid.least[own])
-        residual = product(best[own] - made.weights(grid.block), curvature)
+        residual = multiplied_floats(best[own] - made.weights(grid.block), curvature)
         _improve(curvature, residual, grid, grid.least[own], made)
         lost = best[own] - made.weights(grid.block)
         after[own] = (residual * lost).sum(axis=1)
@@ -156,7 +149,7 @@ def _planes(lower: Float64s, best: Float64s, grid: CodeGrid, least: Float64s) ->
         )
         integers[:, own] = codes
         if block:
-            lost[:, : own.start] += product(missed, lower[own, : own.start])
+            lost[:, : own.start] += multiplied_floats(missed, lower[own, : own.start])
     return Codes(integers=integers, scales=scales, zeros=zeros)
 
 
@@ -249,7 +242,7 @@ def _improve(curvature: Float64s, residual: Float64s, grid: CodeGrid, least: Flo
                 change,
             )
             integers[:, own] = codes
-            residual -= product(change, curvature[own])
+            residual -= multiplied_floats(change, curvature[own])
 
 
 @compiled
