@@ -92,11 +92,13 @@ class _Step:
     Attributes:
         left: the noise that is expected to be left, as a share.
         slower: share of the integer model's time that it costs.
+        is_measured: whether the ranges of all its tensors were measured.
     """
 
     layers: tuple[str, ...]
     left: float
     slower: float
+    is_measured: bool = True
 
 
 def choose_float_layers(
@@ -253,6 +255,7 @@ class _Steps:
             for layer in placement.plan.layers
             if not layer.quantized and layer.name in could
         }
+        self._steps: dict[tuple[str, ...], _Step] = {}
         self._base, self._measured = self._plan(()), set(placement.target_plan.measured)
         self._slower = _slower_than(model, placement.target_plan, self._base, profile)
         self._total = sum(noise.values()) or 1.0
@@ -266,10 +269,10 @@ class _Steps:
         last = _Step((), 1.0, -math.inf)
         for move in self._order:
             layers = tuple(dict.fromkeys((*last.layers, *move)))
-            # A float layer between integer ones may need ranges that were not measured.
-            if not self._measured.issuperset(self._plan(layers).measured):
-                continue
             step = self._step(layers)
+            # A float layer between integer ones may need ranges that were not measured.
+            if not step.is_measured:
+                continue
             # Layers that earlier ones have taken with them take no more noise away.
             if step.slower <= limit and step.left < last.left:
                 # A limit of this cost lets the steps before pass, too.
@@ -289,11 +292,17 @@ class _Steps:
         return make_plan(self._model, self._target, excluded=excluded, may_be_empty=True)
 
     def _step(self, layers: tuple[str, ...]) -> _Step:
+        if layers not in self._steps:  # Each limit begins with the same ones.
+            self._steps[layers] = self._planned(layers)
+        return self._steps[layers]
+
+    def _planned(self, layers: tuple[str, ...]) -> _Step:
         plan = self._plan(layers)
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}
         left = sum(noise for source, noise in self._noise.items() if source in quantized)
-        return _Step(layers, left / self._total, self._slower(plan))
+        is_measured = self._measured.issuperset(plan.measured)
+        return _Step(layers, left / self._total, self._slower(plan), is_measured)
 
 
 def _slower_than(
