@@ -66,18 +66,19 @@ def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
         f"the worst output has {reached:.1f} dB on {found['samples']:,} samples of the calibration data, "
         f"below {RECOVERED_SQNR_DB:.0f} dB"
     )
-    return (ReportWarning("low_sqnr", message, (*_more_in_float(origin, reached), ANALYZE)),)
+    return (ReportWarning("low_sqnr", message, (*_more_in_float(origin), ANALYZE)),)
 
 
-def _more_in_float(origin: Mapping[str, str], now: float) -> tuple[str, ...]:
+def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
     """Return the hint with the layers that ``--recover float`` would have left in float with more time."""
     try:
-        more = json.loads(origin.get(FLOAT_LAYERS, "{}"))["more"]
+        found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
+        more, now = found["more"], found["reached_db"]
         names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
         percent = max(0, math.ceil(100 * share))
     except (ValueError, TypeError, KeyError, OverflowError):
         return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
-    if reached <= now:  # Recovery of weights has won more than they would.
+    if now is not None and reached <= now:  # Recovery of weights has won more than they would.
         return ()
     some = ", ".join(names[:MOST_REASONS])
     rest = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
