@@ -174,7 +174,7 @@ def run_export(
             if context is not None:
                 _require_compiler(resolved.target)
             if restart:
-                discard_checkpoint(run.recovery_checkpoint)
+                discard_recovery(run)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, float_model, moments)
             exported = make_export(
@@ -212,10 +212,11 @@ def run_export(
     return exported.result
 
 
-def discard_recovery(run: RunDirectory, result: ExportResult) -> None:
+def discard_recovery(run: RunDirectory, result: ExportResult | None = None) -> None:
     """Remove what a recovery has chosen, unless Ctrl-C ended it: the same command then continues."""
-    if result.recovery is not None and not result.recovery.interrupted:
-        discard_checkpoint(run.recovery_checkpoint)
+    if result is None or (result.recovery is not None and not result.recovery.interrupted):
+        for rung in OF_WEIGHTS:
+            discard_checkpoint(run.recovery_checkpoint(rung))
 
 
 @no_cycle_search()

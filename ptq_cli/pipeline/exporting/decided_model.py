@@ -264,7 +264,7 @@ class Recovering:
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
         interruptions: a rung that Ctrl-C ended is the last.
-        checkpoint: the file that an interrupted recovery continues from; None for none.
+        checkpoint: the file that an interrupted rung continues from, by its name; None for none.
         every: seconds between two checkpoints.
     """
 
@@ -278,7 +278,7 @@ class Recovering:
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
     interruptions: Interruptions
-    checkpoint: Path | None = None
+    checkpoint: Callable[[str], Path] | None = None
     every: float = 0.0
 
     def __post_init__(self) -> None:
@@ -381,7 +381,7 @@ class Recovering:
         if self.checkpoint is None:
             return None
         identity = rung_identity(rung, self.calibration, self.made.parameters)
-        return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
+        return RecoveryCheckpoint(self.checkpoint(rung), self.every, identity, self.progress)
 
     def _rung(self) -> AbstractContextManager[Callable[[], bool]]:
         return self.interruptions.rung(
