@@ -74,6 +74,8 @@ def ranges_line(ranges: "RangesByEffect") -> str:
         >>> print(ranges_line(found))
         chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 held-out samples
     """
+    if not ranges.tensors:
+        return "note: no range was changed (ranges): each tensor has only one way to choose it"
     if not ranges.changed:
         return f"note: no range of {counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
     by = f"on {counted(ranges.decided_by, 'held-out sample')}"
