@@ -56,11 +56,7 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
 
 
 def as_labels(array: Array, count: int, where: str) -> Array:
-    """Return the labels of ``count`` samples: whole numbers as int64, others in their own dtype.
-
-    Raises:
-        LabelError: the array does not hold numbers, has another length, or a label does not fit into int64.
-    """
+    """Return the labels of ``count`` samples: whole numbers as int64, others in their own dtype."""
     require_label_shape(array.dtype, array.shape, count, where)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
