@@ -1,4 +1,4 @@
-"""The collectors by the name that ``--method`` takes."""
+"""The collectors by the name that ``--method`` takes; what is kept of channels and of NaN on request."""
 
 from collections.abc import Callable
 from dataclasses import replace

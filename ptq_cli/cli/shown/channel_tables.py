@@ -1,4 +1,4 @@
-"""How the channels of a tensor are shown: a drawing and a table."""
+"""The tables of ``ptq calibration show`` and ``ptq explain``: tensors, methods, channels, notes."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""One limit with what was measured, and the verdict on it."""
+"""What a report says of limits, warnings and times."""
 
 import math
 import time

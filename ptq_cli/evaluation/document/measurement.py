@@ -1,4 +1,4 @@
-"""One measured number, with what a reader must know to judge it."""
+"""What a report says of a metric, and of the candidates of a tuning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What was made of a folder: lines for each file, and a summary."""
+"""What ``ptq quantize`` made of a model or a folder, and what ``ptq tune`` tried and chose, in lines."""
 
 from collections.abc import Mapping
 from pathlib import Path
