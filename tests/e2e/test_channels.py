@@ -9,17 +9,13 @@ import onnx
 import pytest
 
 import ptq_cli
-from ptq_cli.collectors.calibration_file import load_calibration
+from tests.e2e.conftest import statistics_in
 from tests.unit.plan.graphs import build, serialized
 
 CALIBRATE = (
     "calibrate model.onnx --data calib.npz --set calibration.activation_axis.relu=1 "
     "--set calibration.activation_axis.x=-3"
 )
-
-
-def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
-    return dict(load_calibration(folder / run / "calibration.safetensors").statistics)
 
 
 def test_blocks_of_channels_are_put_in_order(folder: Path, ptq: Any) -> None:
