@@ -112,11 +112,20 @@ def make_plan(
     tensor that is quantized despite ``in_float`` and ``excluded`` is also quantized without them, so that a
     calibration for the target has measured it.
 
-    ``in_float`` are layers without an integer kernel for their weight, ``excluded`` those that the user keeps
-    in float, ``unjoined`` joins whose result one scale does not fit, each with the reason; a runtime sees the
-    weights of ``looked_up`` as floats. ``dynamic`` are layers whose activations become integers at each run,
-    with what shares a scale of them. If nothing can be quantized, ``may_be_empty`` returns a plan with only
-    the reasons.
+    Args:
+        model: the float model.
+        target: its rules.
+        in_float: layers without an integer kernel for their weight, with the reason.
+        excluded: layers that the user keeps in float, with the reason.
+        looked_up: the layers of ``in_float`` whose weight a runtime sees as floats.
+        unjoined: joins that stay in float because one scale does not fit their result, with the reason. What
+            only moves that result is not quantized either.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+        may_be_empty: if nothing can be quantized, return a plan with only the reasons.
+
+    Raises:
+        NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
+            model is already quantized.
     """
     quantizing = quantizing_nodes(model.graph)
     unmeasured = nested_refusals(model.graph, target)

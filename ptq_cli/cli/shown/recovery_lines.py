@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,8 @@ def _effect_lines(effect: "RungEffect") -> Iterator[str]:
     yield _summary(effect)
     if effect.damped and effect.kept:
         yield (
-            f"note: {counted(len(effect.damped), 'layer')} ({few(effect.damped, MOST_NAMES)}) had fewer rows "
-            "of data than inputs: more samples may help"
+            f"note: {counted(len(effect.damped), 'layer')} ({_names(effect.damped)}) had fewer rows of "
+            "data than inputs: more samples may help"
         )
     yield from refused_lines(effect.refused, "was not recovered", "were not recovered")
 
@@ -55,7 +55,7 @@ def refused_lines(refused: Mapping[str, str], one: str, several: str) -> Iterato
         reasons[reason].append(name)
     for reason, names in reasons.items():
         said = one if len(names) == 1 else several
-        yield f"note: {counted(len(names), 'layer')} {said} ({few(names, MOST_NAMES)}): {reason}"
+        yield f"note: {counted(len(names), 'layer')} {said} ({_names(names)}): {reason}"
 
 
 def ranges_line(ranges: "RangesByEffect") -> str:
@@ -99,12 +99,11 @@ weights lose, from 12.0 to 18.5 dB on 3 samples
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
     if found.layers:
-        layers = f"{counted(len(found.layers), 'layer')} in float ({few(found.layers, MOST_NAMES)})"
         time = f"about {100 * found.slower:.0f} % more time" if found.slower > 0.0 else "no more time"
         yield (
-            f"left {layers}, for {time}: SQNR of the worst output, but for what weights lose, "
-            f"from {_decibels(found.before)} to {_decibels(found.after)} dB "
-            f"on {counted(found.decided_by, 'sample')}"
+            f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for {time}: SQNR "
+            f"of the worst output, but for what weights lose, from {_decibels(found.before)} to "
+            f"{_decibels(found.after)} dB on {counted(found.decided_by, 'sample')}"
         )
 
 
@@ -131,3 +130,7 @@ def _measured(effect: "RungEffect") -> Iterator["LayerRecovery"]:
 
 def _decibels(value: float) -> str:
     return f"{value:.1f}" if math.isfinite(value) else "infinitely many" if value > 0 else "no"
+
+
+def _names(names: Sequence[str]) -> str:
+    return few(names, MOST_NAMES)

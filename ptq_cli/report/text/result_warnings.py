@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptq_cli.core.words import SHORTEST_RUN, few, format_bytes, too_spread
+from ptq_cli.core.words import SHORTEST_RUN, format_bytes, too_spread
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
@@ -80,9 +80,11 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
     if now is not None and reached <= now:  # Recovery of weights has won more than they would.
         return ()
+    some = ", ".join(names[:MOST_REASONS])
+    rest = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
     return (
-        f"ptq export --set recovery.float_time={percent / 100:g} leaves {few(names, MOST_REASONS)} in float: "
-        f"about {reached:.1f} dB, for {percent} % more time",
+        f"ptq export --set recovery.float_time={percent / 100:g} leaves {some}{rest} in float: about "
+        f"{reached:.1f} dB, for {percent} % more time",
     )
 
 
