@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ptq_cli.cli.terminal.phrases import counted
+from ptq_cli.core.words import few
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.float_layers import FloatLayers
@@ -134,5 +135,4 @@ def _decibels(value: float) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    return few(names, MOST_NAMES)
