@@ -13,10 +13,12 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE
 from ptq_cli.recovery.block_search import divided_by, factored, search_blocks
 from ptq_cli.recovery.code_search import Codes, joined
 from ptq_cli.recovery.layer_rows import JUDGED, NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
+    CHANNELS,
     LayerState,
     QuantizedLayer,
     SolvedLayer,
@@ -29,8 +31,6 @@ from ptq_cli.runtime.probes import multiplied_floats
 
 AT_ONCE = 1024
 """Rows whose products are added up in float32, which is far finer than the damping."""
-CHANNELS = 4096
-"""Output channels of which weights and integers are held in float64 at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +194,10 @@ def _chosen(
     bias = _bias(layer, found, moments)
     pairs = ((state.codes, state.bias), (found, bias))
     before, after = (_missed(layer, state, codes, own, decide) for codes, own in pairs)
+    few = layer.site.format.bits <= HALF_BYTE
     return _Chosen(
-        # In a quarter of the memory: a table has millions of them, of at most 8 bits and a zero point.
-        codes=replace(found, integers=found.integers.astype(np.int16)),
+        # In an eighth of the memory: a table has millions of them, of so many bits and a zero point.
+        codes=replace(found, integers=found.integers.astype(np.int8 if few else np.int16)),
         bias=bias,
         power=float((multiplied_floats(state.weight, curvature) * state.weight).sum()),
         errors=(float(errors[0].sum()), float(errors[1].sum())),

@@ -18,9 +18,10 @@ from ptq_cli.models.files.stored import (
     StoredModel,
     check_stored,
     is_large,
+    read_mapped,
     read_model,
     serialize,
-    store_model,
+    store_mapped,
 )
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
@@ -33,6 +34,7 @@ from ptq_cli.pipeline.setup.example_inputs import Shapes, example_inputs, one_sa
 from ptq_cli.pipeline.setup.output_checks import require_data_output
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.runtime.block_levels import LeftOut, has_four_bits, left_out
 from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
 from ptq_cli.runtime.session import Session
 
@@ -153,8 +155,9 @@ def make_float_model(
         session = Session(stored, threads=threads)
         parity, seen = _compared(session, prepared, source.file, example, expected, allow_nan=allow_nan)
         if forget_contradicted(prepared.model, seen):
-            stored.discard()
-            stored = _store(prepared.model, source.file, output)
+            # What is stored again is read from where it was stored first.
+            earlier, stored = stored, _store(prepared.model, source.file, output)
+            earlier.discard()
     return FloatModel(
         file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
     )
@@ -192,17 +195,26 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
     path = output or Path(tempfile.gettempdir()) / "model.onnx"
     if is_large(model):
         require_data_output(path, file.path)
-    stored = store_model(model, path.parent, path.name)
+    stored = store_mapped(model, path.parent, path.name)
     check_stored(stored, model, file.path.name)
     return stored
 
 
 def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
     try:
-        session = Session(read_model(path), threads=threads)
+        session = Session(_as_opened(path), threads=threads)
     except RuntimeFailedError:
         return None
     return _run_or_none(session, example)
+
+
+def _as_opened(path: Path) -> Path | StoredModel:
+    """Return what ONNX Runtime opens of a file: its path where bytes would take much memory."""
+    left = read_mapped(path)
+    if left is None:
+        return read_model(path)
+    content = left.message.SerializeToString()
+    return read_model(path) if has_four_bits(content) or left_out(content) != LeftOut() else path
 
 
 def _run_or_none(session: Session, example: Example) -> list[Array] | None:
