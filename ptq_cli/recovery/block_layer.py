@@ -5,7 +5,7 @@ each, and layers that read one tensor share what is known of it. Some thousand c
 that a table of words needs no more memory than other layers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from ptq_cli.recovery.code_search import Codes, joined
 from ptq_cli.recovery.layer_rows import JUDGED, NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
     CHANNELS,
+    EVERY,
     LayerState,
     QuantizedLayer,
     SolvedLayer,
@@ -43,6 +44,9 @@ class _Sums:
 
     def merge(self, other: "_Sums") -> "_Sums":
         return _Sums(self.rows + other.rows, self.gram + other.gram, self.sums + other.sums)
+
+    def part(self, own: slice) -> "_Sums":
+        return _Sums(self.rows, self.gram[own], self.sums[own])
 
 
 @dataclass
@@ -80,22 +84,21 @@ class _Fitted:
     made: _Sums | None
     has_bias: bool
 
-    def merge(self, other: "_Fitted | None") -> "_Fitted":
-        if other is None:
-            return self
+    def merge(self, other: "_Fitted") -> "_Fitted":
         made = self.made.merge(other.made) if self.made is not None and other.made is not None else None
         return _Fitted(self.read.merge(other.read), made, self.has_bias)
 
-    def moments(self, own: slice) -> CenteredMoments:
-        """Return the moments for some channels; where a bias makes up for means, only what varies counts."""
+    @property
+    def moments(self) -> CenteredMoments:
+        """The moments; where a bias makes up for means, only what varies counts."""
         rows = self.read.rows
         gram, mean, target = self.read.gram / rows, self.read.sums / rows, None
         if self.made is None:
             none = np.zeros((0, len(gram)))
             return CenteredMoments(rows=rows, gram=gram, cross=none, input_mean=None, target_mean=None)
-        cross = self.made.gram[own] / rows
+        cross = self.made.gram / rows
         if self.has_bias:
-            target = self.made.sums[own] / rows
+            target = self.made.sums / rows
             gram, cross = gram - np.outer(mean, mean), cross - np.outer(target, mean)
         means = (None, None) if target is None else (mean, target)
         return CenteredMoments(rows=rows, gram=gram, cross=cross, input_mean=means[0], target_mean=means[1])
@@ -116,21 +119,19 @@ def solve_blocks(
         return parts
     shared.begin(layer.reads)
     learn, check, decide = parts
-    totals = fitted = _fitted(layer, shared.sums("learn", learn), learn)
     channels, share = layer.geometry.channels(parameters.decided[layer.site].stored.shape), 1.0
-    if check:
-        checked = _fitted(layer, shared.sums("check", check), check)
-        totals = fitted.merge(checked)
-        if not layer.is_table:
-            # It is one number for all channels, so some of them tell.
-            judged = slice(None, None, -(-channels // JUDGED))
-            weights = layer_state(float_model, parameters, layer, judged).weight
-            share = _share(shared, fitted.moments(judged), checked.moments(judged), weights)
+    sums = _SumsOfParts(layer, shared, {"learn": learn, "check": check}, channels)
+    if check and not layer.is_table:
+        # It is one number for all channels, so some of them tell.
+        judged = slice(None, None, -(-channels // JUDGED))
+        weights = layer_state(float_model, parameters, layer, judged).weight
+        fitted, checked = (item.moments for item in sums.each(judged))
+        share = _share(shared, fitted, checked, weights)
     chosen = [
         _chosen(
             layer,
             layer_state(float_model, parameters, layer, own),
-            totals.moments(own),
+            sums.total(own).moments,
             shared,
             [(read, made if layer.is_table else made[:, own]) for read, made in decide],
             share=share,
@@ -152,7 +153,7 @@ def solve_blocks(
     return SolvedLayer(
         before=float(errors[0]) / power,
         after=float(errors[1]) / power,
-        damped=totals.read.rows < len(totals.read.gram),
+        damped=sums.rows < len(layer.geometry.block),
         changed=changed,
         decided=again,
     )
@@ -205,10 +206,41 @@ def _chosen(
     )
 
 
-def _fitted(layer: QuantizedLayer, read: _Sums, parts: Sequence[Part]) -> _Fitted:
-    if layer.is_table:
-        return _Fitted(read, None, has_bias=False)
-    return _Fitted(read, _summed([(made, read) for read, made in parts]), layer.bias is not None)
+class _SumsOfParts:
+    """What a layer is fitted to, for some channels at a time: for all logits it would be too large."""
+
+    def __init__(
+        self, layer: QuantizedLayer, shared: SharedReads, kinds: Mapping[str, Sequence[Part]], channels: int
+    ) -> None:
+        self._layer, self._shared = layer, shared
+        self._kinds = {kind: parts for kind, parts in kinds.items() if parts}
+        # Of a layer with few channels the products are taken once, and parts of them are looked at.
+        is_whole = channels <= CHANNELS and not layer.is_table
+        self._made = {kind: _products(parts, EVERY) for kind, parts in self._kinds.items() if is_whole}
+
+    @property
+    def rows(self) -> int:
+        return sum(self._shared.sums(kind, parts).rows for kind, parts in self._kinds.items())
+
+    def each(self, own: slice) -> list[_Fitted]:
+        """Return what some channels are fitted to, by kind of rows."""
+        found = []
+        for kind, parts in self._kinds.items():
+            made = None
+            if not self._layer.is_table:
+                known = self._made.get(kind)
+                made = known.part(own) if known is not None else _products(parts, own)
+            has_bias = made is not None and self._layer.bias is not None
+            found.append(_Fitted(self._shared.sums(kind, parts), made, has_bias=has_bias))
+        return found
+
+    def total(self, own: slice) -> _Fitted:
+        first, *others = self.each(own)
+        return first.merge(others[0]) if others else first
+
+
+def _products(parts: Sequence[Part], own: slice) -> _Sums:
+    return _summed([(made[:, own], read) for read, made in parts])
 
 
 def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:

@@ -1,5 +1,6 @@
 """The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
 
+import gc
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -123,7 +124,9 @@ def recover_rounding(
     layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
     known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
     stages = deque(cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized}))
-    _forget_constants(twins.quantized_model)  # Each stage has its own.
+    # Each stage has its own constants. Graphs of stages hold the same arrays until a search finds them.
+    _forget_constants(twins.quantized_model)
+    gc.collect()
     solved: dict[str, SolvedLayer] = {}
     work = round_work(twins.float_model, layers, parameters, samples, known)
     told = RungWork(ROUND, work, progress)

@@ -189,6 +189,11 @@ def read_mapped(path: Path) -> LeftInFile | None:
     return left if left is not None and not external_files(left.message, path.parent) else None
 
 
+def data_files(path: Path) -> tuple[Path, ...]:
+    """Return the files beside a model's that hold its constants."""
+    return () if read_mapped(path) is not None else read_model(path).data
+
+
 def holds_same_graph(one: StoredModel, other: StoredModel) -> bool:
     """Tell whether two models compute the same with the same constants, whatever else their files say.
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
+from ptq_cli.core.process import give_back_held_blocks
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models import batch_axes
 from ptq_cli.models.files.stored import (
@@ -152,8 +153,9 @@ def make_float_model(
     allow_nan = allow_nan or (is_onnx and dataset is None)
     parity = None
     if expected is not None or prepared.is_declared:
-        session = Session(stored, threads=threads)
-        parity, seen = _compared(session, prepared, source.file, example, expected, allow_nan=allow_nan)
+        parity, seen = _compared(
+            Session(stored, threads=threads), prepared, source.file, example, expected, allow_nan=allow_nan
+        )
         if forget_contradicted(prepared.model, seen):
             # What is stored again is read from where it was stored first.
             earlier, stored = stored, _store(prepared.model, source.file, output)
@@ -175,15 +177,18 @@ def _compared(
     """Return how far the prepared graph is from its source, and the shapes of what went in and came out."""
     is_onnx = file.kind is ModelKind.ONNX
     parity, found = None, _run_or_none(session, example) if expected is None else session.run(example)
+    names = session.outputs
+    del session  # What is compared may take as much memory.
+    give_back_held_blocks()
     if expected is not None and found is not None:
         parity = require_parity(
-            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+            *_comparable(expected, found, names, is_onnx=is_onnx),
             file.path.name,
             allow_nan=allow_nan,
             compared=WITH_FILE if is_onnx else WITH_PYTORCH,
             tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
         )
-    outputs = dict(zip(session.outputs, found or (), strict=False))
+    outputs = dict(zip(names, found or (), strict=False))
     return parity, _shapes({**example, **outputs})
 
 
@@ -205,7 +210,10 @@ def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
         session = Session(_as_opened(path), threads=threads)
     except RuntimeFailedError:
         return None
-    return _run_or_none(session, example)
+    found = _run_or_none(session, example)
+    del session  # The prepared model's comes next.
+    give_back_held_blocks()
+    return found
 
 
 def _as_opened(path: Path) -> Path | StoredModel:
