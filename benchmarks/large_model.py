@@ -38,8 +38,9 @@ WEIGHTS = (
 
 
 FOUR_BITS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--threads", "1")
-LAYERS_OF_DECODER, SEQUENCES, LENGTH, FEW_WORDS = 22, 8, 128, 256
-"""Of TinyLlama, and what its layers are measured on; the parts of many words are measured once."""
+LAYERS_OF_DECODER, SEQUENCES, LENGTH = 22, 8, 128
+FEW_WORDS, SOME_WORDS = 256, 8192
+"""Layers are measured with few words, and what is made of words by the difference of both."""
 
 
 def main() -> None:
@@ -57,16 +58,25 @@ def main() -> None:
 def measure_decoder(folder: Path) -> list[str]:
     """Return the lines of the table on 4 bits chosen by data for layers of TinyLlama's shape."""
     folder.mkdir(parents=True, exist_ok=True)
-    sizes = ((1, FEW_WORDS), (2, FEW_WORDS), (1, WORDS))
+    sizes = ((1, FEW_WORDS), (2, FEW_WORDS), (1, SOME_WORDS))
     found = {size: _quantized(folder, *size) for size in sizes}
     (one, each), (two, _), (words, _) = (found[size] for size in sizes)
-    layer = two.seconds - one.seconds
-    table = 2 * (WORDS - FEW_WORDS) * DECODER_WIDTH * 4
-    rest = LAYERS_OF_DECODER - 1
-    whole = words.seconds + rest * layer
-    model = (LAYERS_OF_DECODER * each + 2 * WORDS * DECODER_WIDTH) * 4
-    more = two.peak - one.peak
-    peak = words.peak + rest * more
+    layer, of_words = two.less(one), words.less(one).times((WORDS - FEW_WORDS) / (SOME_WORDS - FEW_WORDS))
+    plan = one.plus(layer.times(LAYERS_OF_DECODER - 1)).plus(of_words)
+    per_word = 2 * 4 * DECODER_WIDTH
+    rows = [
+        *(
+            (f"{count} layer{'s' * (count > 1)}, {size:,} words", 4 * each * count + per_word * size, spent)
+            for (count, size), (spent, _) in found.items()
+        ),
+        ("*another layer*", 4 * each, layer),
+        (f"*{WORDS:,} words instead of {FEW_WORDS}*", per_word * (WORDS - FEW_WORDS), of_words),
+        (
+            f"*plan: {LAYERS_OF_DECODER} layers, {WORDS:,} words*",
+            4 * each * LAYERS_OF_DECODER + per_word * WORDS,
+            plan,
+        ),
+    ]
     return [
         f"`python -m benchmarks.large_model DIR --write`, {processor()}, one thread; {SEQUENCES} sequences "
         f"of {LENGTH} tokens, `{' '.join(FOUR_BITS)}`; a layer has {each / 1e6:.0f} million parameters.",
@@ -74,15 +84,9 @@ def measure_decoder(folder: Path) -> list[str]:
         "| model | float32 | processor time | peak, with mapped pages |",
         "|---|---|---|---|",
         *(
-            f"| {count} layer{'s' if count > 1 else ''}, {size:,} words | {_bytes_of(folder, count, size)} "
-            f"| {spent.seconds:.0f} s | {spent.peak / 1e9:.2f} GB |"
-            for (count, size), (spent, _) in found.items()
+            f"| {name} | {size / 1e9:.2f} GB | {spent.seconds:.0f} s | {spent.peak / 1e9:.2f} GB |"
+            for name, size, spent in rows
         ),
-        f"| *another layer* | {each * 4 / 1e9:.2f} GB | {layer:.0f} s | {more / 1e9:.2f} GB |",
-        f"| *{WORDS:,} words* | {table / 1e9:.2f} GB | {words.seconds - one.seconds:.0f} s "
-        f"| {(words.peak - one.peak) / 1e9:.2f} GB |",
-        f"| *plan: {LAYERS_OF_DECODER} layers, {WORDS:,} words* | {model / 1e9:.2f} GB | {whole:.0f} s "
-        f"| {peak / 1e9:.2f} GB |",
     ]
 
 
@@ -93,10 +97,6 @@ def _quantized(folder: Path, layers: int, words: int) -> tuple[Spent, int]:
     ids = np.random.default_rng(3).integers(0, words, (SEQUENCES, LENGTH))
     np.savez(data, ids=ids)
     return measured(ptq_way(folder, name, (model, "--data", data), FOUR_BITS)), each
-
-
-def _bytes_of(folder: Path, layers: int, words: int) -> str:
-    return f"{(folder / f'{layers}-{words}-float.onnx').stat().st_size / 1e9:.2f} GB"
 
 
 def measure() -> list[str]:

@@ -30,6 +30,8 @@ from ptq_cli.recovery.quantized_layer import (
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, held_share
 from ptq_cli.runtime.probes import multiplied_floats
 
+LARGE = 1 << 27
+"""Bytes of a matrix of 4,096 inputs."""
 AT_ONCE = 1024
 """Rows whose products are added up in float32, which is far finer than the damping."""
 
@@ -68,10 +70,17 @@ class SharedReads:
             self._sums[kind] = _summed([(read, read) for read, _ in parts])
         return self._sums[kind]
 
+    def forget_large(self) -> None:
+        """Forget sums that take more memory than it is worth: what has many inputs is seldom read twice."""
+        if any(item.gram.nbytes > LARGE for item in self._sums.values()):
+            self._sums = {}
+
     def factor(self, moments: CenteredMoments) -> Float64s:
         """Return the Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
+            if moments.gram.nbytes > LARGE:
+                self._factors = {}
             self._factors[key] = factored(moments.curvature())
         return self._factors[key]
 
@@ -83,10 +92,6 @@ class _Fitted:
     read: _Sums
     made: _Sums | None
     has_bias: bool
-
-    def merge(self, other: "_Fitted") -> "_Fitted":
-        made = self.made.merge(other.made) if self.made is not None and other.made is not None else None
-        return _Fitted(self.read.merge(other.read), made, self.has_bias)
 
     @property
     def moments(self) -> CenteredMoments:
@@ -125,8 +130,8 @@ def solve_blocks(
         # It is one number for all channels, so some of them tell.
         judged = slice(None, None, -(-channels // JUDGED))
         weights = layer_state(float_model, parameters, layer, judged).weight
-        fitted, checked = (item.moments for item in sums.each(judged))
-        share = _share(shared, fitted, checked, weights)
+        learned, checked = sums.each(judged)
+        share = _share(shared, learned, checked, weights)
     chosen = [
         _chosen(
             layer,
@@ -153,7 +158,7 @@ def solve_blocks(
     return SolvedLayer(
         before=float(errors[0]) / power,
         after=float(errors[1]) / power,
-        damped=sums.rows < len(layer.geometry.block),
+        damped=sums.total_read().rows < len(layer.geometry.block),
         changed=changed,
         decided=again,
     )
@@ -217,26 +222,35 @@ class _SumsOfParts:
         # Of a layer with few channels the products are taken once, and parts of them are looked at.
         is_whole = channels <= CHANNELS and not layer.is_table
         self._made = {kind: _products(parts, EVERY) for kind, parts in self._kinds.items() if is_whole}
+        self._read: _Sums | None = None
 
-    @property
-    def rows(self) -> int:
-        return sum(self._shared.sums(kind, parts).rows for kind, parts in self._kinds.items())
+    def total_read(self) -> _Sums:
+        """Return the sums over all rows of what the layer reads."""
+        if self._read is None:
+            first, *others = [self._shared.sums(kind, parts) for kind, parts in self._kinds.items()]
+            self._read = first.merge(others[0]) if others else first
+            self._shared.forget_large()
+        return self._read
 
     def each(self, own: slice) -> list[_Fitted]:
         """Return what some channels are fitted to, by kind of rows."""
-        found = []
-        for kind, parts in self._kinds.items():
-            made = None
-            if not self._layer.is_table:
-                known = self._made.get(kind)
-                made = known.part(own) if known is not None else _products(parts, own)
-            has_bias = made is not None and self._layer.bias is not None
-            found.append(_Fitted(self._shared.sums(kind, parts), made, has_bias=has_bias))
-        return found
+        has_bias = self._layer.bias is not None
+        return [
+            _Fitted(self._shared.sums(kind, parts), self._products_of(kind, own), has_bias)
+            for kind, parts in self._kinds.items()
+        ]
 
     def total(self, own: slice) -> _Fitted:
-        first, *others = self.each(own)
-        return first.merge(others[0]) if others else first
+        """Return what some channels are fitted to, over all rows."""
+        read = self.total_read()
+        if self._layer.is_table:
+            return _Fitted(read, None, has_bias=False)
+        first, *others = [self._products_of(kind, own) for kind in self._kinds]
+        return _Fitted(read, first.merge(others[0]) if others else first, self._layer.bias is not None)
+
+    def _products_of(self, kind: str, own: slice) -> _Sums:
+        known = self._made.get(kind)
+        return known.part(own) if known is not None else _products(self._kinds[kind], own)
 
 
 def _products(parts: Sequence[Part], own: slice) -> _Sums:
@@ -260,12 +274,16 @@ def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     return _Sums(rows, gram, sums)
 
 
-def _share(shared: SharedReads, learn: CenteredMoments, check: CenteredMoments, weights: Float64s) -> float:
+def _share(shared: SharedReads, learn: _Fitted, check: _Fitted, weights: Float64s) -> float:
     """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
-    change = divided_by(shared.factor(learn), _pull(learn, weights))
-    gain = float((change * _pull(check, weights)).sum())
-    cost = float((multiplied_floats(change, check.gram) * change).sum())
-    return held_share(gain, cost, learn.rows, check.rows)
+    # One after the other: the moments of some thousand inputs are as large as ten of their layers.
+    moments = learn.moments
+    change, rows = divided_by(shared.factor(moments), _pull(moments, weights)), moments.rows
+    del moments
+    moments = check.moments
+    gain = float((change * _pull(moments, weights)).sum())
+    cost = float((multiplied_floats(change, moments.gram) * change).sum())
+    return held_share(gain, cost, rows, moments.rows)
 
 
 def _pull(moments: CenteredMoments, weights: Float64s) -> Float64s:

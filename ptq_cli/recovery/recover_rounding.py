@@ -127,6 +127,7 @@ def recover_rounding(
     # Each stage has its own constants. Graphs of stages hold the same arrays until a search finds them.
     _forget_constants(twins.quantized_model)
     gc.collect()
+    give_back_held_blocks()
     solved: dict[str, SolvedLayer] = {}
     work = round_work(twins.float_model, layers, parameters, samples, known)
     told = RungWork(ROUND, work, progress)
@@ -240,8 +241,6 @@ class _Walk:
         for stream in (self._floating, self._quantized, self._nearest):
             # As soon as nothing reads them any more: the tensors between layers are most of the memory.
             stream.drop(self._dropped[index])
-        if is_open:
-            give_back_held_blocks()
         return solved
 
     def _solved(self, layer: QuantizedLayer, data: LayerData) -> SolvedLayer | str:
