@@ -241,7 +241,7 @@ def make_export(
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     path = output or run.quantized_file(recipe.weights)
-    if float_model.data and recipe.model.path is not None:
+    if float_model.is_apart and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     interruptions = Interruptions(progress, asked=keeps_on_interrupt)
     made = decided_model(

@@ -102,7 +102,7 @@ class Session:
         folder = model.folder if isinstance(model, StoredModel) else None
         if folder is not None:
             options.add_session_config_entry(DATA_FOLDER, str(folder))
-        if apart or (folder is not None and not prepack):
+        if apart or (isinstance(model, StoredModel) and model.is_apart and not prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
         self._session = _opened(_source(model), options, device, [SHIFTED] if exact_sums else [])
         self._device = device

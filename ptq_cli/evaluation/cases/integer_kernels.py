@@ -19,7 +19,7 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.cases.exact_sums import A_STEP, SUMMING, Expected, expect
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, in_memory, serialize
 from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT, failed_load, failed_run
 
 Tensors = Mapping[str, Array]
@@ -180,7 +180,7 @@ class IntegerKernels:
             value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
             value.shape = ir.Shape([None] * array.ndim)
         cut = ir.Model(graph, ir_version=self._model.ir_version)
-        return serialize(ir.external_data.load_to_model(cut)).content
+        return serialize(in_memory(cut)).content
 
     def _alone(self, node: onnx.NodeProto, inputs: Tensors) -> bytes:
         """Return a model of the optimized operator."""

@@ -13,7 +13,7 @@ from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.files.stored import check_stored, is_large, serialize
+from ptq_cli.models.files.stored import check_stored, is_large, serialize, store_mapped
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
@@ -178,9 +178,14 @@ def _with_model(
     model = found.model
     earlier = json.loads(model.metadata_props.get(RESCALED, "[]"))
     model.metadata_props[RESCALED] = json.dumps([*earlier, told.values()])
+    earlier = subject.model.stored
     stored = serialize(model)
+    if (
+        earlier.folder is not None
+    ):  # Its constants are in memory and in the file that goes with the earlier one.
+        stored = store_mapped(model, earlier.folder.parent, subject.model.file.path.name)
     check_stored(stored, model, subject.model.file.path.name)
-    subject.model.stored.discard()
+    earlier.discard()
     changed = replace(subject.model, model=model, stored=stored)
     data = subject.data
     if data is not None:

@@ -124,7 +124,7 @@ def decided_model(
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     calibration = with_moved_statistics(calibration, graph.graph)
-    begun = ConstantsFile(output.parent, output.name) if float_model.data else None
+    begun = ConstantsFile(output.parent, output.name) if float_model.is_apart else None
     keep = StreamedWeights(begun) if begun is not None else as_it_is
     # Trials of activations decide the same weights again; those of a large model would fill the memory.
     memory: Memory | None = {} if begun is None else None
