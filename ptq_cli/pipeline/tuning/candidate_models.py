@@ -275,7 +275,6 @@ class CandidateModels:
                 target,
                 first_samples(self.compared_on, RANKED_ON).dataset,
                 base.subject.model.inputs,
-                batch_size=base.subject.batch_size,
                 threads=self.resolved.machine.threads,
                 progress=self.progress,
             )
