@@ -1,16 +1,18 @@
-"""The rung ``float``: a few layers stay in float, whose integers cost the outputs most for what they save."""
+"""The rung ``float``: a few layers find ranges at each run, or stay in float, where theirs cost the most."""
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import ProgressCallback, RunProgress
+from ptq_cli.core.tensors import Array
 from ptq_cli.latency.fastest_placement import Seam, circuit_of_profile, predicted, unit_sides
 from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.files.stored import StoredModel, serialize
@@ -32,7 +34,8 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.worth import Sizes, integer_time, savings
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.range_effects import model_sqnr, tensor_noise
+from ptq_cli.recipe.recovery_rungs import ROW
+from ptq_cli.recovery.range_effects import model_sqnr, row_noise, tensor_noise
 from ptq_cli.recovery.recovery_samples import RecoverySamples, lowest_sqnr, samples_in
 from ptq_cli.runtime.machine import Machine
 
@@ -48,6 +51,9 @@ RANKED_ON = 4
 """Samples that the noise of a tensor is measured on."""
 LEAST_SHARE = 1e-3
 """Of the time: what a layer costs that saves time in float, so that no noise is worth nothing."""
+RANK_WORK = 6e11
+"""Multiply-accumulates that ranking may take; of a larger model one sample ranks the tensors whose rows lose
+most."""
 LEAST_GAIN_DB = 0.5
 """For less no layer is left in float."""
 BETWEEN = ("same", "clamp")
@@ -55,21 +61,27 @@ BETWEEN = ("same", "clamp")
 
 REASON = "left in float: its integers cost the outputs more than they save time"
 
-Without = Callable[[Mapping[str, str]], Placement]
-"""Places a model again with more layers in float, by name with the reason."""
+Names = tuple[str, ...]
+Move = tuple[Names, Names]
+"""Layers that are left in float, and layers that find the range of what they read at each run."""
+Without = Callable[[Mapping[str, str], Collection[str]], Placement]
+"""Places a model again with more layers in float, by name with the reason, and more that find ranges."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FloatLayers:
     """What the rung did."""
 
-    layers: Annotated[tuple[str, ...], "Layers that it left in float, those that gain the most first."] = ()
+    layers: Annotated[Names, "Layers that it left in float, those that gain the most first."] = ()
+    dynamic: Annotated[Names, "Layers for which it had ranges found at each run, likewise."] = ()
     before: Annotated[float, "SQNR of the worst output without what the weights lose, in dB."]
-    after: Annotated[float, "SQNR of the worst output with these in float."]
+    after: Annotated[float, "SQNR of the worst output with these."]
+    weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
     decided_by: Annotated[int, "How many samples that was measured on."]
     slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
-    more: Annotated[tuple[str, ...], "Where that is not enough: layers that would have to be in float."] = ()
-    more_sqnr: Annotated[float, "SQNR of the worst output with those in float; NaN without."] = math.nan
+    more: Annotated[Names, "Where that is not enough: layers that would have to be in float."] = ()
+    more_dynamic: Annotated[Names, "And layers that would have to find ranges at each run."] = ()
+    more_sqnr: Annotated[float, "SQNR of the worst output with those; NaN without."] = math.nan
     more_slower: Annotated[float, "Share of its time that the model would take longer for those."] = 0.0
     reached: Annotated[float, "SQNR of the file's worst output, where that is below 22 dB; or NaN."] = (
         math.nan
@@ -79,23 +91,26 @@ class FloatLayers:
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
         sqnr = [finite(self.before), finite(self.after)]
-        found = {"layers": self.layers, "sqnr_db": sqnr, "slower": round(self.slower, 4)}
+        found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
+        found |= {"slower": round(self.slower, 4)}
         found |= {"samples": self.decided_by, "reached_db": finite(self.reached)}
-        more = {"layers": self.more, "sqnr_db": finite(self.more_sqnr), "slower": round(self.more_slower, 4)}
-        return json.dumps(found | ({"more": more} if self.more else {}))
+        more = {"layers": self.more, "dynamic": self.more_dynamic, "sqnr_db": finite(self.more_sqnr)}
+        more |= {"slower": round(self.more_slower, 4)}
+        return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Some more layers in float.
+    """Some more layers without integers in calibrated ranges.
 
     Attributes:
+        move: which, and what becomes of them.
         left: the noise that is expected to be left, as a share.
         slower: share of the integer model's time that it costs.
         is_measured: whether the ranges of all its tensors were measured.
     """
 
-    layers: tuple[str, ...]
+    move: Move
     left: float
     slower: float
     is_measured: bool = True
@@ -115,55 +130,76 @@ def choose_float_layers(
     stop: Callable[[], bool] = lambda: False,
     limit: float,
     profile: MachineProfile | None = None,
+    could_be_dynamic: frozenset[str] = frozenset(),
 ) -> tuple[Placement, FloatLayers]:
-    """Return the placement with as many layers in float as 22 dB take, and what was done.
+    """Return the placement with as many layers in float, or with ranges found at each run, as 22 dB take.
 
-    The noise of each tensor alone tells which layers to leave in float first; whether a choice helps is
-    measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of the
-    integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what was
-    found until then is kept.
+    And what was done. The noise of each tensor alone tells with which layers to begin; whether a choice helps
+    is measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of
+    the integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what
+    was found until then is kept. ``could_be_dynamic`` are the layers that may have ranges found at each run.
     """
     samples, floats = recovery_samples(data)[0], float_model.load()
     judged = _judged(samples, floats, data)
     outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
 
     measured = _measure(build, floats, outputs_sqnr)
-    before = measured(placement)
-    found = FloatLayers(before=before, after=before, decided_by=sum(map(samples_in, judged)))
+    before, lost = measured(placement)
+    count = sum(map(samples_in, judged))
+    found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
     if before >= WANTED_DB:
         return placement, found
     if target.runtime != ONNXRUNTIME:
         why = f"what layers in float cost is not known of target {target.name}"
         return placement, replace(found, refused=why)
     progress(RunProgress(STAGE, 0, None))
+    grids, pieces = _ranked(floats, placement, grids_of(placement, calibration), samples, data)
     noise = tensor_noise(
         floats,
         placement.plan,
-        grids_of(placement, calibration),
-        few(samples.fit, data.inputs, RANKED_ON),
+        grids,
+        pieces,
         threads=machine.threads,
         stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
-    return _chosen(
-        _Steps(floats, placement, target, noise, profile), placement, found, limit, without, measured, stop
-    )
+    steps = _Steps(floats, placement, target, noise, profile, could_be_dynamic)
+    return _chosen(steps, placement, found, limit, without, measured, stop)
+
+
+def _ranked(
+    model: ir.Model,
+    placement: Placement,
+    grids: Mapping[str, QuantParameters],
+    samples: RecoverySamples,
+    data: RecoveryData,
+) -> tuple[Mapping[str, QuantParameters], list[dict[str, Array]]]:
+    """Return the grids of the tensors whose noise is measured, and the samples that it is measured on."""
+    pieces = few(samples.fit, data.inputs, RANKED_ON)
+    work = sample_work(model, pieces[0], data.inputs) / 2
+    if len(grids) * RANKED_ON * work <= RANK_WORK:
+        return grids, pieces
+    pieces = few(samples.fit, data.inputs, 1)
+    lost = row_noise(model, placement.plan, grids, pieces[0])
+    chosen = sorted(lost, key=lambda source: (-lost[source], source))[:LOUD]
+    return {source: grids[source] for source in chosen}, pieces
 
 
 def _measure(
     build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
-) -> Callable[[Placement], float]:
-    """Return what tells the SQNR of a placement's worst output, but for what the weights lose."""
+) -> Callable[[Placement], tuple[float, float]]:
+    """Return what tells the SQNR of a placement's worst output, but for what the weights lose, and that."""
 
-    def measured(placed: Placement) -> float:
+    def measured(placed: Placement) -> tuple[float, float]:
         made = build(placed)[0]
         found = outputs_sqnr(serialize(made))
         in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
         if in_floats is None:
-            return found
+            return found, 0.0
         # On flat images the weights' noise may take a constant to a nearer step. With its integer kernels
         # ONNX Runtime would quantize float weights, with one scale for all channels.
-        return max(found, outputs_sqnr(serialize(in_floats), integer_kernels=False))
+        without = max(found, outputs_sqnr(serialize(in_floats), integer_kernels=False))
+        return without, without - found
 
     return measured
 
@@ -192,26 +228,33 @@ def _chosen(
     found: FloatLayers,
     limit: float,
     without: Without,
-    measured: Callable[[Placement], float],
+    measured: Callable[[Placement], tuple[float, float]],
     stop: Callable[[], bool],
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with the fewest layers in float that are enough, and what was done."""
 
     def sqnr(step: _Step) -> float:
         try:
-            return measured(without(dict.fromkeys(step.layers, REASON)))
+            return measured(_placed(without, step))[0]
         except (InvalidOnnxError, StaleCalibrationError):
             return -math.inf  # What is left would need ranges that were not measured.
 
     chosen, after = _fewest(list(steps.up_to(limit)), sqnr, stop)
     if chosen is not None and after >= found.before + LEAST_GAIN_DB:
-        placement = without(dict.fromkeys(chosen.layers, REASON))
-        found = replace(found, layers=chosen.layers, after=after, slower=chosen.slower)
+        placement, (in_float, dynamic) = _placed(without, chosen), chosen.move
+        found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
     if found.after < WANTED_DB and not stop():
         more, after = _fewest(list(steps.up_to(math.inf)), sqnr, stop)
         if more is not None and after > found.after:
-            found = replace(found, more=more.layers, more_sqnr=after, more_slower=more.slower)
+            in_float, dynamic = more.move
+            found = replace(found, more=in_float, more_dynamic=dynamic, more_sqnr=after)
+            found = replace(found, more_slower=more.slower)
     return placement, found
+
+
+def _placed(without: Without, step: _Step) -> Placement:
+    in_float, dynamic = step.move
+    return without(dict.fromkeys(in_float, REASON), dynamic)
 
 
 def _fewest(
@@ -234,7 +277,7 @@ def _fewest(
 
 
 class _Steps:
-    """More and more layers in float, in the order of what they gain for their time.
+    """More and more layers in float or with ranges found at each run, by what they gain for their time.
 
     They are planned by the target alone, which is twenty times as fast as with the recipe's settings and the
     ranges; what is chosen is placed with both.
@@ -247,29 +290,31 @@ class _Steps:
         target: Target,
         noise: Mapping[str, float],
         profile: MachineProfile | None,
+        could_be_dynamic: frozenset[str],
     ) -> None:
         self._model, self._target, self._noise = model, target, noise
+        self._could_be_dynamic, self._dynamic = could_be_dynamic, placement.settings.dynamic
+        self._alone = placement.target_plan
         could = {layer.name for layer in placement.target_plan.layers if layer.quantized}
         self._excluded = {
             layer.name: layer.reason
             for layer in placement.plan.layers
             if not layer.quantized and layer.name in could
         }
-        self._steps: dict[tuple[str, ...], _Step] = {}
-        self._base, self._measured = self._plan(()), set(placement.target_plan.measured)
+        self._steps: dict[Move, _Step] = {}
+        self._base, self._measured = self._plan(((), ())), set(placement.target_plan.measured)
         self._slower = _slower_than(model, placement.target_plan, self._base, profile)
         self._total = sum(noise.values()) or 1.0
         loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
-        alone = {move: self._step(move) for source in loud if (move := self._move(source))}
+        alone = {move: self._step(move) for source in loud if (move := self._move(source)) != ((), ())}
         worth = {move: (1.0 - step.left) / max(step.slower, LEAST_SHARE) for move, step in alone.items()}
         self._order = sorted(worth, key=lambda move: (-worth[move], move))
 
     def up_to(self, limit: float) -> Iterator[_Step]:
-        """Yield choices that cost at most this share of the time, each with more layers in float."""
-        last = _Step((), 1.0, -math.inf)
+        """Yield choices that cost at most this share of the time, each with more layers."""
+        last = _Step(((), ()), 1.0, -math.inf)
         for move in self._order:
-            layers = tuple(dict.fromkeys((*last.layers, *move)))
-            step = self._step(layers)
+            step = self._step(_both(last.move, move))
             # A float layer between integer ones may need ranges that were not measured.
             if not step.is_measured:
                 continue
@@ -279,30 +324,48 @@ class _Steps:
                 last = replace(step, slower=max(step.slower, last.slower))
                 yield last
 
-    def _move(self, source: str) -> tuple[str, ...]:
-        """Return the layers to leave in float so that a tensor is: its makers, or these and its readers."""
+    def _move(self, source: str) -> Move:
+        """Return what may become of the layers around a tensor so that it is on no calibrated grid."""
         makers, readers = _around(self._model, self._base, self._target, source)
+        if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
+            return (), readers
         # What a float layer makes of integers is not quantized for the next one, of floats it is.
-        if makers and source not in self._plan(makers).activations:
-            return makers
-        return tuple(dict.fromkeys((*makers, *readers)))
+        if makers and source not in self._plan((makers, ())).activations:
+            return makers, ()
+        return tuple(dict.fromkeys((*makers, *readers))), ()
 
-    def _plan(self, layers: Sequence[str]) -> Plan:
-        excluded = {**self._excluded, **dict.fromkeys(layers, REASON)}
-        return make_plan(self._model, self._target, excluded=excluded, may_be_empty=True)
+    def _plan(self, move: Move) -> Plan:
+        in_float, dynamic = move
+        excluded = {**self._excluded, **dict.fromkeys(in_float, REASON)}
+        modes = {**self._dynamic, **dict.fromkeys(dynamic, ROW)}
+        return make_plan(
+            self._model,
+            self._target,
+            excluded=excluded,
+            dynamic=modes,
+            may_be_empty=True,
+            alone=self._alone,
+        )
 
-    def _step(self, layers: tuple[str, ...]) -> _Step:
-        if layers not in self._steps:  # Each limit begins with the same ones.
-            self._steps[layers] = self._planned(layers)
-        return self._steps[layers]
+    def _step(self, move: Move) -> _Step:
+        if move not in self._steps:  # Each limit begins with the same ones.
+            self._steps[move] = self._planned(move)
+        return self._steps[move]
 
-    def _planned(self, layers: tuple[str, ...]) -> _Step:
-        plan = self._plan(layers)
+    def _planned(self, move: Move) -> _Step:
+        plan = self._plan(move)
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}
         left = sum(noise for source, noise in self._noise.items() if source in quantized)
         is_measured = self._measured.issuperset(plan.measured)
-        return _Step(layers, left / self._total, self._slower(plan), is_measured)
+        return _Step(move, left / self._total, self._slower(plan), is_measured)
+
+
+def _both(one: Move, other: Move) -> Move:
+    """Return both moves as one; a layer of both is left in float."""
+    in_float = tuple(dict.fromkeys((*one[0], *other[0])))
+    dynamic = dict.fromkeys((*one[1], *other[1]))
+    return in_float, tuple(name for name in dynamic if name not in in_float)
 
 
 def _slower_than(

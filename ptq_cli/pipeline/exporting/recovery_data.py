@@ -217,7 +217,8 @@ MEASURED_ON, TOGETHER = 16, 4
 MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
 MOST_WORK = 2e12
-"""Multiply-accumulates that candidates may take; a larger model has fewer samples, and then fewer tensors."""
+"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
+only one method for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
 FOR_ALL = (
@@ -393,7 +394,7 @@ def affordable(
         >>> grids = dict.fromkeys(map(str, range(40)), both)
         >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]
         >>> [(len(found), samples) for found, samples in chosen]
-        [(40, 16), (40, 4), (20, 1)]
+        [(40, 16), (40, 4), (0, 1)]
     """
     choices = sum(len(found) > 1 for found in grids.values())
     measured = most_unlike(grids, MOST_TENSORS)
@@ -401,8 +402,7 @@ def affordable(
     for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
         if candidates * samples * work / 2 <= MOST_WORK:
             return measured, samples
-    share = MOST_WORK / (candidates * work / 2)
-    return most_unlike(grids, int(share * len(measured))), 1
+    return {}, 1
 
 
 def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
