@@ -278,7 +278,8 @@ def make_export(
         decided.learn(made, float_model)
     made.write(made.model)
     if made.float_layers is not None and data is not None:
-        reached = reached_sqnr(made.float_layers, float_model, made.model, data, resolved.machine)
+        again = made.model if recovery is not None or not made.float_layers.dynamic else None
+        reached = reached_sqnr(made.float_layers, float_model, again, data, resolved.machine)
         made = replace(made, float_layers=reached)
     _finish(made, target)
     if target.static_shapes:

@@ -1,4 +1,4 @@
-"""``--recover float``: a few layers find ranges at each run or stay in float where outputs are below 20 dB."""
+"""``--recover float``: some layers find ranges at each run or stay in float where outputs are below 20 dB."""
 
 import json
 
@@ -157,6 +157,12 @@ def test_what_no_static_range_mends_is_found_at_each_run(quantize_gated, tmp_pat
     stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[FLOAT_LAYERS]
     assert json.loads(stored)["dynamic"] == ["down"]
     assert ptq_cli.verify(threads=1).verdict == "pass"
+
+
+def test_of_a_large_model_the_tensor_is_measured_whose_rows_lose_most(quantize_gated, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.RANK_WORK", 0.0)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.LOUD", 1)
+    assert quantize_gated(recover=["float"], float_time=0.2).float_layers.dynamic == ("down",)
 
 
 def test_ranges_at_each_run_that_take_more_time_are_proposed(quantize_gated):

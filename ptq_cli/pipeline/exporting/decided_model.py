@@ -1,5 +1,6 @@
 """What is decided of a calibrated model, and recovered, before anything is written."""
 
+import gc
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.models.files.stored import StoredModel, mapped_model, serialize
+from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel, mapped_model, serialize
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.pipeline.calibration.moments import (
     MomentSubject,
@@ -141,6 +142,8 @@ def decided_model(
     rungs = recovery_rungs(recipe.recovery) if data is not None else ()
 
     def build(placed: Placement) -> tuple[ir.Model, Plan]:
+        if float_model.size >= SMALLEST_MAPPED:  # Earlier trials are cycles, which nothing looks for here.
+            gc.collect()
         trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is, memory)
         trial.write(trial.model)
         return trial.model, trial.plan

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -13,9 +13,9 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array
-from ptq_cli.latency.fastest_placement import Seam, circuit_of_profile, predicted, unit_sides
 from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.pipeline.exporting.float_steps import LOUD, REASON, Names, Step, Steps
 from ptq_cli.pipeline.exporting.range_candidates import grids_of
 from ptq_cli.pipeline.exporting.recovery_data import (
     MOST_WORK,
@@ -28,13 +28,9 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     sample_work,
 )
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
-from ptq_cli.plan.worth import Sizes, integer_time, savings
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.recovery_rungs import ROW
 from ptq_cli.recovery.range_effects import model_sqnr, row_noise, tensor_noise
 from ptq_cli.recovery.recovery_samples import RecoverySamples, lowest_sqnr, samples_in
 from ptq_cli.runtime.machine import Machine
@@ -45,25 +41,14 @@ WANTED_DB = 22.0
 JUDGED_ON, MODELS = 64, 8
 """Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 samples may be judged by all of them, and few hide the sample that makes most of the noise."""
-LOUD = 64
-"""So many tensors at most are looked at, those that make the most noise."""
 RANKED_ON = 4
 """Samples that the noise of a tensor is measured on."""
-LEAST_SHARE = 1e-3
-"""Of the time: what a layer costs that saves time in float, so that no noise is worth nothing."""
 RANK_WORK = 6e11
 """Multiply-accumulates that ranking may take; of a larger model one sample ranks the tensors whose rows lose
 most."""
 LEAST_GAIN_DB = 0.5
 """For less no layer is left in float."""
-BETWEEN = ("same", "clamp")
-"""Kinds of operators that are in float where the operator before them is."""
 
-REASON = "left in float: its integers cost the outputs more than they save time"
-
-Names = tuple[str, ...]
-Move = tuple[Names, Names]
-"""Layers that are left in float, and layers that find the range of what they read at each run."""
 Without = Callable[[Mapping[str, str], Collection[str]], Placement]
 """Places a model again with more layers in float, by name with the reason, and more that find ranges."""
 
@@ -97,23 +82,6 @@ class FloatLayers:
         more = {"layers": self.more, "dynamic": self.more_dynamic, "sqnr_db": finite(self.more_sqnr)}
         more |= {"slower": round(self.more_slower, 4)}
         return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Some more layers without integers in calibrated ranges.
-
-    Attributes:
-        move: which, and what becomes of them.
-        left: the noise that is expected to be left, as a share.
-        slower: share of the integer model's time that it costs.
-        is_measured: whether the ranges of all its tensors were measured.
-    """
-
-    move: Move
-    left: float
-    slower: float
-    is_measured: bool = True
 
 
 def choose_float_layers(
@@ -163,7 +131,7 @@ def choose_float_layers(
         stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
-    steps = _Steps(floats, placement, target, noise, profile, could_be_dynamic)
+    steps = Steps(floats, placement, target, noise, profile, could_be_dynamic)
     return _chosen(steps, placement, found, limit, without, measured, stop)
 
 
@@ -205,11 +173,16 @@ def _measure(
 
 
 def reached_sqnr(
-    found: FloatLayers, float_model: StoredModel, made: ir.Model, data: RecoveryData, machine: Machine
+    found: FloatLayers, float_model: StoredModel, made: ir.Model | None, data: RecoveryData, machine: Machine
 ) -> FloatLayers:
-    """Return what was done with what the whole model ``made`` has reached, if that may not be enough."""
+    """Return what was done with what the whole model ``made`` has reached, if that may not be enough.
+
+    Without one, it is the model that was measured, with its own weights.
+    """
     if found.after >= WANTED_DB:
         return found
+    if made is None:
+        return replace(found, reached=found.after)
     judged = _judged(recovery_samples(data)[0], float_model.load(), data)
     outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
     return replace(found, reached=outputs_sqnr(serialize(made)))
@@ -223,7 +196,7 @@ def _judged(samples: RecoverySamples, model: ir.Model, data: RecoveryData) -> li
 
 
 def _chosen(
-    steps: "_Steps",
+    steps: Steps,
     placement: Placement,
     found: FloatLayers,
     limit: float,
@@ -233,7 +206,7 @@ def _chosen(
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with the fewest layers in float that are enough, and what was done."""
 
-    def sqnr(step: _Step) -> float:
+    def sqnr(step: Step) -> float:
         try:
             return measured(_placed(without, step))[0]
         except (InvalidOnnxError, StaleCalibrationError):
@@ -243,8 +216,9 @@ def _chosen(
     if chosen is not None and after >= found.before + LEAST_GAIN_DB:
         placement, (in_float, dynamic) = _placed(without, chosen), chosen.move
         found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
-    if found.after < WANTED_DB and not stop():
-        more, after = _fewest(list(steps.up_to(math.inf)), sqnr, stop)
+    every = list(steps.up_to(math.inf))
+    if found.after < WANTED_DB and not stop() and every[-1:] != [chosen]:
+        more, after = _fewest(every, sqnr, stop)
         if more is not None and after > found.after:
             in_float, dynamic = more.move
             found = replace(found, more=in_float, more_dynamic=dynamic, more_sqnr=after)
@@ -252,14 +226,14 @@ def _chosen(
     return placement, found
 
 
-def _placed(without: Without, step: _Step) -> Placement:
+def _placed(without: Without, step: Step) -> Placement:
     in_float, dynamic = step.move
     return without(dict.fromkeys(in_float, REASON), dynamic)
 
 
 def _fewest(
-    steps: Sequence[_Step], measured: Callable[[_Step], float], stop: Callable[[], bool]
-) -> tuple[_Step | None, float]:
+    steps: Sequence[Step], measured: Callable[[Step], float], stop: Callable[[], bool]
+) -> tuple[Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
         return None, math.nan
@@ -274,138 +248,3 @@ def _fewest(
         else:
             low = middle + 1
     return steps[high], found
-
-
-class _Steps:
-    """More and more layers in float or with ranges found at each run, by what they gain for their time.
-
-    They are planned by the target alone, which is twenty times as fast as with the recipe's settings and the
-    ranges; what is chosen is placed with both.
-    """
-
-    def __init__(
-        self,
-        model: ir.Model,
-        placement: Placement,
-        target: Target,
-        noise: Mapping[str, float],
-        profile: MachineProfile | None,
-        could_be_dynamic: frozenset[str],
-    ) -> None:
-        self._model, self._target, self._noise = model, target, noise
-        self._could_be_dynamic, self._dynamic = could_be_dynamic, placement.settings.dynamic
-        self._alone = placement.target_plan
-        could = {layer.name for layer in placement.target_plan.layers if layer.quantized}
-        self._excluded = {
-            layer.name: layer.reason
-            for layer in placement.plan.layers
-            if not layer.quantized and layer.name in could
-        }
-        self._steps: dict[Move, _Step] = {}
-        self._base, self._measured = self._plan(((), ())), set(placement.target_plan.measured)
-        self._slower = _slower_than(model, placement.target_plan, self._base, profile)
-        self._total = sum(noise.values()) or 1.0
-        loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
-        alone = {move: self._step(move) for source in loud if (move := self._move(source)) != ((), ())}
-        worth = {move: (1.0 - step.left) / max(step.slower, LEAST_SHARE) for move, step in alone.items()}
-        self._order = sorted(worth, key=lambda move: (-worth[move], move))
-
-    def up_to(self, limit: float) -> Iterator[_Step]:
-        """Yield choices that cost at most this share of the time, each with more layers."""
-        last = _Step(((), ()), 1.0, -math.inf)
-        for move in self._order:
-            step = self._step(_both(last.move, move))
-            # A float layer between integer ones may need ranges that were not measured.
-            if not step.is_measured:
-                continue
-            # Layers that earlier ones have taken with them take no more noise away.
-            if step.slower <= limit and step.left < last.left:
-                # A limit of this cost lets the steps before pass, too.
-                last = replace(step, slower=max(step.slower, last.slower))
-                yield last
-
-    def _move(self, source: str) -> Move:
-        """Return what may become of the layers around a tensor so that it is on no calibrated grid."""
-        makers, readers = _around(self._model, self._base, self._target, source)
-        if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
-            return (), readers
-        # What a float layer makes of integers is not quantized for the next one, of floats it is.
-        if makers and source not in self._plan((makers, ())).activations:
-            return makers, ()
-        return tuple(dict.fromkeys((*makers, *readers))), ()
-
-    def _plan(self, move: Move) -> Plan:
-        in_float, dynamic = move
-        excluded = {**self._excluded, **dict.fromkeys(in_float, REASON)}
-        modes = {**self._dynamic, **dict.fromkeys(dynamic, ROW)}
-        return make_plan(
-            self._model,
-            self._target,
-            excluded=excluded,
-            dynamic=modes,
-            may_be_empty=True,
-            alone=self._alone,
-        )
-
-    def _step(self, move: Move) -> _Step:
-        if move not in self._steps:  # Each limit begins with the same ones.
-            self._steps[move] = self._planned(move)
-        return self._steps[move]
-
-    def _planned(self, move: Move) -> _Step:
-        plan = self._plan(move)
-        before, after = self._base.activations, plan.activations
-        quantized = {before[name].source for name in after if name in before}
-        left = sum(noise for source, noise in self._noise.items() if source in quantized)
-        is_measured = self._measured.issuperset(plan.measured)
-        return _Step(move, left / self._total, self._slower(plan), is_measured)
-
-
-def _both(one: Move, other: Move) -> Move:
-    """Return both moves as one; a layer of both is left in float."""
-    in_float = tuple(dict.fromkeys((*one[0], *other[0])))
-    dynamic = dict.fromkeys((*one[1], *other[1]))
-    return in_float, tuple(name for name in dynamic if name not in in_float)
-
-
-def _slower_than(
-    model: ir.Model, whole: Plan, base: Plan, profile: MachineProfile | None
-) -> Callable[[Plan], float]:
-    """Return what tells by which share of its time a model is slower with another plan than with ``base``.
-
-    In ``whole`` everything is in integers that can be. An estimate does not depend on the machine.
-    """
-    if profile is not None:
-        circuit, seam = (
-            circuit_of_profile(model, whole, profile),
-            Seam(profile.seam_fixed, profile.seam_element),
-        )
-        least = predicted(circuit, seam, unit_sides(circuit, base))
-        return lambda plan: predicted(circuit, seam, unit_sides(circuit, plan)) / least - 1.0
-    sizes = Sizes.of(model)
-    time, saved = integer_time(model, base, sizes), savings(model, base, sizes).work
-    return lambda plan: (saved - savings(model, plan, sizes).work) / time
-
-
-def _around(
-    model: ir.Model, plan: Plan, target: Target, source: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the integer layers that make and that read the tensors of a source."""
-    integer = {layer.name for layer in plan.layers if layer.quantized}
-    members = {name for name, site in plan.activations.items() if site.source == source}
-    members.update(plan.members(source))
-    between = {name for name, rule in target.op.items() if rule.kind in BETWEEN}
-    makers: dict[str, None] = {}
-    readers: dict[str, None] = {}
-    for node in model.graph:
-        if any(value.name in members for value in node.outputs):
-            maker: ir.Node | None = node
-            while maker is not None and maker.op_type in between:
-                first = maker.inputs[0] if maker.inputs else None
-                maker = first.producer() if first is not None else None
-            if maker is not None and maker.name in integer:
-                makers[maker.name] = None
-        reads = any(value is not None and value.name in members for value in node.inputs)
-        if reads and node.op_type not in between and node.name in integer:
-            readers[node.name] = None
-    return tuple(makers), tuple(readers)

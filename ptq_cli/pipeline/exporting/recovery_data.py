@@ -218,7 +218,7 @@ MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
 MOST_WORK = 2e12
 """Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
-only one method for all tensors is tried."""
+only ``max`` for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
 FOR_ALL = (
@@ -326,7 +326,9 @@ def choose_ranges(
     )
 
     changed, methods, after = _best(
-        placement, _assignments(tried, costs), lambda made: sqnr(serialize(build(made)[0]))
+        placement,
+        _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
+        lambda made: sqnr(serialize(build(made)[0])),
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
@@ -455,7 +457,7 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
 
 
 def _assignments(
-    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs]
+    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs], for_all: Sequence[AmaxSettings]
 ) -> Iterator[dict[str, AmaxSettings]]:
     """Yield which tensors could have another method: the best of each, and one method for all.
 
@@ -472,7 +474,7 @@ def _assignments(
     }
     if by_effect:
         yield by_effect
-    for wanted in FOR_ALL:
+    for wanted in for_all:
         found = {
             source: item
             for source, candidates in tried.items()
