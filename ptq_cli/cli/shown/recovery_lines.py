@@ -89,7 +89,7 @@ def ranges_line(ranges: "RangesByEffect") -> str:
 
 
 def float_lines(found: "FloatLayers") -> Iterator[str]:
-    """Say which layers were left in float for accuracy, and what that costs.
+    """Say which layers find ranges at each run for accuracy, or were left in float, and what that costs.
 
     Example:
         >>> from ptq_cli.pipeline.exporting.float_layers import FloatLayers
@@ -100,12 +100,19 @@ weights lose, from 12.0 to 18.5 dB on 3 samples
     """
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
+    done = []
+    if found.dynamic:
+        done.append(
+            f"set ranges at each run for {counted(len(found.dynamic), 'layer')} ({_names(found.dynamic)})"
+        )
     if found.layers:
+        done.append(f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)})")
+    if done:
         time = f"about {100 * found.slower:.0f} % more time" if found.slower > 0.0 else "no more time"
+        change = f"from {_decibels(found.before)} to {_decibels(found.after)} dB"
         yield (
-            f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for {time}: SQNR "
-            f"of the worst output, but for what weights lose, from {_decibels(found.before)} to "
-            f"{_decibels(found.after)} dB on {counted(found.decided_by, 'sample')}"
+            f"{' and '.join(done)}, for {time}: SQNR of the worst output, but for what weights lose, "
+            f"{change} on {counted(found.decided_by, 'sample')}"
         )
 
 

@@ -86,6 +86,7 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
         more, now = found["more"], found["reached_db"]
         names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
+        dynamic = len(more.get("dynamic", ()))
         percent = max(0, math.ceil(100 * share))
     except (ValueError, TypeError, KeyError, OverflowError):
         return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
@@ -93,8 +94,10 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     some = ", ".join(names[:MOST_REASONS])
     rest = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
+    does = [f"finds ranges at each run for {dynamic} layer{'s' if dynamic > 1 else ''}"] if dynamic else []
+    does += [f"leaves {some}{rest} in float"] if names else []
     return (
-        f"ptq export --set recovery.float_time={percent / 100:g} leaves {some}{rest} in float: about "
+        f"ptq export --set recovery.float_time={percent / 100:g} {' and '.join(does)}: about "
         f"{reached:.1f} dB, for {percent} % more time",
     )
 
