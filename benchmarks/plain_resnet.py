@@ -127,7 +127,7 @@ def main() -> None:
 def _in_bfloat16(network: nn.Module) -> nn.Module:
     """Trains with weights in float32 and products in bfloat16, which takes little more than half the time."""
     forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
-    network.forward = lambda image: forward(image).float()  # type: ignore[method-assign]
+    network.forward = lambda image: forward(image).float()
     return network
 
 
