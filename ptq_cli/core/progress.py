@@ -120,10 +120,6 @@ COST_LIMIT = 0.01
 class Schedule:
     """Tells when a checkpoint is due: every so many seconds, but without taking more than 1 % of the time.
 
-    Args:
-        every: minimum number of seconds between checkpoints; with 0 a checkpoint is always due.
-        clock: returns seconds that only increase.
-
     Example:
         >>> seconds = iter([0.0, 5.0, 30.0, 30.0, 31.0, 60.0])
         >>> schedule = Schedule(30.0, clock=lambda: next(seconds))

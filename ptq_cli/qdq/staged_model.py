@@ -60,11 +60,7 @@ class StagedModel:
         output: str,
         others: Collection[str] = (),
     ) -> None:
-        """Open the sessions; a variant is judged by ``output``, and ``changed_outputs`` has the others, too.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime cannot load a stage.
-        """
+        """Open the sessions; a variant is judged by ``output``; ``changed_outputs`` has the others, too."""
         self.stages = tuple(stages)
         self._pairs = pairs
         self._output = output
@@ -78,11 +74,7 @@ class StagedModel:
         self._needed = self._before_output()
 
     def run(self, inputs: Mapping[str, Array], *, quantized: bool) -> dict[str, Held]:
-        """Return every tensor between stages, and the outputs, of the float or of the quantized model.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
-        """
+        """Return every tensor between stages, and the outputs, of the float or of the quantized model."""
         tensors = {name: self._fed(name, array, quantized=quantized) for name, array in inputs.items()}
         for index in range(len(self.stages)):
             tensors.update(self._run_stage(index, tensors, quantized=quantized))
