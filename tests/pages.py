@@ -55,7 +55,7 @@ SHARES = NoiseShares(
     weights=NoiseShare(34.5, 0.828),
     activations=NoiseShare(33.0, 0.829),
     both=NoiseShare(31.5, 0.826),
-    advice=("activations bound what recovery of weights can win: at most 1.5 dB",),
+    advice=("better weights can win at most 1.5 dB",),
 )
 
 

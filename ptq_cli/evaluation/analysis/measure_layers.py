@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.arithmetic import QuantParameters, dequantize
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.progress import ProgressCallback, RunProgress, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.analysis.causes import GOOD_DB, Finding, Use, activation_finding, tensor_not_finite
 from ptq_cli.evaluation.analysis.judge import (
@@ -123,15 +123,14 @@ class Measured:
 
     def over(self, pieces: Iterable[Batch], total: int | None, progress: ProgressCallback) -> Iterator[Batch]:
         """Yield the pieces; each is analyzed once the evaluator has found its outputs to be right."""
-        progress(Progress(STAGE, 0, total))
+        progress(RunProgress(STAGE, 0, None))
         for piece in pieces:
             yield piece
             if self._evaluator.is_refused:
                 return  # It says of which sample, and why.
-            self._analyze(piece)
+            self._analyze(piece, total, progress)
             self._floats = self._quantized = {}
             self.samples += piece.size
-            progress(Progress(STAGE, self.samples, total))
 
     def _outputs(self, tensors: Tensors) -> list[Array]:
         staged, constants = self._subject.staged, self._subject.constants
@@ -141,7 +140,7 @@ class Measured:
         ]
         return turned(found, self._subject.output_axes) if self._subject.output_axes else found
 
-    def _analyze(self, piece: Batch) -> None:
+    def _analyze(self, piece: Batch, total: int | None, progress: ProgressCallback) -> None:
         place, index = Place(piece, self.samples), self._subject.yardstick.output
         wanted = self._outputs(self._floats)[index]
         self.float_output.update(wanted, wanted, place)
@@ -153,8 +152,11 @@ class Measured:
             work += [self._variant(layer, form, wanted, place) for form in (True, False)]
         work += tensors
         futures: list[Future[None]] = [self._pool.submit(task) for task in work]
-        for future in futures:
+        runs = total * len(work) if total is not None else None
+        for number, future in enumerate(futures, 1):
             future.result()
+            done = self.samples * len(work) + number * piece.size
+            progress(RunProgress(STAGE, done, runs, number=done, runs=runs))
 
     def _half(self, name: str, wanted: Array, place: Place) -> Callable[[], None]:
         index = self._subject.yardstick.output

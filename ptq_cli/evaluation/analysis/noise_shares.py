@@ -62,31 +62,30 @@ def noise_shares(
         >>> shares = [NoiseShare(sqnr_db, None) for sqnr_db in (25.0, 17.25, 17.0)]
         >>> found = noise_shares(*shares, recovered=True, ranges=True, wide="uint16", why="")
         >>> found.advice[0]
-        'activations bound what recovery of weights can win: at most 0.2 dB'
-        >>> found.advice[1].partition(", ")[2]
-        'by ptq export --set activations.dtype=uint16 or ptq tune, which leaves layers in float'
+        'better weights can win at most 0.2 dB'
+        >>> found.advice[1].partition(": ")[2]
+        'try ptq export --set activations.dtype=uint16 or ptq tune, which leaves layers in float'
     """
     advice = [why] if why else []
     if activations is not None:
         better = "" if recovered else f"ptq export --recover {WEIGHED}"
-        advice.append(_bound("activations bound what recovery of weights can win", activations, both, better))
+        advice.append(_bound("better weights", activations, both, better))
     if activations is not None and weights is not None:
         commands = [
             *([] if ranges else [f"ptq export --recover {RANGES}"]),
             *([f"ptq export --set activations.dtype={wide}"] if wide else []),
             "ptq tune, which leaves layers in float",
         ]
-        advice.append(
-            _bound("weights bound what better activations can win", weights, both, " or ".join(commands))
-        )
+        advice.append(_bound("better activations", weights, both, " or ".join(commands)))
     return NoiseShares(weights=weights, activations=activations, both=both, advice=tuple(advice))
 
 
-def _bound(what: str, alone: NoiseShare, both: NoiseShare, commands: str) -> str:
-    if math.isnan(both.sqnr_db) or math.isnan(alone.sqnr_db):
-        return f"{what}: not known, because an output holds NaN or Inf"
-    gain = 0.0 if alone.sqnr_db == both.sqnr_db else max(0.0, alone.sqnr_db - both.sqnr_db)
+def _bound(better: str, others: NoiseShare, both: NoiseShare, commands: str) -> str:
+    """Say what something better can win at most: what is lost then is lost by the ``others`` alone."""
+    if math.isnan(both.sqnr_db) or math.isnan(others.sqnr_db):
+        return f"what {better} can win is not known, because an output holds NaN or Inf"
+    gain = 0.0 if others.sqnr_db == both.sqnr_db else max(0.0, others.sqnr_db - both.sqnr_db)
     if not math.isfinite(gain):
-        return f"{what}: they lose nothing"
-    by = f", by {commands}" if commands and gain >= LEAST_GAIN_DB else ""
-    return f"{what}: at most {gain:.1f} dB{by}"
+        return f"{better} can win all that is lost"
+    commands = f": try {commands}" if commands and gain >= LEAST_GAIN_DB else ""
+    return f"{better} can win at most {gain:.1f} dB{commands}"
