@@ -304,6 +304,10 @@ class LadderStep:
         return bool(self.proof) and all(check.holds for check in self.proof)
 
 
+INTERRUPTED = "it was interrupted"
+"""Why a ladder stopped that the same command continues."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
     """All candidates, in the order in which they were tried."""
