@@ -68,7 +68,7 @@ def range_costs(
         known: what runs of this model on these pieces have shown before; is added to.
         threads: each runs a candidate; the result does not depend on them.
         stop: once it says so, the pieces until then decide.
-        done: is told after each run how many are done or not needed, of how many.
+        done: is told after each run how many are done, of at most how many.
 
     Units:
         noise over signal, added up over outputs and pieces; infinite for candidates that were left out.
@@ -87,21 +87,23 @@ def range_costs(
     costs = {source: np.zeros(len(found)) for source, found in grids.items()}
     each = sum(map(len, grids.values()))
     running: Running = {source: [0] for source in grids}
+    told = _Told(done)
     with ThreadPoolExecutor(threads, "ranges") as pool:
         model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, grids, known, pool)
         for number, piece in enumerate(pieces):
             if number and stop():
                 break
 
-            def tell(count: int, passed: int = number * each) -> None:
-                done(passed + count, each * len(pieces))
-
-            model.measure(number, piece, _undecided(running) if number else running, costs, tell)
+            asked, left = _undecided(running) if number else running, len(pieces) - number - 1
+            now = _size(asked)
+            later = left * now if number else (left + 1) * each - now
+            model.measure(number, piece, asked, costs, told.of(now, later))
             # After the first piece most tensors prove to be quiet, and cost no further runs.
             if number == 0:
                 loud = loudest({source: costs[source][0] for source in running}, len(running), QUIET)
                 others: Running = {source: list(range(1, len(grids[source]))) for source in loud}
-                model.measure(0, piece, others, costs, lambda count: tell(len(grids) + count))
+                now = _size(others)
+                model.measure(0, piece, others, costs, told.of(now, left * (now + len(loud))))
                 running |= {source: [0, *indices] for source, indices in others.items()}
             # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
             running = _close(running, costs, 1.0 + (FAR[1] / number if number else FAR[0]))
@@ -111,8 +113,29 @@ def range_costs(
                     costs[source][:] = 0.0
     for source, indices in running.items():
         costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
-    done(each * len(pieces), each * len(pieces))
+    told.of(0, 0)(0)
     return costs
+
+
+def _size(running: Running) -> int:
+    return sum(map(len, running.values()))
+
+
+class _Told:
+    """Tells how many runs are done, of at most how many: which ones are needed, each piece shows anew."""
+
+    def __init__(self, done: Callable[[int, int], None]) -> None:
+        self._done, self._finished = done, 0
+
+    def of(self, now: int, later: int) -> Callable[[int], None]:
+        """Return what is told how many of the next runs, ``now``, are done; at most ``later`` follow."""
+        before = self._finished
+
+        def tell(count: int) -> None:
+            self._finished = before + count
+            self._done(self._finished, before + now + later)
+
+        return tell
 
 
 def tensor_noise(

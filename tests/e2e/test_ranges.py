@@ -1,5 +1,6 @@
 """``--recover ranges``: the range of each activation is chosen by what it costs the outputs."""
 
+import itertools
 import json
 
 import numpy as np
@@ -167,3 +168,14 @@ def test_what_was_run_for_another_plan_is_not_run_again(costs):
     with pytest.raises(TimeoutError):
         measure(done=lambda *counts: (_ for _ in ()).throw(TimeoutError))
     assert len(runs) < len(known), "what has not begun is not begun"
+
+
+def test_runs_that_prove_not_to_be_needed_are_not_told_as_done(costs):
+    measure, runs = costs
+    told: list[tuple[int, int]] = []
+    measure(done=lambda done, total: told.append((done, total)))
+    assert [done for done, _ in told] == [*range(1, len(runs) + 1), len(runs)]
+    assert told[-1] == (len(runs), len(runs))
+    assert all(later <= before for (_, before), (_, later) in itertools.pairwise(told)), (
+        "the plan only shrinks"
+    )
