@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.stored import StoredModel
@@ -19,6 +19,7 @@ from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recovery.recovery_samples import output_sqnr
 from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
@@ -126,13 +127,13 @@ def tensor_noise(
 ) -> dict[str, float]:
     """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
 
-    Args: as of ``range_costs``, with the one grid of each source.
+    Args: as of ``range_costs``, with the one grid of each source that is measured.
     """
     own = {value.name for value in float_model.graph.inputs}
     own |= {value.name for node in float_model.graph for value in node.outputs}
     tensors: dict[str, list[str]] = {}
     for tensor, site in plan.activations.items():
-        if tensor in own:
+        if tensor in own and site.source in grids:
             tensors.setdefault(site.source, []).append(tensor)
     costs = {source: np.zeros(1) for source in tensors}
     of_sources = {source: [grids[source]] for source in tensors}
@@ -147,6 +148,29 @@ def tensor_noise(
 
             model.measure(number, piece, {source: [0] for source in tensors}, costs, tell)
     return {source: float(cost[0]) for source, cost in costs.items()}
+
+
+def row_noise(
+    float_model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], piece: Piece
+) -> dict[str, float]:
+    """Return of each source how much of a row is noise on its grid, on average over the rows of one piece.
+
+    Shares are of each row by itself: of the whole tensor, one huge row would hide that all others are lost.
+    """
+    fed = {value.name for value in float_model.graph.inputs}
+    own = {value.name for node in float_model.graph for value in node.outputs}
+    taps = [name for name in plan.activations if name in own]
+    made = dict(zip(taps, Session(tap(float_model, taps), threads=1).run(piece), strict=True))
+    found: dict[str, float] = {}
+    for tensor in [*taps, *(name for name in plan.activations if name in fed)]:
+        source, array = plan.activations[tensor].source, made.get(tensor, piece.get(tensor))
+        if source in grids and array is not None and array.ndim and array.size:
+            rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
+            missed = fake_quantize(array, grids[source]).reshape(rows.shape) - rows
+            signal, noise = np.sum(rows**2, axis=1), np.sum(missed**2, axis=1)
+            share = np.minimum(noise[signal > 0.0] / signal[signal > 0.0], 1.0)
+            found[source] = max(found.get(source, 0.0), float(share.mean()) if share.size else 0.0)
+    return found
 
 
 def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:

@@ -37,7 +37,7 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.recovery_samples import Noise, RecoverySamples
 from ptq_cli.recovery.rescale_model import BYTE, LITTLE, SAME, RescaledModel, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
@@ -142,6 +142,7 @@ def rescaled(
     reason = _refusal(subject, bits)
     done = []
     looked_at: tuple[RecoverySamples, str, bool] | None = None
+    known: Sequence[Noise] | None = None
     for rung in rungs:
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
@@ -162,8 +163,10 @@ def rescaled(
             judged=_judged(subject, resolved),
             by_row=by_row,
             least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
+            known=known,
             threads=resolved.machine.threads,
         )
+        known = found.noise  # The next rung begins with the model that this one has left.
         done.append(_told(rung, found, samples, subject.model.inputs))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)

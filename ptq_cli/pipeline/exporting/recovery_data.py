@@ -217,7 +217,8 @@ MEASURED_ON, TOGETHER = 16, 4
 MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
 MOST_WORK = 2e12
-"""Multiply-accumulates that candidates may take; a larger model has fewer samples, and then fewer tensors."""
+"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
+only ``max`` for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
 FOR_ALL = (
@@ -325,7 +326,9 @@ def choose_ranges(
     )
 
     changed, methods, after = _best(
-        placement, _assignments(tried, costs), lambda made: sqnr(serialize(build(made)[0]))
+        placement,
+        _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
+        lambda made: sqnr(serialize(build(made)[0])),
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
@@ -393,7 +396,7 @@ def affordable(
         >>> grids = dict.fromkeys(map(str, range(40)), both)
         >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]
         >>> [(len(found), samples) for found, samples in chosen]
-        [(40, 16), (40, 4), (20, 1)]
+        [(40, 16), (40, 4), (0, 1)]
     """
     choices = sum(len(found) > 1 for found in grids.values())
     measured = most_unlike(grids, MOST_TENSORS)
@@ -401,8 +404,7 @@ def affordable(
     for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
         if candidates * samples * work / 2 <= MOST_WORK:
             return measured, samples
-    share = MOST_WORK / (candidates * work / 2)
-    return most_unlike(grids, int(share * len(measured))), 1
+    return {}, 1
 
 
 def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
@@ -455,7 +457,7 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
 
 
 def _assignments(
-    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs]
+    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs], for_all: Sequence[AmaxSettings]
 ) -> Iterator[dict[str, AmaxSettings]]:
     """Yield which tensors could have another method: the best of each, and one method for all.
 
@@ -472,7 +474,7 @@ def _assignments(
     }
     if by_effect:
         yield by_effect
-    for wanted in FOR_ALL:
+    for wanted in for_all:
         found = {
             source: item
             for source, candidates in tried.items()
