@@ -28,7 +28,7 @@ from ptq_cli.pipeline.calibration.provenance import source_bytes
 from ptq_cli.pipeline.exporting.decided_model import STAGE, DecidedModel, Recovering, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.float_layers import FloatLayers, reached_sqnr
+from ptq_cli.pipeline.exporting.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
 from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.recovery_data import (
@@ -146,8 +146,6 @@ class Exported:
     files: Mapping[Path, Content]
 
 
-LITTLE_DB = 1.0
-"""What weights cost the outputs at most for a search of minutes to be left out."""
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
 
@@ -309,7 +307,7 @@ def _rungs_of_weights(
     found = made.float_layers
     unnamed = [rung for rung in rungs if rung not in settings.rungs]
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
-    if not unnamed or found is None or found.weights_lose >= LITTLE_DB or not has_bytes:
+    if not unnamed or found is None or found.weights_lose >= WEIGHTS_MATTER_DB or not has_bytes:
         return rungs
     if takes_long(made.model, made.plan):
         lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"

@@ -173,8 +173,10 @@ def test_ranges_at_each_run_that_take_more_time_are_proposed(quantize_gated):
     assert " finds ranges at each run for 1 layer: about " in warning.hints[0]
 
 
-def test_weights_of_few_bits_are_left_to_their_rungs(quantize_gated):
+def test_weights_that_lose_much_are_left_to_their_rungs(quantize_gated, monkeypatch):
     assert quantize_gated(recover=["float"], float_time=0.2, weight_bits=4).float_layers.dynamic == ()
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.WEIGHTS_MATTER_DB", 0.0)
+    assert quantize_gated(recover=["float"], float_time=0.2).float_layers.dynamic == ()
 
 
 def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_gated, monkeypatch):

@@ -46,6 +46,9 @@ RANKED_ON = 4
 RANK_WORK = 6e11
 """Multiply-accumulates that ranking may take; of a larger model one sample ranks the tensors whose rows lose
 most."""
+WEIGHTS_MATTER_DB = 1.0
+"""What weights have to cost the worst output for their rungs to be worth minutes, and for layers to be left
+to these, which choose no weights again behind ranges found at each run."""
 LEAST_GAIN_DB = 0.5
 """For less no layer is left in float."""
 
@@ -131,6 +134,7 @@ def choose_float_layers(
         stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
+    could_be_dynamic = could_be_dynamic if lost < WEIGHTS_MATTER_DB else frozenset()
     steps = Steps(floats, placement, target, noise, profile, could_be_dynamic)
     return _chosen(steps, placement, found, limit, without, measured, stop)
 
