@@ -276,8 +276,7 @@ def make_export(
         decided.learn(made, float_model)
     made.write(made.model)
     if made.float_layers is not None and data is not None:
-        reached = reached_sqnr(made.float_layers, float_model, made.model, data, resolved.machine)
-        made = replace(made, float_layers=reached)
+        made = replace(made, float_layers=reached_sqnr(made.float_layers, made.model, data))
     _finish(made, target)
     if target.static_shapes:
         sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)

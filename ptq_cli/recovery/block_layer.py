@@ -13,9 +13,9 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.recovery.block_search import divided_by, factored, search_blocks
+from ptq_cli.recovery.block_search import search_blocks
 from ptq_cli.recovery.code_search import Codes, joined
-from ptq_cli.recovery.layer_rows import JUDGED, NO_HELP, LayerData, Part, read_parts
+from ptq_cli.recovery.layer_rows import NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
     LayerState,
     QuantizedLayer,
@@ -24,11 +24,13 @@ from ptq_cli.recovery.quantized_layer import (
     decided_again,
     layer_state,
 )
-from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, held_share
+from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, cholesky, held_share, solve
 from ptq_cli.runtime.probes import multiplied_floats
 
 AT_ONCE = 1024
 """Rows whose products are added up in float32, which is far finer than the damping."""
+JUDGED = 32
+"""Channels that it is judged by how far to go, at most: it is one number for all of them."""
 CHANNELS = 4096
 """Output channels of which weights and integers are held in float64 at once."""
 
@@ -68,7 +70,7 @@ class SharedReads:
         """Return the Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
-            self._factors[key] = factored(moments.curvature())
+            self._factors[key] = cholesky(moments.curvature())
         return self._factors[key]
 
 
@@ -188,7 +190,7 @@ def _chosen(
     best, pull = state.weight, None
     if not layer.is_table:
         pull = _pull(moments, best)
-        best = best + share * divided_by(factor, pull)
+        best = best + share * solve(factor, pull)
     grid = code_grid(layer, state, slice(None), 1.0, np.zeros(len(best)))
     found, *errors = search_blocks(curvature, factor, best, grid, state.codes, threads=threads)
     bias = _bias(layer, found, moments)
@@ -229,7 +231,7 @@ def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
 
 def _share(shared: SharedReads, learn: CenteredMoments, check: CenteredMoments, weights: Float64s) -> float:
     """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
-    change = divided_by(shared.factor(learn), _pull(learn, weights))
+    change = solve(shared.factor(learn), _pull(learn, weights))
     gain = float((change * _pull(check, weights)).sum())
     cost = float((multiplied_floats(change, check.gram) * change).sum())
     return held_share(gain, cost, learn.rows, check.rows)

@@ -273,7 +273,7 @@ def byte_moments(
         None where a target takes more than 2^23 steps on either side of 0.
     """
     reach = float((np.abs(made).max(axis=0, initial=0.0) / steps).max(initial=0.0))
-    digits = next((n for n in range(2, MOST_DIGITS + 1) if reach < 2.0 ** (8 * n - 1) - 1), None)
+    digits = next((n for n in range(2, MOST_DIGITS + 1) if reach < 2.0 ** (8 * n - 1) - 0.5), None)
     if digits is None:
         return None
     if rows.dtype == np.int8:

@@ -26,10 +26,12 @@ from ptq_cli.recovery.second_moments import (
     Int64s,
     SecondMoments,
     centered,
+    cholesky,
     fit_least_squares,
     second_moments,
     share_that_holds,
 )
+from ptq_cli.runtime.probes import multiplied_floats
 
 AT_ONCE = 4096
 """Rows that are multiplied at once: enough for a product of matrices to be fast."""
@@ -133,7 +135,7 @@ STEPS = 32767
 """On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
 CHECKED = 4
 """Every fourth sample that is learned from says how far the optimum of the others holds."""
-JUDGED = 32
+JUDGED = 8
 """Channels of each group that it is judged by, at most: it is one number for all of them."""
 NO_ROWS = "no data reached this part of the model"
 NO_HELP = "the error on the held-out samples did not fall"
@@ -208,12 +210,13 @@ class _Solution:
         """Return what is chosen, or why nothing is."""
         state = self._state
         sums = [self._moments(parts) for parts in (learn, check)]
-        share = self._share(*sums) if check else 1.0
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
         moments = self._centered(totals)
+        lowers = [cholesky(item.curvature()) for item in moments]
+        share = self._share(*sums, lowers) if check else 1.0
         quadratics = [
-            fit_least_squares(item, state.weight[own], share=share)
-            for own, item in zip(self._parts, moments, strict=True)
+            fit_least_squares(item, state.weight[own], share=share, lower=lower)
+            for own, item, lower in zip(self._parts, moments, lowers, strict=True)
         ]
         found, errors = search_layer(
             self._layer, state, quadratics, self._step, self._largest, threads=threads
@@ -221,7 +224,7 @@ class _Solution:
         bias = self._bias(found, moments)
         again = decided_again(self._parameters, self._layer, found, self._stored(bias), self._step)
         changed = again.differs(self._parameters, self._float_model)
-        if changed and decide and not self._holds(found, bias, self._centered(self._moments(decide))):
+        if changed and decide and not self._holds(found, bias, decide):
             return NO_HELP
         return SolvedLayer(
             before=errors[0],
@@ -254,25 +257,29 @@ class _Solution:
             for group, own in enumerate(self._parts)
         ]
 
-    def _centered(self, moments: Sequence[SecondMoments]) -> list[CenteredMoments]:
+    def _centered(self, moments: Sequence[SecondMoments], step: int = 1) -> list[CenteredMoments]:
         return [
             centered(
                 item,
                 input_step=self._step,
-                target_step=self._target_steps[own],
+                target_step=self._target_steps[own][::step],
                 has_bias=self._state.bias is not None,
             )
             for own, item in zip(self._parts, moments, strict=True)
         ]
 
-    def _share(self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments]) -> float:
+    def _share(
+        self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments], lowers: Sequence[Float64s]
+    ) -> float:
         step = -(-len(self._state.weight) // (self._state.groups * JUDGED))
         of_learned, of_checked = (
-            [replace(item, cross=item.cross[::step]) for item in self._centered(part)]
+            self._centered(
+                [replace(item, cross=item.cross[::step], targets=item.targets[::step]) for item in part], step
+            )
             for part in (learned, checked)
         )
         weights = [self._state.weight[own][::step] for own in self._parts]
-        return share_that_holds(of_learned, of_checked, weights)
+        return share_that_holds(of_learned, of_checked, weights, lowers)
 
     def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
         """Return what has to be added to the products for the mean of each channel to be right."""
@@ -290,17 +297,30 @@ class _Solution:
             return None
         return bias + self._state.bias if self._layer.bias_apart else bias
 
-    def _holds(self, found: Codes, bias: Float64s | None, decide: Sequence[CenteredMoments]) -> bool:
+    def _holds(self, found: Codes, bias: Float64s | None, decide: Sequence[Part]) -> bool:
         """Return whether the layer's error falls on samples that nothing was learned from."""
-        block, before, after = self._layer.geometry.block, 0.0, 0.0
         had = self._state.bias
         if had is not None and self._layer.bias_apart:
             had = np.zeros(len(had))
-        for own, item in zip(self._parts, decide, strict=True):
-            biases = [one[own] if one is not None else None for one in (had, bias)]
-            before += item.errors(self._state.codes.weights(block)[own], biases[0]).sum()
-            after += item.errors(found.weights(block)[own], biases[1]).sum()
+        before, after = (
+            self._error(codes.weights(self._layer.geometry.block), own, decide)
+            for codes, own in ((self._state.codes, had), (found, bias))
+        )
         return after < before
+
+    def _error(self, weights: Float64s, bias: Float64s | None, parts: Sequence[Part]) -> float:
+        """Return the sum of the squares that what weights make is away from what they should."""
+        groups, total = len(self._parts), 0.0
+        step = self._step if self._layer.parameters is not None else 1.0
+        turned = np.swapaxes((weights * step).reshape(groups, -1, weights.shape[1]), 1, 2).astype(np.float32)
+        for read, made in parts:
+            rows = (read.astype(np.float32) - self._zero).reshape(len(read), groups, -1)
+            missed = multiplied_floats(np.swapaxes(rows, 0, 1), turned)
+            missed -= np.swapaxes(made.reshape(len(made), groups, -1), 0, 1)
+            if bias is not None:
+                missed += bias.reshape(groups, 1, -1).astype(np.float32)
+            total += float(np.square(missed, dtype=np.float64).sum())
+        return total
 
 
 def _steps(largest: Float64s) -> Float64s:

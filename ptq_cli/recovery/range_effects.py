@@ -120,11 +120,18 @@ def tensor_noise(
     grids: Mapping[str, QuantParameters],
     pieces: Sequence[Piece],
     *,
+    most: int,
+    quiet: float,
+    cuts: Collection[str] = (),
+    known: KnownCosts | None = None,
     threads: int = 1,
     stop: Callable[[], bool] = lambda: False,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, float]:
     """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
+
+    Left out are sources that together make no more than the share ``quiet`` of the noise of the first piece,
+    and all but the ``most`` that make the most of it.
 
     Args: as of ``range_costs``, with the one grid of each source.
     """
@@ -134,19 +141,23 @@ def tensor_noise(
     for tensor, site in plan.activations.items():
         if tensor in own:
             tensors.setdefault(site.source, []).append(tensor)
-    costs = {source: np.zeros(1) for source in tensors}
     of_sources = {source: [grids[source]] for source in tensors}
+    noise = dict.fromkeys(tensors, 0.0)
     with ThreadPoolExecutor(threads, "noise") as pool:
-        model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
+        model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, of_sources, known, pool)
         for number, piece in enumerate(pieces):
             if number and stop():
                 break
+            costs = {source: np.zeros(1) for source in noise}
 
-            def tell(count: int, passed: int = number * len(tensors)) -> None:
-                done(passed + count, len(tensors) * len(pieces))
+            def tell(count: int, passed: int = number, each: int = len(noise)) -> None:
+                done(passed * each + count, len(pieces) * each)
 
-            model.measure(number, piece, {source: [0] for source in tensors}, costs, tell)
-    return {source: float(cost[0]) for source, cost in costs.items()}
+            model.measure(number, piece, {source: [0] for source in noise}, costs, tell)
+            noise = {source: noise[source] + float(costs[source][0]) for source in noise}
+            if number == 0:
+                noise = {source: noise[source] for source in loudest(noise, most, quiet)}
+    return noise
 
 
 def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:

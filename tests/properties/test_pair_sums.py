@@ -122,7 +122,7 @@ def test_a_search_keeps_the_pairs_and_is_no_worse_than_what_it_is_given(seed: in
         mates=mates_along(rule, (1, inputs)),
         most=float(LARGEST_SUM),
     )
-    found = search_codes(objective, grid, nearest)
+    found, *_ = search_codes(objective, grid, nearest)
     assert not exceeds_pairs(found.integers, rule)
     block = grid.block
     before, after = (objective.error(item.weights(block)) for item in (nearest, found))

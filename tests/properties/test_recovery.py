@@ -85,7 +85,7 @@ def test_searched_codes_are_no_worse_than_the_nearest_and_no_single_change_impro
 ) -> None:
     size, blocks = shape
     quadratic, grid, nearest = problem(seed, size, channels, bits, blocks)
-    found = search_codes(quadratic, grid, nearest, threads=2)
+    found, *_ = search_codes(quadratic, grid, nearest, threads=2)
     errors = quadratic.error(found.weights(grid.block))
     tolerance = 1e-9 * np.abs(quadratic.pull * quadratic.best).sum(axis=1)
     assert (errors <= quadratic.error(nearest.weights(grid.block)) + tolerance).all()

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -22,11 +22,11 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     RecoveryData,
     few,
     finite,
-    recovery_samples,
+    one_sample,
     sample_work,
 )
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.planner import make_plan, plan_unasked
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.worth import Sizes, integer_time, savings
@@ -39,13 +39,14 @@ from ptq_cli.runtime.machine import Machine
 STAGE = "float"
 WANTED_DB = 22.0
 """SQNR of the worst output from which on no layer is left in float: 20 dB, and 2 for samples unlike these."""
-JUDGED_ON, MODELS = 64, 8
+JUDGED_ON, MODELS = 32, 8
 """Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 samples may be judged by all of them, and few hide the sample that makes most of the noise."""
-LOUD = 64
-"""So many tensors at most are looked at, those that make the most noise."""
+LOUD, QUIET = 64, 0.25
+"""So many tensors at most are looked at, those that make the most noise, and none of those that together make
+less than this share of what may be left."""
 RANKED_ON = 4
-"""Samples that the noise of a tensor is measured on."""
+"""Samples that the noise of a loud tensor is measured on, two of a model that runs them one by one."""
 LEAST_SHARE = 1e-3
 """Of the time: what a layer costs that saves time in float, so that no noise is worth nothing."""
 LEAST_GAIN_DB = 0.5
@@ -108,6 +109,7 @@ def choose_float_layers(
     placement: Placement,
     calibration: Calibration,
     data: RecoveryData,
+    cuts: Collection[str],
     target: Target,
     machine: Machine,
     progress: ProgressCallback,
@@ -123,9 +125,10 @@ def choose_float_layers(
     integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what was
     found until then is kept.
     """
-    samples, floats = recovery_samples(data)[0], float_model.load()
+    samples, floats = data.samples[0], float_model.load()
     judged = _judged(samples, floats, data)
     outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
+    data.judges[STAGE] = outputs_sqnr
 
     measured = _measure(build, floats, outputs_sqnr)
     before = measured(placement)
@@ -136,11 +139,16 @@ def choose_float_layers(
         why = f"what layers in float cost is not known of target {target.name}"
         return placement, replace(found, refused=why)
     progress(RunProgress(STAGE, 0, None))
+    pieces = few(samples.fit, data.inputs, RANKED_ON)
     noise = tensor_noise(
         floats,
         placement.plan,
         grids_of(placement, calibration),
-        few(samples.fit, data.inputs, RANKED_ON),
+        [*one_sample(pieces[0], data.inputs), *pieces][:2],
+        most=LOUD,
+        quiet=QUIET * 10.0 ** ((before - WANTED_DB) / 10.0),
+        cuts=cuts,
+        known=data.known_costs,
         threads=machine.threads,
         stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
@@ -153,30 +161,34 @@ def choose_float_layers(
 def _measure(
     build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
 ) -> Callable[[Placement], float]:
-    """Return what tells the SQNR of a placement's worst output, but for what the weights lose."""
+    """Return what tells the SQNR of a placement's worst output, but for what the weights lose.
+
+    Of models below what is wanted the first one tells whether its own weights or float ones are better.
+    """
+    own_are_worse: list[bool] = []
 
     def measured(placed: Placement) -> float:
         made = build(placed)[0]
+        in_floats = None
+        if any(own_are_worse) and (in_floats := with_float_weights(TwinGraphs(floats, made))) is not None:
+            return outputs_sqnr(serialize(in_floats), integer_kernels=False)
         found = outputs_sqnr(serialize(made))
         in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
         if in_floats is None:
             return found
         # On flat images the weights' noise may take a constant to a nearer step. With its integer kernels
         # ONNX Runtime would quantize float weights, with one scale for all channels.
-        return max(found, outputs_sqnr(serialize(in_floats), integer_kernels=False))
+        own_are_worse.append(
+            (with_floats := outputs_sqnr(serialize(in_floats), integer_kernels=False)) > found
+        )
+        return max(found, with_floats)
 
     return measured
 
 
-def reached_sqnr(
-    found: FloatLayers, float_model: StoredModel, made: ir.Model, data: RecoveryData, machine: Machine
-) -> FloatLayers:
+def reached_sqnr(found: FloatLayers, made: ir.Model, data: RecoveryData) -> FloatLayers:
     """Return what was done with what the whole model ``made`` has reached, if that may not be enough."""
-    if found.after >= WANTED_DB:
-        return found
-    judged = _judged(recovery_samples(data)[0], float_model.load(), data)
-    outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
-    return replace(found, reached=outputs_sqnr(serialize(made)))
+    return found if found.after >= WANTED_DB else replace(found, reached=data.judges[STAGE](serialize(made)))
 
 
 def _judged(samples: RecoverySamples, model: ir.Model, data: RecoveryData) -> list[Piece]:
@@ -256,10 +268,12 @@ class _Steps:
             if not layer.quantized and layer.name in could
         }
         self._steps: dict[tuple[str, ...], _Step] = {}
+        self._plans: dict[tuple[str, ...], Plan] = {}
+        self._unasked = plan_unasked(model, target)
         self._base, self._measured = self._plan(()), set(placement.target_plan.measured)
         self._slower = _slower_than(model, placement.target_plan, self._base, profile)
         self._total = sum(noise.values()) or 1.0
-        loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
+        loud = sorted(noise, key=lambda source: (-noise[source], source))
         alone = {move: self._step(move) for source in loud if (move := self._move(source))}
         worth = {move: (1.0 - step.left) / max(step.slower, LEAST_SHARE) for move, step in alone.items()}
         self._order = sorted(worth, key=lambda move: (-worth[move], move))
@@ -287,9 +301,13 @@ class _Steps:
             return makers
         return tuple(dict.fromkeys((*makers, *readers)))
 
-    def _plan(self, layers: Sequence[str]) -> Plan:
-        excluded = {**self._excluded, **dict.fromkeys(layers, REASON)}
-        return make_plan(self._model, self._target, excluded=excluded, may_be_empty=True)
+    def _plan(self, layers: tuple[str, ...]) -> Plan:
+        if layers not in self._plans:  # What a move leaves in float is planned to find it, and to weigh it.
+            excluded = {**self._excluded, **dict.fromkeys(layers, REASON)}
+            self._plans[layers] = make_plan(
+                self._model, self._target, excluded=excluded, may_be_empty=True, unasked=self._unasked
+            )
+        return self._plans[layers]
 
     def _step(self, layers: tuple[str, ...]) -> _Step:
         if layers not in self._steps:  # Each limit begins with the same ones.
