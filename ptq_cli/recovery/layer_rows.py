@@ -213,7 +213,7 @@ class _Solution:
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
         moments = self._centered(totals)
         lowers = [cholesky(item.curvature()) for item in moments]
-        share = self._share(*sums, lowers) if check else 1.0
+        share = self._share(sums[0], sums[1], lowers) if check else 1.0
         quadratics = [
             fit_least_squares(item, state.weight[own], share=share, lower=lower)
             for own, item, lower in zip(self._parts, moments, lowers, strict=True)
@@ -238,14 +238,12 @@ class _Solution:
         """Return the moments of each group; exact, whatever the parts are."""
         totals: list[SecondMoments] = []
         for read, made in parts:
-            found = self._byte_moments(read, made) or self._float_moments(read, made)
+            if self._layer.parameters is not None and read.itemsize == 1:
+                found = byte_moments(read, self._zero, made, self._target_steps, self._state.groups)
+            else:
+                found = self._float_moments(read, made)
             totals = [one.merge(other) for one, other in zip(totals, found, strict=True)] if totals else found
         return totals
-
-    def _byte_moments(self, read: Array, made: npt.NDArray[np.float32]) -> list[SecondMoments] | None:
-        if self._layer.parameters is None or read.itemsize > 1:
-            return None
-        return byte_moments(read, self._zero, made, self._target_steps, self._state.groups)
 
     def _float_moments(self, read: Array, made: npt.NDArray[np.float32]) -> list[SecondMoments]:
         size, inputs = self._state.weight.shape[1], read.astype(np.float64)

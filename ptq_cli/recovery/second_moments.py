@@ -230,19 +230,6 @@ class CenteredMoments:
         damping = self.damping
         return solve(lower, self.cross + damping * weights) if damping > 0.0 else weights.copy()
 
-    def errors(self, weights: Float64s, bias: Float64s | None = None) -> Float64s:
-        """Return the mean square error of each channel's output, less the mean square of its target.
-
-        Without a bias that of the best one counts.
-
-        Shapes:
-            weights: (M, K); bias and result: (M,).
-        """
-        found = quadratic_forms(self.gram, weights) - 2.0 * (weights * self.cross).sum(axis=1)
-        if bias is not None and self.input_mean is not None and self.target_mean is not None:
-            found += (self.target_mean - (weights * self.input_mean).sum(axis=1) - bias) ** 2
-        return np.asarray(found)
-
 
 def centered(
     moments: SecondMoments, *, input_step: float, target_step: Float64s, has_bias: bool
@@ -304,11 +291,6 @@ class Quadratic:
     lower: Float64s
     best: Float64s
     pull: Float64s
-
-    def error(self, weights: Float64s) -> Float64s:
-        """Return the objective of weights, (M, K), for each channel, (M,)."""
-        found: Float64s = quadratic_forms(self.curvature, self.best - weights)
-        return found
 
 
 def fit_least_squares(

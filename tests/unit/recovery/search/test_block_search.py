@@ -5,7 +5,7 @@ import pytest
 
 from ptq_cli.recovery.block_search import ROWS, search_blocks
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import Float64s, Quadratic, cholesky
+from ptq_cli.recovery.second_moments import Float64s, Quadratic, cholesky, quadratic_forms
 
 OUTPUTS, BLOCK, BLOCKS = ROWS + 8, 16, 5
 INPUTS = BLOCK * BLOCKS
@@ -60,7 +60,9 @@ def test_it_is_nearly_as_good_as_the_search_of_one_channel_after_the_other(curva
     grid, nearest = nearest_of(weights, zeros=False)
     lower = cholesky(curvature)
     quadratic = Quadratic(curvature=curvature, lower=lower, best=weights, pull=weights @ curvature)
-    thorough = quadratic.error(search_codes(quadratic, grid, nearest)[0].weights(grid.block)).sum()
+    thorough = quadratic_forms(
+        quadratic.curvature, quadratic.best - search_codes(quadratic, grid, nearest)[0].weights(grid.block)
+    ).sum()
     found = search_blocks(curvature, lower, weights, grid, nearest)[2].sum()
     assert abs(10 * np.log10(thorough / found)) < 0.5
 

@@ -5,7 +5,7 @@ import pytest
 
 from ptq_cli.recovery import code_search
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import Quadratic, cholesky
+from ptq_cli.recovery.second_moments import Quadratic, cholesky, quadratic_forms
 
 OUTPUTS, INPUTS, BLOCK = 24, 38, 19
 
@@ -31,7 +31,8 @@ def test_a_large_layer_is_searched_in_fewer_steps_and_hardly_worse(layer, monkey
     monkeypatch.setattr(code_search, "MUCH", 0.0)
     found, *_ = search_codes(quadratic, grid, nearest)
     before, thorough, fast = (
-        quadratic.error(codes.weights(grid.block)) for codes in (nearest, wanted, found)
+        quadratic_forms(quadratic.curvature, quadratic.best - codes.weights(grid.block))
+        for codes in (nearest, wanted, found)
     )
     assert (fast <= before).all()
     assert not np.array_equal(found.scales, wanted.scales)

@@ -57,17 +57,6 @@ def test_an_optimum_of_noise_is_not_followed_and_one_that_holds_is() -> None:
     assert 0.2 < share(x @ (weights + 0.25 * other).T + 0.2 * noise) < 0.9
 
 
-def test_errors_are_mean_squares_less_those_of_the_targets() -> None:
-    random = np.random.default_rng(1)
-    x, y = (random.integers(-9, 10, (50, size)).astype(np.float64) for size in (3, 2))
-    weights, bias = random.standard_normal((2, 3)), np.array([1.0, -2.0])
-    found, sums = moments(x, y), y.var(axis=0)
-    errors = ((y - x @ weights.T - bias) ** 2).mean(axis=0) - sums
-    np.testing.assert_allclose(found.errors(weights, bias), errors)
-    best = ((y - x @ weights.T) - (y - x @ weights.T).mean(axis=0)).var(axis=0) - sums
-    np.testing.assert_allclose(found.errors(weights), best)
-
-
 @each_case("size", [1, 33, BLOCK, BLOCK + 1, 2 * BLOCK + 9])
 def test_the_factor_and_the_solution_are_those_of_numpy(size: int) -> None:
     random = np.random.default_rng(size)
