@@ -23,106 +23,80 @@ FEW = 9
 MOST_SWEEPS = 100
 """Over the integers of a channel. It ends where none changes, which takes fewer than ten."""
 PANEL = 64
-"""Inputs whose errors are taken to those before them by one product."""
+"""Inputs to which the errors of those behind them are taken by one product."""
 TIE = 1e-12
 """Of what a change by one step costs: a smaller gain is rounding, and would go back and forth."""
 
 
 def nearest_planes(
     lower: Float64s,
-    far: npt.NDArray[np.float32],
+    upper: npt.NDArray[np.float32],
     best: Float64s,
     trial: Float64s,
     grid: "CodeGrid",
-) -> tuple[Float64s, Float64s]:
+) -> tuple[npt.NDArray[np.float32], Float64s]:
     """Return integers for several channels and scales at once, from the last input to the first, and errors.
 
-    What the chosen ones miss is taken to the inputs before them in panels, in float32: its rounding is far
-    below that to integers, and what is chosen is improved by exact sums.
+    What the inputs behind a panel miss is taken to it in float32: its rounding is far below that to integers,
+    and what is chosen is improved by exact sums.
 
     Shapes:
-        lower, far: (K, K), of two types; best: (C, K); trial: (C, F, B); the result (K, C, F) and (C, F).
+        lower, upper: (K, K), its transpose; best: (C, K); trial: (C, F, B); the result (K, C, F) and (C, F).
     """
-    (channels, tried, _), size = trial.shape, best.shape[1]
-    codes, errors = np.empty((size, channels, tried)), np.zeros((channels, tried))
-    lost = np.zeros((channels * tried, size), np.float32)
+    (channels, tried, blocks), size = trial.shape, best.shape[1]
+    steps = np.ascontiguousarray(trial.reshape(-1, blocks).T)
+    codes, missed = (np.empty((size, channels * tried), np.float32) for _ in range(2))
+    errors = np.zeros(channels * tried)
     for start in range((size - 1) // PANEL * PANEL, -1, -PANEL):
         own = slice(start, min(start + PANEL, size))
-        near = np.ascontiguousarray(lost[:, own].T, np.float64)
-        missed = np.empty(near.shape)
+        lost = multiplied_floats(upper[own, own.stop :], missed[own.stop :]).astype(np.float64)
+        wanted = np.repeat(best[:, own].T, tried, axis=1)
         choose_panel(
-            lower[own, own].copy(), start, best, trial, grid.block, grid.ends, _mates(grid), codes, near,
+            lower[own, own].copy(), start, wanted, steps, grid.block, grid.ends, _mates(grid), codes, lost,
             missed, errors,
         )  # fmt: skip
-        if start:
-            lost[:, :start] += multiplied_floats(missed.T.astype(np.float32), far[own, :start])
-    return codes, errors
+    return codes.reshape(size, channels, tried), errors.reshape(channels, tried)
 
 
 @compiled
 def choose_panel(
     lower: Float64s,
     start: int,
-    best: Float64s,
-    trial: Float64s,
+    wanted: Float64s,
+    steps: Float64s,
     block: Int64s,
     ends: Float64s,
     mates: Int64s,
-    codes: Float64s,
+    codes: npt.NDArray[np.float32],
     lost: Float64s,
-    missed: Float64s,
+    missed: npt.NDArray[np.float32],
     errors: Float64s,
 ) -> None:  # pragma: no cover - compiled
     """Choose the integers of the inputs of a panel, the first of which is ``start``.
 
     Shapes:
-        lower: (P, P); lost, missed: (P, C * F); the others are those of all inputs.
+        lower: (P, P); wanted, lost: (P, C * F); steps: (B, C * F); codes, missed: (K, C * F).
     """
-    channels, tried = errors.shape
+    columns = errors.shape[0]
+    left = np.empty(columns)
     for i in range(lower.shape[0] - 1, -1, -1):
-        own = missed[i]
-        for c in range(channels):
-            part = slice(c * tried, (c + 1) * tried)
-            choose(
-                lower[i, i], best[c, start + i], trial[c, :, block[start + i]], start + i, ends, mates,
-                codes[:, c], lost[i, part], own[part], errors[c],
-            )  # fmt: skip
+        pivot, step, best, own = lower[i, i], steps[block[start + i]], wanted[i], codes[start + i]
+        shift = 1.0 / pivot
+        for f in range(columns):
+            own[f] = min(max(np.rint((best[f] + lost[i, f] * shift) / step[f]), ends[0]), ends[1])
+        for m in mates[start + i]:
+            if m > start + i:  # Those before it are not chosen yet, and will look at this one.
+                for f in range(columns):
+                    own[f] = beside(own[f], codes[m, f], ends[2])
+        for f in range(columns):
+            left[f] = best[f] - step[f] * own[f]
+            rest = pivot * left[f] + lost[i, f]
+            errors[f] += rest * rest
+            missed[start + i, f] = left[f]
         for j in range(i):
-            factor, row = lower[i, j], lost[j]
-            for f in range(row.shape[0]):
-                row[f] += factor * own[f]
-
-
-@compiled
-def choose(
-    pivot: float,
-    best: float,
-    steps: Float64s,
-    i: int,
-    ends: Float64s,
-    mates: Int64s,
-    codes: Float64s,
-    lost: Float64s,
-    missed: Float64s,
-    errors: Float64s,
-) -> None:  # pragma: no cover - compiled
-    """Choose the integer of input ``i`` of one channel for each scale.
-
-    Shapes:
-        steps, lost, missed, errors: (F,); codes: (K, F).
-    """
-    shift = 1.0 / pivot
-    own = codes[i]
-    for f in range(steps.shape[0]):
-        own[f] = min(max(np.rint((best + lost[f] * shift) / steps[f]), ends[0]), ends[1])
-    for m in mates[i]:
-        if m > i:  # Those before it are not chosen yet, and will look at this one.
-            for f in range(steps.shape[0]):
-                own[f] = beside(own[f], codes[m, f], ends[2])
-    for f in range(steps.shape[0]):
-        missed[f] = best - steps[f] * own[f]
-        rest = pivot * missed[f] + lost[f]
-        errors[f] += rest * rest
+            factor = lower[i, j]
+            for f in range(columns):
+                lost[j, f] += factor * left[f]
 
 
 @compiled
@@ -448,12 +422,12 @@ def search_codes(
     found = Codes(integers=nearest.integers.astype(np.float64), scales=nearest.scales.copy())
     before = (quadratic.best * quadratic.pull).sum(axis=1)
     after = before.copy()
-    far = quadratic.lower.astype(np.float32)
+    upper = np.ascontiguousarray(quadratic.lower.T, np.float32)
     searched = np.flatnonzero(nearest.integers.any(axis=1))
 
     def part(first: int) -> None:
         own = searched[first : first + CHANNELS_AT_ONCE]
-        before[own], after[own] = _search_channels(quadratic, far, grid, found, own)
+        before[own], after[own] = _search_channels(quadratic, upper, grid, found, own)
 
     firsts = range(0, len(searched), CHANNELS_AT_ONCE)
     if len(firsts) <= 1:
@@ -465,7 +439,7 @@ def search_codes(
 
 
 def _search_channels(
-    quadratic: Quadratic, far: npt.NDArray[np.float32], grid: CodeGrid, known: Codes, own: Int64s
+    quadratic: Quadratic, upper: npt.NDArray[np.float32], grid: CodeGrid, known: Codes, own: Int64s
 ) -> tuple[Float64s, Float64s]:
     """Replace integers and scales of some channels by better ones; return objectives before and after."""
     best, pull, least = quadratic.best[own], quadratic.pull[own], grid.least[own]
@@ -473,7 +447,7 @@ def _search_channels(
     (channels, size), blocks = best.shape, scales.shape[1]
     starts, refits = (_starts(grid.highest, size, len(known.integers)), REFITS) if grid.free else (1, 0)
     trial = _trial(best, scales, least, grid)
-    tried, errors = nearest_planes(quadratic.lower, far, best, trial, grid)
+    tried, errors = nearest_planes(quadratic.lower, upper, best, trial, grid)
     chosen = np.argsort(errors, axis=1, kind="stable")[:, :starts]
     # Of each channel the best starts, and in the last place what is there.
     place = np.arange(channels)[:, None]

@@ -26,7 +26,7 @@ from ptq_cli.recovery.second_moments import (
     Int64s,
     SecondMoments,
     centered,
-    cholesky,
+    factored,
     fit_least_squares,
     second_moments,
     share_that_holds,
@@ -212,11 +212,11 @@ class _Solution:
         sums = [self._moments(parts) for parts in (learn, check)]
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
         moments = self._centered(totals)
-        lowers = [cholesky(item.curvature()) for item in moments]
-        share = self._share(sums[0], sums[1], lowers) if check else 1.0
+        factors = [factored(item) for item in moments]
+        share = self._share(sums[0], sums[1], [lower for _, lower in factors]) if check else 1.0
         quadratics = [
-            fit_least_squares(item, state.weight[own], share=share, lower=lower)
-            for own, item, lower in zip(self._parts, moments, lowers, strict=True)
+            fit_least_squares(item, state.weight[own], share=share, known=known)
+            for own, item, known in zip(self._parts, moments, factors, strict=True)
         ]
         found, errors = search_layer(
             self._layer, state, quadratics, self._step, self._largest, threads=threads

@@ -100,9 +100,10 @@ def cholesky(matrix: Float64s) -> Float64s:
     Shapes:
         matrix and result: (K, K).
     """
-    lower = np.tril(matrix)
+    lower = matrix.copy()
     blocks = _blocks(len(matrix))
     for at, own in enumerate(blocks):
+        lower[own, own.stop :] = 0.0
         corner = lower[own, own].T.copy()
         if not _factor(corner):
             raise ValueError("the matrix is not positive definite")
@@ -293,13 +294,23 @@ class Quadratic:
     pull: Float64s
 
 
+def factored(moments: CenteredMoments) -> tuple[Float64s, Float64s]:
+    """Return the curvature and its Cholesky factor, (K, K) each."""
+    curvature = moments.curvature()
+    return curvature, cholesky(curvature)
+
+
 def fit_least_squares(
-    moments: CenteredMoments, weights: Float64s, *, share: float = 1.0, lower: Float64s | None = None
+    moments: CenteredMoments,
+    weights: Float64s,
+    *,
+    share: float = 1.0,
+    known: tuple[Float64s, Float64s] | None = None,
 ) -> Quadratic:
     """Return the objective whose minimum makes a layer's output, behind a quantized input, the wanted one.
 
-    Go by ``share`` from the weights to the optimum; see ``share_that_holds``. ``lower`` is the factor of the
-    curvature, if it is known.
+    Go by ``share`` from the weights to the optimum; see ``share_that_holds``. ``known`` is what ``factored``
+    returns, for who has it.
 
     Shapes:
         weights: (M, K).
@@ -311,8 +322,7 @@ def fit_least_squares(
         Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
         float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
     """
-    curvature = moments.curvature()
-    lower = cholesky(curvature) if lower is None else lower
+    curvature, lower = known or factored(moments)
     best = weights.copy()
     if share > 0.0:
         best += share * (moments.optimum(lower, weights) - weights)
