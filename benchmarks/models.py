@@ -33,7 +33,7 @@ class _Graph:
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
-        self._random = np.random.default_rng(0)
+        self.random = np.random.default_rng(0)
 
     def constant(self, values: npt.NDArray[np.generic]) -> str:
         name = f"constant_{len(self.constants)}"
@@ -41,7 +41,7 @@ class _Graph:
         return name
 
     def weight(self, shape: Sequence[int], fan_in: int, gain: float) -> str:
-        values = self._random.standard_normal(shape) * (gain / fan_in) ** 0.5
+        values = self.random.standard_normal(shape) * (gain / fan_in) ** 0.5
         return self.constant(values.astype(np.float32))
 
     def add(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
@@ -52,7 +52,7 @@ class _Graph:
     def conv(self, x: str, sizes: tuple[int, int, int], stride: int = 1, gain: float = 2.0) -> str:
         channels, filters, kernel = sizes
         weight = self.weight((filters, channels, kernel, kernel), channels * kernel**2, gain)
-        bias = self.constant(self._random.normal(0, 0.1, filters).astype(np.float32))
+        bias = self.constant(self.random.normal(0, 0.1, filters).astype(np.float32))
         pads = [kernel // 2] * 4
         return self.add("Conv", [x, weight, bias], strides=[stride] * 2, pads=pads)
 
@@ -60,8 +60,17 @@ class _Graph:
         bias = self.constant(np.zeros(given, np.float32))
         return self.add("Add", [self.add("MatMul", [x, self.weight((taken, given), taken, gain)]), bias])
 
+    def product(self, x: str, taken: int, given: int) -> str:
+        # Heavy tails, as in trained models: a block's largest weight is far above the others.
+        values = self.random.standard_t(4, (taken, given)) * (0.5 / taken) ** 0.5
+        return self.add("MatMul", [x, self.constant(values.astype(np.float32))])
+
+    @property
+    def parameters(self) -> int:
+        return sum(int(np.prod(item.dims)) for item in self.constants)
+
     def norm(self, x: str) -> str:
-        scale = self.constant(self._random.normal(1, 0.1, WIDTH).astype(np.float32))
+        scale = self.constant(self.random.normal(1, 0.1, WIDTH).astype(np.float32))
         return self.add("LayerNormalization", [x, scale, self.constant(np.zeros(WIDTH, np.float32))], axis=-1)
 
     def save(self, path: Path, inputs: dict[str, Kind], output: str, shape: Shape) -> None:
@@ -190,6 +199,59 @@ def _attention(graph: _Graph, x: str, mask: str | None) -> str:
     joined = graph.add("Transpose", [mixed], perm=[0, 2, 1, 3])
     whole = graph.constant(np.array([0, 0, WIDTH], np.int64))
     return graph.linear(graph.add("Reshape", [joined, whole]), WIDTH, WIDTH)
+
+
+DECODER_WIDTH, DECODER_INNER, HEAD, GROUPS, IN_GROUP, WORDS = 2048, 5632, 64, 4, 8, 32000
+WILD, WILD_GAIN = 16, 20.0
+"""Channels of each normalization that are so many times as large, as in trained models."""
+
+
+def write_decoder(path: Path, *, layers: int, words: int = WORDS) -> int:
+    """Write a model of some layers of TinyLlama's shape; return how many parameters a layer has.
+
+    Input ``ids`` int64 [batch, length]; the last layer has a weight of its own. Without positions and mask,
+    which cost little.
+
+    Source:
+        Zhang et al., TinyLlama, table 1: 22 layers, 4 groups of heads that share keys and values.
+    """
+    graph = _Graph()
+    x = graph.add("Gather", [graph.weight((words, DECODER_WIDTH), 1, 1.0), "ids"])
+    before = graph.parameters
+    for _ in range(layers):
+        x = graph.add("Add", [x, _grouped_attention(graph, _root_mean_square(graph, x))])
+        read = _root_mean_square(graph, x)
+        gate, up = (graph.product(read, DECODER_WIDTH, DECODER_INNER) for _ in range(2))
+        gated = graph.add("Mul", [graph.add("Mul", [gate, graph.add("Sigmoid", [gate])]), up])
+        x = graph.add("Add", [x, graph.product(gated, DECODER_INNER, DECODER_WIDTH)])
+    each = (graph.parameters - before) // layers
+    x = graph.product(_root_mean_square(graph, x), DECODER_WIDTH, words)
+    graph.save(path, {"ids": (TensorProto.INT64, ["batch", "length"])}, x, ["batch", "length", words])
+    return each
+
+
+def _root_mean_square(graph: _Graph, x: str) -> str:
+    mean = graph.add("ReduceMean", [graph.add("Mul", [x, x]), graph.constant(np.array([-1]))])
+    root = graph.add("Sqrt", [graph.add("Add", [mean, graph.constant(np.array(1e-5, np.float32))])])
+    gains = np.ones(DECODER_WIDTH, np.float32)
+    gains[graph.random.choice(DECODER_WIDTH, WILD, replace=False)] = WILD_GAIN
+    return graph.add("Mul", [graph.add("Div", [x, root]), graph.constant(gains)])
+
+
+def _grouped_attention(graph: _Graph, x: str) -> str:
+    def split(heads: int, order: list[int]) -> str:
+        product = graph.product(x, DECODER_WIDTH, GROUPS * heads * HEAD)
+        shape = graph.constant(np.array([0, 0, GROUPS, heads, HEAD]))
+        return graph.add("Transpose", [graph.add("Reshape", [product, shape])], perm=order)
+
+    query = split(IN_GROUP, [0, 2, 3, 1, 4])
+    key, value = split(1, [0, 2, 3, 4, 1]), split(1, [0, 2, 3, 1, 4])
+    scale = graph.constant(np.array(HEAD**0.5, np.float32))
+    scores = graph.add("Div", [graph.add("MatMul", [query, key]), scale])
+    mixed = graph.add("MatMul", [graph.add("Softmax", [scores], axis=-1), value])
+    joined = graph.add("Transpose", [mixed], perm=[0, 3, 1, 2, 4])
+    shape = graph.constant(np.array([0, 0, DECODER_WIDTH]))
+    return graph.product(graph.add("Reshape", [joined, shape]), DECODER_WIDTH, DECODER_WIDTH)
 
 
 def write_images(path: Path, count: int, *, side: int = 224, seed: int = 1) -> None:

@@ -124,6 +124,13 @@ def main() -> None:
     (arguments.folder / "ptq.toml").write_text(recipe)
 
 
+def _in_bfloat16(network: nn.Module) -> nn.Module:
+    """Trains with weights in float32 and products in bfloat16, which takes little more than half the time."""
+    forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
+    network.forward = lambda image: forward(image).float()
+    return network
+
+
 def _train(build: Callable[[], nn.Module], train: Path, test: Path, output: Path, epochs: int) -> None:
     sys.path.insert(0, str(SAMPLE))
     import cifar10  # type: ignore[import-not-found]
@@ -131,7 +138,7 @@ def _train(build: Callable[[], nn.Module], train: Path, test: Path, output: Path
 
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
-    sample.build = build
+    sample.build = lambda: _in_bfloat16(build())
     sets = [cifar10.read_npz(path) for path in (train, test)]
     (images, labels), (held, answers) = (
         (cifar10.decode(source.jpegs), torch.from_numpy(source.labels)) for source in sets

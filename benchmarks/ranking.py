@@ -1,52 +1,64 @@
-"""How ``ptq tune`` ranks layers by their noise, beside a run for each layer alone.
+"""How ``ptq tune`` ranks layers by their noise, beside a run for each layer alone, and when it first answers.
 
 python -m benchmarks.ranking DIR            print the table
 python -m benchmarks.ranking DIR --write    also write it to benchmarks/RESULTS.md
 python -m benchmarks.ranking DIR --only a,b --write    replace the rows of these networks
 
-``benchmarks/zoo.py`` says what is in DIR. A very deep model, ``deep``, is measured, too.
+``benchmarks/zoo.py`` says what is in DIR. A model of 1,208 layers, ``deep``, is measured, too.
 """
 
+import json
 import math
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from benchmarks.each_network import table_line
 from benchmarks.models import write_deep_resnet, write_images
 from benchmarks.results_page import networks_parser, print_part
-from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.progress import Progress, RunProgress
 from ptq_cli.pipeline.evaluation.analysis_subject import OpenedAnalysis, open_analysis
 from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, plan_of
+from ptq_cli.pipeline.run_tune import run_tune
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
-from ptq_cli.pipeline.tuning.candidate_models import RANKED_ON
-from ptq_cli.pipeline.tuning.layer_noise import FIRST, FIRST_OF_MANY, layer_noise
+from ptq_cli.pipeline.tuning.candidate import DEFAULT
+from ptq_cli.pipeline.tuning.layer_noise import Combine, layer_noise, typical
 
 DEEP = "deep"
-BATCH = 8
+SAMPLES, RUNS = 8, 1024
+"""Samples that each layer alone is run on, and at most so many runs of the model for that."""
+FEW = 128
+"""Layers that are also run alone on the same samples for the mean."""
 LOUDEST = 20
+ALL = 2**40
+"""Runs until twice as many samples were seen: of every layer on every sample."""
+UNREACHABLE = 99.0
+"""SQNR in dB, so that layers are ranked for more than the default."""
 COLUMNS = (
     "network",
     "layers",
+    "`tune`: first answer",
+    "ranking",
     "each alone",
-    "as `tune` ranks",
-    "estimate",
     "Spearman, `tune`",
-    "estimate",
+    "each alone",
     f"the {LOUDEST} loudest, `tune`",
-    "estimate",
+    "each alone",
+    "Spearman of means",
 )
 
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the table."""
-    arguments = networks_parser("Measure how layers are ranked.", RANKED_ON).parse_args()
+    arguments = networks_parser("Measure how layers are ranked.", 48).parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         lines = page(arguments.folder, arguments.only, arguments.samples, Path(scratch))
         print_part("ranking", lines, write=arguments.write, keep_rows=True)
@@ -63,31 +75,70 @@ def page(folder: Path, only: Sequence[str] | None, samples: int, scratch: Path) 
         made.mkdir()
         write_deep_resnet(made / "model.onnx")
         write_images(made / "calib.npz", samples, side=32)
+        write_images(made / "eval.npz", SAMPLES, side=32, seed=9)
         found.append(made)
     for network in found:
         yield table_line(*row(network, samples, scratch / "runs" / network.name))
 
 
-def row(network: Path, samples: int, run: Path) -> Iterator[str]:
-    """Rank the layers of a network in three ways, and yield the cells.
+def row(network: Path, samples: int, folder: Path) -> Iterator[str]:
+    """Rank the layers of a network by ``tune``, and by running each alone, and yield the cells.
 
-    The noise of each layer alone on the first samples is the truth here.
+    The noise of each layer alone on other samples is the truth here.
     """
-    data = ["--data", str(network / "calib.npz"), "--samples", str(samples)]
-    run_ptq(["quantize", str(network / "model.onnx"), *data, "--recover", "none", "--run", str(run)], network)
-    true, of_each = ranked(RunDirectory(run), FIRST, most_alone=10**9)
-    ways = [
-        ranked(RunDirectory(run), samples),
-        ranked(RunDirectory(run), FIRST_OF_MANY, most_alone=0, loud=0),
-    ]
-    yield from (network.name, f"{len(true):,}", of_each, *(cost for _, cost in ways))
-    yield from (f"{rank_correlation(true, noise):.2f}" for noise, _ in ways)
-    yield from (f"{loudest_share(true, noise):.0%}" for noise, _ in ways)
+    tuned, run = _Tuned(), RunDirectory(folder)
+    asked = {"data": str(network / "calib.npz"), "samples": samples, "recover": ["none"], "threads": 1}
+    asked |= {"budget": {"sqnr_db": UNREACHABLE}}
+    run_tune(Request(settings=asked, model=network / "model.onnx", folder=network), run, progress=tuned)
+    (ranking,) = json.loads(run.tuning_checkpoint.read_text("utf-8"))["rankings"].values()
+    few = max(1, min(SAMPLES, RUNS // len(ranking["noise"])))
+    same = {"eval_samples": few}
+    others = {"eval_data": str(network / "eval.npz"), **same}
+    (alone, cost), (true, _) = each_alone(run, same), each_alone(run, others)
+    yield from (network.name, f"{len(true):,}", f"{tuned.answered:.0f} s", tuned.cost, cost)
+    yield from (f"{rank_correlation(true, noise):.2f}" for noise in (ranking["noise"], alone))
+    yield from (f"{loudest_share(true, noise):.0%}" for noise in (ranking["noise"], alone))
+    if len(true) > FEW:
+        yield ""
+        return
+    (mean, _), (true_mean, _) = each_alone(run, same, fmean), each_alone(run, others, fmean)
+    yield f"{rank_correlation(true_mean, mean):.2f}"
 
 
-def ranked(run: RunDirectory, samples: int, **options: int) -> tuple[Mapping[str, float], str]:
-    """Return the noise of each layer, and in how many runs and how much processor time it was found."""
-    opened = open_analysis(Request(settings={"eval_samples": samples}), run, None, lambda _: None)
+@dataclass
+class _Tuned:
+    """Follows a tuning, and interrupts it once its layers are ranked.
+
+    Attributes:
+        answered: processor time until the first candidate was measured and written, in seconds.
+        cost: of the ranking.
+    """
+
+    answered: float = 0.0
+    cost: str = ""
+    _begun: float = field(default_factory=time.process_time)
+    _last: RunProgress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.process_time()
+        if progress.note.startswith(DEFAULT):
+            self.answered, self._begun = now - self._begun, now
+        if isinstance(progress, RunProgress):
+            self._last = progress
+            self.cost = _cost(now - self._begun, progress)
+        elif self._last is not None:
+            raise KeyboardInterrupt
+
+
+def _cost(seconds: float, last: RunProgress) -> str:
+    return f"{seconds:.0f} s, {last.number:,} runs"
+
+
+def each_alone(
+    run: RunDirectory, data: Mapping[str, Any], combine: Combine = typical
+) -> tuple[Mapping[str, float], str]:
+    """Return the noise of each layer, run alone on all samples, and what that took."""
+    opened = open_analysis(Request(settings=data), run, None, lambda _: None)
     told: list[Progress] = []
     begin = time.process_time()
     found = layer_noise(
@@ -96,14 +147,14 @@ def ranked(run: RunDirectory, samples: int, **options: int) -> tuple[Mapping[str
         opened.resolved.target,
         opened.dataset,
         opened.inputs,
-        batch_size=BATCH,
         threads=1,
         progress=told.append,
-        **options,
+        runs=ALL,
+        quiet=0.0,
+        combine=combine,
     )
-    seconds, last = time.process_time() - begin, told[-1]
-    runs = last.number if isinstance(last, RunProgress) else 0
-    return found, f"{seconds:.1f} s, {runs:,} runs"
+    (last,) = [step for step in told[-1:] if isinstance(step, RunProgress)]
+    return found, _cost(time.process_time() - begin, last)
 
 
 def _integer_layers(opened: OpenedAnalysis) -> set[str]:

@@ -42,6 +42,21 @@ from tests.measured import gate_result, latency_of, measurement
 
 FLOAT = ModelEntry("model.float.onnx", "a" * 64, 2_000_000)
 QUANTIZED = ModelEntry("model.int8.onnx", "b" * 64, 500_000)
+METRIC = MetricSummary(
+    name="top1",
+    unit="share",
+    needs_labels=True,
+    higher_is_better=True,
+    float_value=0.83,
+    quantized_value=0.826,
+    sqnr_db=31.5,
+)
+SHARES = NoiseShares(
+    weights=NoiseShare(34.5, 0.828),
+    activations=NoiseShare(33.0, 0.829),
+    both=NoiseShare(31.5, 0.826),
+    advice=("activations bound what recovery of weights can win: at most 1.5 dB",),
+)
 
 
 def block(index: int) -> str:
@@ -238,28 +253,14 @@ class Network:
         )
 
     def _analysis(self) -> Analysis:
-        metric = MetricSummary(
-            name="top1",
-            unit="share",
-            needs_labels=True,
-            higher_is_better=True,
-            float_value=0.83,
-            quantized_value=0.826,
-            sqnr_db=31.5,
-        )
         return Analysis(
             created="2026-01-31T13:00:00Z",
             versions={"ptq-cli": "0.1.0"},
             models=AnalyzedModels(self.name(0), FLOAT, QUANTIZED),
             target="ort-cpu",
             samples=Samples("eval.npz", 256, "d" * 64),
-            metric=metric,
-            shares=NoiseShares(
-                weights=NoiseShare(34.5, 0.828),
-                activations=NoiseShare(33.0, 0.829),
-                both=NoiseShare(31.5, 0.826),
-                advice=("activations bound what recovery of weights can win: at most 1.5 dB",),
-            ),
+            metric=METRIC,
+            shares=SHARES,
             order="sqnr",
             cost=Cost(self.count, 6.5),
             tensors=tuple(self._tensor_analysis(index) for index in range(self.count)),

@@ -26,7 +26,19 @@ class Spent:
     """
 
     seconds: float
-    peak: int
+    peak: float
+
+    def plus(self, other: "Spent") -> "Spent":
+        """Return what both take together, if one's memory comes on top of the other's."""
+        return Spent(self.seconds + other.seconds, self.peak + other.peak)
+
+    def times(self, often: float) -> "Spent":
+        """Return what is spent so often."""
+        return Spent(often * self.seconds, often * self.peak)
+
+    def less(self, other: "Spent") -> "Spent":
+        """Return what is spent beyond another command."""
+        return self.plus(other.times(-1.0))
 
 
 @dataclass(frozen=True)

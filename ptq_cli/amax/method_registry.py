@@ -217,7 +217,7 @@ def _method_of(plugin: Plugin) -> Method:
         return _amax(plugin, function, linear_view(statistics, settings.bins), levels)
 
     def symmetric(statistics: TensorStatistics, settings: AmaxSettings, format: NumberFormat) -> Choice:
-        levels = _plugin_levels(integer_format(plugin.name, format))
+        levels = _levels(integer_format(plugin.name, format))
         return symmetric_choice(of_statistics(statistics, settings, levels))
 
     def asymmetric(statistics: TensorStatistics, settings: AmaxSettings, format: NumberFormat) -> Choice:
@@ -228,15 +228,10 @@ def _method_of(plugin: Plugin) -> Method:
 
     def of_values(values: FloatArray, settings: AmaxSettings, format: NumberFormat) -> Choice:
         view = histogram_of_values(values, settings.bins)
-        return symmetric_choice(
-            _amax(plugin, function, view, _plugin_levels(integer_format(plugin.name, format)))
-        )
+        levels = _levels(integer_format(plugin.name, format))
+        return symmetric_choice(_amax(plugin, function, view, levels))
 
     return Method(symmetric=symmetric, asymmetric=asymmetric, of_values=of_values)
-
-
-def _plugin_levels(format: IntegerFormat) -> int:
-    return 1 << (format.bits - 1 if format.signed else format.bits)
 
 
 def _amax(plugin: Plugin, function: DecidePlugin, view: LinearHistogram, levels: int) -> float:

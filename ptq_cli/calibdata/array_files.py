@@ -111,7 +111,7 @@ class ArrayDataset(Dataset):
         return arrays, label
 
     def _whole(self, stream: IO[bytes], header: ArrayHeader, name: str) -> Array:
-        return read_whole(stream, header, self._where(name))
+        return read_rows(stream, header, header.count, self._where(name)).reshape(header.shape)
 
     def _open(self, stack: contextlib.ExitStack) -> dict[str, IO[bytes]]:
         """Open a stream for each array, at its first value; ``stack`` closes them."""
@@ -186,11 +186,6 @@ class ArrayDataset(Dataset):
         header = self._headers[name]
         stream.seek(passed * header.row_bytes, os.SEEK_CUR)
         return read_rows(stream, header, rows, self._where(name))
-
-
-def read_whole(stream: Readable, header: ArrayHeader, where: str) -> Array:
-    """Read all values of an array, in native byte order."""
-    return read_rows(stream, header, header.count, where).reshape(header.shape)
 
 
 def read_rows(stream: Readable, header: ArrayHeader, rows: int, where: str) -> Array:

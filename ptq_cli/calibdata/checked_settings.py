@@ -34,12 +34,7 @@ MAX_IMAGE_BYTES = 3 * MAX_PIXELS + (1 << 20)
 
 
 def check_image_settings(settings: ImageSettings) -> None:
-    """Check everything about the settings that can be checked without an image.
-
-    Raises:
-        RecipeValueError: an unknown mode or layout; mean or std with neither one value nor one per channel;
-            a std of 0; resize or crop of a wrong length or not positive, or a crop larger than the resize.
-    """
+    """Check everything about the settings that can be checked without an image."""
     _require_known("mode", settings.mode, list(CHANNELS))
     _require_known("layout", settings.layout, list(LAYOUTS))
     _require_size("resize", settings.resize, (0, 1, 2))
@@ -103,9 +98,6 @@ def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, i
 
 def crop_box(size: tuple[int, int], crop: list[int], name: str) -> tuple[int, int, int, int] | None:
     """Left, top, right and bottom of the crop from the center, or None without a crop.
-
-    Raises:
-        RecipeValueError: the crop is larger than the image.
 
     Source:
         torchvision.transforms.CenterCrop.

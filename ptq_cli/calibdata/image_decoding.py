@@ -48,19 +48,12 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
 
     Units:
         0 to 255.
-
-    Raises:
-        RecipeValueError: the crop is larger than the image.
     """
     return decode_bytes(_read(path, name), name, settings)
 
 
 def decode_bytes(content: bytes, name: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
-    """Return the pixels of an encoded image; everything except the file is as in ``decode_image``.
-
-    Raises:
-        DamagedSampleError, DataFormatError, RecipeValueError: as raised by ``decode_image``.
-    """
+    """Return the pixels of an encoded image; everything except the file is as in ``decode_image``."""
     image = _load(content, name, "L" if settings.mode == "L" else "RGB")
     height, width = resized((image.height, image.width), settings.resize, name)
     if (width, height) != image.size:
@@ -145,11 +138,7 @@ def _damaged(name: str, error: Exception) -> DamagedSampleError:
 
 
 class ImageDataset(Dataset):
-    """The images of a folder as float32 arrays, in the order of ``list_images``.
-
-    Raises:
-        RecipeValueError: a setting cannot be used.
-    """
+    """The images of a folder as float32 arrays, in the order of ``list_images``."""
 
     def __init__(self, source: str, settings: ImageSettings, samples: int | None = None) -> None:
         check_image_settings(settings)

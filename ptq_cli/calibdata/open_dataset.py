@@ -42,16 +42,9 @@ def open_dataset(
 ) -> Dataset:
     """Open data of any kind that ptq reads; the content decides which, not the suffix.
 
-    Args:
-        source: an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards, Parquet,
-            ``.npz`` or text files, a pattern of such files (``train-{000..099}.tar``), a text file,
-            ``file.py:callable`` or ``package.module:callable``.
-        image: how images become arrays.
-        text: how texts become tokens.
-        samples: use only the first N samples; None for all.
-
-    Raises:
-        RecipeValueError: ``samples`` is below 1, or an image setting cannot be used.
+    That is an ``.npz``, an ``.npy``, a tar shard, a Parquet file, a folder of images, shards, Parquet,
+    ``.npz`` or text files, a pattern of such files (``train-{000..099}.tar``), a text file,
+    ``file.py:callable`` or ``package.module:callable``.
     """
     require_samples(samples)
     if not source:

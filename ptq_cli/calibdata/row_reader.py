@@ -185,9 +185,6 @@ class ParquetDataset(Dataset):
 
     Columns that are not inputs of the model are not read. Row groups without a selected batch are skipped
     without reading them.
-
-    Raises:
-        RecipeValueError: an image setting cannot be used.
     """
 
     extras_allowed = True

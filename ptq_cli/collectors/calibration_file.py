@@ -159,14 +159,10 @@ class Part(Generic[Item]):
 
 
 def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) -> Counted[Item]:
-    """Return what one calibration of all the shards would have given.
+    """Return what one calibration of all the shards would have given: the same bytes.
 
-    The statistics merge exactly, in whatever order and grouping; so the result has the same bytes as the
-    calibration of the whole set.
-
-    Args:
-        parts: at least one, in any order; each holds one shard or several. One at a time is held.
-        partial: allow shards to be missing; the result is then a part as well.
+    The statistics merge exactly, in whatever order and grouping; of the parts, which may hold several shards,
+    one at a time is held. With ``partial`` shards may be missing, and the result is a part as well.
     """
     merged: _Merged[Item] | None = None
     for part in parts:
@@ -230,10 +226,7 @@ def join_calibrations(parts: Iterable[Part[Item]]) -> Counted[Item]:
     """Return what one calibration on all the data of whole calibrations would have counted.
 
     The statistics are the same in whatever order; what else the result says of its data is the first's, as
-    are its flags, but for a digest of its own.
-
-    Args:
-        parts: at least one, whole ones, on different data. One at a time is held.
+    are its flags, but for a digest of its own. One part at a time is held.
     """
     given = iter(parts)
     first = next(given)

@@ -1,4 +1,4 @@
-"""The collectors by the name that ``--method`` takes."""
+"""The collectors by the name that ``--method`` takes; what is kept of channels and of NaN on request."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,12 +37,7 @@ SLOT_LIMIT = 2**32 - 1
 
 
 class ChannelCollector:
-    """Counts the finite values of each index along an axis; values that are not finite are skipped.
-
-    Args:
-        axis: the axis; negative numbers count from the last axis.
-        histograms: whether histograms are kept, or only ranges.
-        name: name of the tensor, for messages.
+    """Counts the finite values of each index along an axis, which may be negative, and skips all others.
 
     Example:
         >>> collector = ChannelCollector(-1)
@@ -67,9 +62,6 @@ class ChannelCollector:
 
         Edge case:
             An array without values adds nothing, whatever its shape.
-
-        Raises:
-            ActivationAxisError: it has no such axis, another number of channels than before, or too many.
         """
         if not array.size:
             return
@@ -144,9 +136,6 @@ class ChannelCollector:
 def require_axis(axis: int, shape: tuple[int | None, ...], name: str) -> int:
     """Return an axis counted from the first one.
 
-    Raises:
-        ActivationAxisError: a tensor of this shape has no such axis, or it is the first, that of the samples.
-
     Example:
         >>> require_axis(-1, (8, 3, 5), "x")
         2
@@ -205,12 +194,9 @@ def compile_channels() -> None:
 
 
 class ExtendedCollector:
-    """Passes each array on to another collector, and keeps the additional statistics itself.
+    """Passes each array on to another collector, and keeps statistics of channels and of NaN and infinities.
 
-    Args:
-        collector: of the tensor as a whole.
-        channels: of its channels, or None.
-        allow_nonfinite: NaN and infinities are counted; everything else is then that of the finite values.
+    Where these are allowed, everything else is that of the finite values.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
@@ -230,11 +216,7 @@ class ExtendedCollector:
         self._nonfinite = NONE
 
     def update(self, array: Array) -> bool:
-        """Add an array's values; return False, and add nothing, if one is not finite and that is not allowed.
-
-        Raises:
-            ActivationAxisError: the array has no such axis, or not as many channels as before.
-        """
+        """Add an array's values; if one is not finite and that is not allowed, add nothing, return False."""
         values = as_float32(array)
         if not self._collector.update(values):
             if not self._allow:
@@ -274,16 +256,10 @@ COLLECTORS: dict[str, Callable[[], Collector]] = {"histogram": HistogramCollecto
 def make_collector(
     method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
 ) -> Collector:
-    """Return a new collector.
+    """Return a new collector; messages call its tensor ``name``.
 
-    Args:
-        method: which statistics it keeps.
-        name: of the tensor, for messages.
-        axis: also keep statistics of each channel along this axis, or None.
-        allow_nonfinite: NaN and infinities are counted rather than refused.
-
-    Raises:
-        UnknownNameError: there is no collector with that name.
+    With ``axis`` it keeps statistics of each channel, too; with ``allow_nonfinite`` NaN and infinities are
+    counted and not refused.
 
     Example:
         >>> make_collector("max").statistics().count

@@ -312,11 +312,7 @@ class SharedMemory:
 
 
 class MaxCollectors:
-    """Several max collectors.
-
-    Args:
-        collectors: by name.
-    """
+    """Several max collectors, by name."""
 
     def __init__(self, collectors: Mapping[str, MaxCollector]) -> None:
         self._collectors = collectors
@@ -335,11 +331,7 @@ class MaxCollectors:
 
 
 class HistogramCollectors:
-    """Several histogram collectors that have counted nothing yet; from now on their tables lie side by side.
-
-    Args:
-        collectors: by name.
-    """
+    """Several histogram collectors that have counted nothing yet; their tables then lie side by side."""
 
     def __init__(self, collectors: Mapping[str, HistogramCollector]) -> None:
         self._collectors = collectors

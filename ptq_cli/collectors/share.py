@@ -179,12 +179,7 @@ def _taken_apart(item: TensorStatistics) -> tuple[Arrays, Entry]:
 
 
 def unflatten(entries: Any, arrays: Arrays) -> dict[str, TensorStatistics]:
-    """Return the statistics that ``flatten`` took apart.
-
-    Args:
-        entries: a list of entries, or whatever stands in its place in a file from outside.
-        arrays: by name.
-    """
+    """Return the statistics that ``flatten`` took apart; a file may hold anything as ``entries``."""
     for name, dtype in ARRAYS.items():
         if name not in arrays or arrays[name].dtype != dtype:
             raise ValueError(f"the array '{name}' is missing, or is not {dtype}")

@@ -32,9 +32,6 @@ class TorchMaxCollector:
 
         Shapes:
             tensor: any.
-
-        Raises:
-            RuntimeFailedError: the device has not the memory.
         """
         with _memory_is_there(tensor):
             low, high = find_range(tensor)
@@ -70,9 +67,6 @@ class TorchHistogramCollector:
 
         Shapes:
             tensor: any.
-
-        Raises:
-            RuntimeFailedError: the device has not the memory.
         """
         with _memory_is_there(tensor):
             low, high = find_range(tensor)

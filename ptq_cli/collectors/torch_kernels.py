@@ -1,4 +1,4 @@
-"""The counting of ``kernels`` on the device where a tensor is, with PyTorch's operators.
+"""The counting of ``host_kernels`` on the device where a tensor is, with PyTorch's operators.
 
 The table and its bins are the same, so that the same values give the same statistics to the last bit. It is
 arithmetic of integers on the bits of float32: a device that takes denormals for zeros counts them all the

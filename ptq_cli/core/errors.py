@@ -1,17 +1,13 @@
 """The errors a user can meet, each with a stable code.
 
-One class per thing that can be wrong, in a file for each family of codes. The class carries the code and, in
-its docstring, the text of its section in ``docs/errors.md`` (generated; ``make docs``). The instance carries
-one line that says what is wrong: what was found, what was expected, and where; and a hint that says what to
-do.
+One class per thing that can be wrong. The class carries the code and, in its docstring, the text of its
+section in ``docs/errors.md`` (generated; ``make docs``). The instance carries one line that says what is
+wrong: what was found, what was expected, and where; and a hint that says what to do.
 
 Programs import the classes from here, as ``docs/stability.md`` promises; so do the other rooms.
 """
 
 from typing import ClassVar
-
-# Texts of errors in the length that a terminal has room for.
-
 
 LONGEST_TEXT = 4000
 """Characters of a message or a hint: a damaged file may have names of any length."""
@@ -45,9 +41,6 @@ def first_line(error: BaseException, limit: int = 160) -> str:
 # The base of every error that a user can meet: a code, one line that says what is wrong, and a hint.
 
 
-ERRORS = "ptq_cli.core.errors"
-
-
 class PtqError(Exception):
     """Base of every error that is the input's fault, not a bug in ptq.
 
@@ -67,12 +60,6 @@ class PtqError(Exception):
 
     code: ClassVar[str] = "PTQ-000"
     exit_status: ClassVar[int] = 2
-
-    def __init_subclass__(cls, **keywords: object) -> None:
-        super().__init_subclass__(**keywords)
-        # A traceback names the place that programs import the class from, whichever file has it.
-        if cls.__module__.startswith(f"{ERRORS}."):
-            cls.__module__ = ERRORS
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

@@ -210,6 +210,14 @@ def give_back_freed_blocks() -> None:
     mallopt(M_MMAP_THRESHOLD, OWN_BLOCK)
 
 
+def give_back_held_blocks() -> None:
+    """Let what the allocator of glibc keeps of freed blocks go back to the system once, holes included."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError, TypeError):  # As above: another allocator.
+        return
+
+
 def parse_size(text: str) -> int | None:
     """Return the number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
 

@@ -40,8 +40,8 @@ class WorkProgress(Progress, ABC):
         """How many parts are done."""
 
     @abstractmethod
-    def describe(self) -> str:
-        """Return where it is."""
+    def describe(self, *, short: bool = False) -> str:
+        """Return where it is, for a narrow terminal without names."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,15 @@ class RungProgress(WorkProgress):
         """How many layers are done."""
         return self.number
 
-    def describe(self) -> str:
+    def describe(self, *, short: bool = False) -> str:
         """Return where it is.
 
         Example:
             >>> RungProgress("recover (round)", 5, 9, layer="fc", number=2, layers=3, gain_db=4.21).describe()
-            '2 of 3 layers (fc), error 4.2 dB less'
+            '2 of 3 layers (fc), gain 4.2 dB'
         """
-        return f"{self.number} of {self.layers} layers ({self.layer}), error {self.gain_db:.1f} dB less"
+        name = "" if short else f" ({self.layer})"
+        return f"{self.number} of {self.layers} layers{name}, gain {self.gain_db:.1f} dB"
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,14 @@ class RunProgress(WorkProgress):
         """How many runs are done."""
         return self.number
 
-    def describe(self) -> str:
-        """Return where it is.
+    def describe(self, *, short: bool = False) -> str:
+        """Return where it is, which is short.
 
         Example:
             >>> RunProgress("ranking layers", 5, 900, number=2, runs=300).describe()
             '2 of 300 runs'
         """
+        del short
         total = f" of {self.runs}" if self.runs is not None else ""
         return f"{self.number}{total} runs"
 
@@ -117,10 +119,6 @@ COST_LIMIT = 0.01
 
 class Schedule:
     """Tells when a checkpoint is due: every so many seconds, but without taking more than 1 % of the time.
-
-    Args:
-        every: minimum number of seconds between checkpoints; with 0 a checkpoint is always due.
-        clock: returns seconds that only increase.
 
     Example:
         >>> seconds = iter([0.0, 5.0, 30.0, 30.0, 31.0, 60.0])

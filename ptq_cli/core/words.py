@@ -1,6 +1,7 @@
-"""Counts and sizes as people read them: three digits, and the unit that they are in."""
+"""Counts, sizes and lists of names as people read them."""
 
 import re
+from collections.abc import Sequence
 
 PREFIXES = "kMGT"
 
@@ -22,6 +23,17 @@ def format_bytes(size: int) -> str:
     """Write a size in decimal units, as disks and package registries count."""
     digits, prefix = _scaled(size)
     return f"{digits} {prefix}B" if prefix else f"{digits} byte{'' if size == 1 else 's'}"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """Write the first names, and how many there are besides.
+
+    Example:
+        >>> few(["a", "b"], 2), few(["a", "b", "c"], 1)
+        ('a, b', 'a and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _scaled(value: float) -> tuple[str, str]:

@@ -192,11 +192,7 @@ GROUPS = 200
 
 
 def resamples_within(cost: int) -> int:
-    """Return how many evaluations there is time for; 0 if they would be too few.
-
-    Args:
-        cost: elements that one evaluation reads.
-    """
+    """Return how many evaluations of ``cost`` elements there is time for; 0 if they would be too few."""
     affordable = min(RESAMPLES, MOST_WORK // max(1, cost))
     return affordable if affordable >= FEWEST_RESAMPLES else 0
 

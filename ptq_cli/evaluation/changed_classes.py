@@ -22,11 +22,7 @@ Paint = Callable[[Array], bytes | None]
 
 
 class ChangeCollector:
-    """Notes every sample that the two models put into different classes.
-
-    Args:
-        paint: makes pictures of the first sixty; None for none.
-    """
+    """Notes samples that two models put into different classes; ``paint`` draws the first sixty."""
 
     def __init__(self, paint: Paint | None = None) -> None:
         self._paint = paint

@@ -36,8 +36,6 @@ from ptq_cli.evaluation.interval import TOLERANCE
 MOST_DRAWN = 24
 """Tensors that the page draws: those that moved, or else the four that moved most."""
 DRAWN_ANYWAY = 4
-MOST_NAMED = 3
-"""Tensors that a fault names."""
 
 
 class Seen:

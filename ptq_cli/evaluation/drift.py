@@ -283,11 +283,7 @@ def chance_of(
 
 
 class Resampled:
-    """Intervals of what new data tell, by drawing their blocks anew, the same ones for each tensor.
-
-    Args:
-        blocks: how many there are; fewer than two have no intervals.
-    """
+    """Intervals of what two blocks or more of new data tell, by drawing the same ones for each tensor."""
 
     def __init__(self, blocks: int) -> None:
         drawn = np.random.default_rng(SEED).multinomial(blocks, [1 / blocks] * blocks, RESAMPLES)

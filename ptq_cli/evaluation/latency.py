@@ -306,9 +306,6 @@ def take_latency_turns(
 
     Edge case:
         Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
-
-    Raises:
-        RuntimeFailedError: a model cannot be loaded or run.
     """
     rounds: list[Turns] = []
     for turns in take_rounds(

@@ -154,11 +154,7 @@ def _turned(output: Array, axis: Axis) -> Array:
 
 
 def axis_before(axis: int, samples: Axis) -> int:
-    """Return the axis of an output as the model has it, from its axis after the samples were put on axis 0.
-
-    Args:
-        axis: of the turned output, not that of the samples.
-        samples: where the samples are in the model's output.
+    """Return the axis of an output as the model has it, from its axis after ``samples`` were put on axis 0.
 
     Example:
         >>> [axis_before(axis, 1) for axis in (1, 2)], axis_before(1, NO_AXIS), axis_before(1, 0)

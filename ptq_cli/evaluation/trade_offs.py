@@ -94,10 +94,8 @@ def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | No
 def best(costs: Sequence[float | None], values: Sequence[float]) -> tuple[bool, ...]:
     """Return which candidates are on the Pareto front: none is at least as good in both and better in one.
 
-    Args:
-        costs: of each candidate, where less is better; None for one that takes no part. Three digits count,
-            which are those that a reader sees.
-        values: of each, where more is better; NaN takes no part.
+    Less of the costs is better, of which three digits count, as a reader sees them, and more of the values. A
+    cost of None and a value of NaN take no part.
 
     Example:
         >>> best([1.0, 2.0, 3.0, 2.001, None], [0.7, 0.9, 0.8, 0.9, 1.0])

@@ -55,9 +55,6 @@ def take_clocks(
 
     That is processor time of one thread, which leaves out what other processes do, and time by the clock of
     several.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime failed.
     """
     clock = thread_time if threads == 1 else perf_counter
     times: list[list[float]] = [[] for _ in sessions]
@@ -158,9 +155,6 @@ def node_times(
     """Profile a model, and return the time of each node of its graph, in the graph's order.
 
     A node with graphs inside, such as Loop, has their time.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load or run the model.
     """
     with tempfile.TemporaryDirectory() as folder:
         profiled = ProfiledSession(model, serialize(marked_graph(model)), threads, Path(folder))

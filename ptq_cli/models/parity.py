@@ -95,19 +95,27 @@ def require_parity(
     return worst
 
 
+AT_ONCE = 1 << 22
+"""Values that are compared at once."""
+
+
 def _difference(wanted: Array, got: Array, *, allow_nan: bool) -> tuple[float, float]:
     """Return the largest difference, relative to the largest magnitude and as it is."""
     if wanted.size == 0:
         return 0.0, 0.0
-    reference, other = wanted.astype(np.float64), got.astype(np.float64)
-    if allow_nan:
-        numbers = ~(np.isnan(reference) & np.isnan(other))
-        reference, other = reference[numbers], other[numbers]
-    magnitude = float(np.max(np.abs(reference), initial=0.0))
-    with np.errstate(invalid="ignore"):  # inf - inf: both agree, or the comparison tells
-        difference = np.abs(reference - other)
-    difference[reference == other] = 0.0
-    largest = float(np.max(difference, initial=0.0))
+    magnitude = largest = 0.0
+    for start in range(0, wanted.size, AT_ONCE):  # Logits in float64 take more than a model's layers.
+        part = slice(start, start + AT_ONCE)
+        reference, other = (array.reshape(-1)[part].astype(np.float64) for array in (wanted, got))
+        if allow_nan:
+            numbers = ~(np.isnan(reference) & np.isnan(other))
+            reference, other = reference[numbers], other[numbers]
+        with np.errstate(invalid="ignore"):  # inf - inf: both agree, or the comparison tells
+            difference = np.abs(reference - other)
+        difference[reference == other] = 0.0
+        # NaN of a part stays, as it does in the maximum of the whole.
+        magnitude = float(np.maximum(magnitude, np.max(np.abs(reference), initial=0.0)))
+        largest = float(np.maximum(largest, np.max(difference, initial=0.0)))
     return largest / max(magnitude, 1e-6), largest
 
 

@@ -78,18 +78,8 @@ def run_pack(
 ) -> PackedCases:
     """Write a folder of cases of a quantized model, for devices without ptq.
 
-    Args:
-        request: target and data.
-        run: whose quantized model is taken where none is named.
-        model: any ONNX file with Q/DQ, or with integer operators.
-        cases: the folder.
-        samples: how many runs of the whole file, of a sample each.
-        made_up: generate inputs if there are no data.
-        progress: is called as the work proceeds.
-
-    Raises:
-        UsageError: there are no samples.
-        PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
+    The model is any ONNX file with Q/DQ or with integer operators, or the run's own; the whole of it runs on
+    so many ``samples``, one by one. Without data, inputs are generated if ``made_up``.
     """
     if samples < 1:
         raise UsageError(f"--samples is {samples}, expected at least 1", hint=f"the default is {SAMPLES}")
@@ -188,17 +178,8 @@ def run_answers(
 ) -> DeviceAnswers:
     """Compare the answers of devices with what has to come out; ``write_answers`` puts it on a page.
 
-    Args:
-        answers: a file that a runner wrote, or a folder of such files.
-        cases: the folder that the devices ran.
-        min_exact_kernels: the least share of exact kernels of each device, 0 to 1.
-        minimum: the least value of each device by metric, of ``GATED``.
-        progress: is called for each answer.
-
-    Raises:
-        GateError: a limit is of another metric.
-        UsageError: the share is not between 0 and 1.
-        PtqError: the folder or answers cannot be used; the message has them all.
+    ``answers`` is a file that a runner wrote, or a folder of such files, ``cases`` the folder that they ran.
+    The limits are the least share of exact kernels, and the least value by metric, of ``GATED``.
     """
     if min_exact_kernels is not None and not 0 <= min_exact_kernels <= 1:
         raise UsageError(

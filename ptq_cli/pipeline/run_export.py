@@ -15,6 +15,7 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.process import no_cycle_search
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import ReportWarning
@@ -24,7 +25,7 @@ from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_model import DecidedModel, Recovering, decided_model
+from ptq_cli.pipeline.exporting.decided_model import STAGE, DecidedModel, Recovering, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, reached_sqnr
@@ -56,8 +57,9 @@ from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.table_rows import write_table_lookups
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
-from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
 from ptq_cli.recovery.moments_file import Moments
+from ptq_cli.recovery.rung_work import takes_long
 from ptq_cli.report.text.result_warnings import recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
@@ -144,6 +146,8 @@ class Exported:
     files: Mapping[Path, Content]
 
 
+LITTLE_DB = 1.0
+"""What weights cost the outputs at most for a search of minutes to be left out."""
 COUNTED_NODES = 4000
 """ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
 
@@ -174,7 +178,7 @@ def run_export(
             if context is not None:
                 _require_compiler(resolved.target)
             if restart:
-                discard_checkpoint(run.recovery_checkpoint)
+                discard_recovery(run)
             moments = open_moments(resolved, run)
             data = open_recovery_data(resolved, calibration, graph, float_model, moments)
             exported = make_export(
@@ -212,10 +216,11 @@ def run_export(
     return exported.result
 
 
-def discard_recovery(run: RunDirectory, result: ExportResult) -> None:
+def discard_recovery(run: RunDirectory, result: ExportResult | None = None) -> None:
     """Remove what a recovery has chosen, unless Ctrl-C ended it: the same command then continues."""
-    if result.recovery is not None and not result.recovery.interrupted:
-        discard_checkpoint(run.recovery_checkpoint)
+    if result is None or (result.recovery is not None and not result.recovery.interrupted):
+        for rung in OF_WEIGHTS:
+            discard_checkpoint(run.recovery_checkpoint(rung))
 
 
 @no_cycle_search()
@@ -240,7 +245,7 @@ def make_export(
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     path = output or run.quantized_file(recipe.weights)
-    if float_model.data and recipe.model.path is not None:
+    if float_model.is_apart and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     interruptions = Interruptions(progress, asked=keeps_on_interrupt)
     made = decided_model(
@@ -250,9 +255,7 @@ def make_export(
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
-    rungs = [
-        rung for rung in recovery_rungs(recipe.recovery) if rung in OF_WEIGHTS and not interruptions.stopped
-    ]
+    rungs = _rungs_of_weights(made, recipe.recovery, progress) if not interruptions.stopped else []
     # There may be nothing to learn from, or nothing left to choose.
     is_resumable = data is None or data.dataset.is_resumable
     if rungs and (data is not None or moments is not None) and (decided is None or given.left):
@@ -276,7 +279,9 @@ def make_export(
         decided.learn(made, float_model)
     made.write(made.model)
     if made.float_layers is not None and data is not None:
-        made = replace(made, float_layers=reached_sqnr(made.float_layers, made.model, data))
+        again = made.model if recovery is not None or not made.float_layers.dynamic else None
+        reached = reached_sqnr(made.float_layers, float_model, again, data, resolved.machine)
+        made = replace(made, float_layers=reached)
     _finish(made, target)
     if target.static_shapes:
         sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)
@@ -294,6 +299,24 @@ def make_export(
     result = replace(result, taken=len(given.sites))
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
     return Exported(result, stored, files)
+
+
+def _rungs_of_weights(
+    made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback
+) -> list[str]:
+    """Return the rungs that choose weights again; of ``all`` not where that takes minutes and wins little."""
+    rungs = [rung for rung in recovery_rungs(settings) if rung in OF_WEIGHTS]
+    found = made.float_layers
+    unnamed = [rung for rung in rungs if rung not in settings.rungs]
+    has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
+    if not unnamed or found is None or found.weights_lose >= LITTLE_DB or not has_bytes:
+        return rungs
+    if takes_long(made.model, made.plan):
+        lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
+        note = f"{' and '.join(unnamed)} left out: weights of 8 bits {lost}, and choosing them takes minutes"
+        progress(Progress(STAGE, 0, None, note))
+        rungs = [rung for rung in rungs if rung in settings.rungs]
+    return rungs
 
 
 def _require_compiler(target: Target) -> None:

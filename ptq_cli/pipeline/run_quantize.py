@@ -145,7 +145,7 @@ def make_quantization(
     )
     if restart:
         discard_checkpoints(run)
-        discard_checkpoint(run.recovery_checkpoint)
+        discard_recovery(run)
     opened = open_subject(resolved, progress, run.float_model, dataset)
     request, resolved = opened.as_given(request, resolved)
     # Likewise that an override matches nothing, or that the target cannot do what is asked.

@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass, replace
+from math import isclose
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -11,7 +12,7 @@ from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
-from ptq_cli.evaluation.document.measurement import Ladder, LadderStep
+from ptq_cli.evaluation.document.measurement import INTERRUPTED, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
@@ -26,7 +27,7 @@ from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.budget_reach import decision_recipe
-from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, Candidate, Climb, TimeIsOverError
+from ptq_cli.pipeline.tuning.candidate import SQNR, Candidate, Climb, TimeIsOverError
 from ptq_cli.pipeline.tuning.candidate_models import CandidateCalibrations, CandidateModels, Party
 from ptq_cli.pipeline.tuning.layer_ranking import TuneCheckpoint, continued_tuning
 from ptq_cli.pipeline.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
@@ -248,7 +249,9 @@ def step_line(step: LadderStep) -> str:
     checks = step.proof or step.checks
     how = "" if step.kept else ", no better"
     budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)
-    return f"{step.name}: {step.sqnr_db:.1f} dB, {budgets}{how}"
+    is_said = any(item.metric == SQNR and isclose(item.value, step.sqnr_db, abs_tol=0.005) for item in checks)
+    sqnr = "" if is_said else f"SQNR of the outputs {step.sqnr_db:.2f} dB, "
+    return f"{step.name}: {sqnr}{budgets}{how}"
 
 
 def _candidate_models(

@@ -283,11 +283,7 @@ def run_verify(
 def open_to_verify(
     request: Request, run: RunDirectory, model: Path | None, progress: ProgressCallback
 ) -> tuple[Path, ir.Model, Resolved, Target]:
-    """Return the file that is meant, its graph, what was asked with the recipe beside it, and its target.
-
-    Raises:
-        PtqError: as ``run_verify`` does.
-    """
+    """Return the file that is meant, its graph, what was asked with the recipe beside it, and its target."""
     path = model if model is not None else run.require_model()
     beside = RunDirectory(path.parent).recipe
     kept = beside if beside.is_file() else None

@@ -101,13 +101,14 @@ def place(
     calibration: Calibration | None = None,
     *,
     faster: Mapping[str, str] | None = None,
+    dynamic: Mapping[str, str] | None = None,
     may_be_empty: bool = False,
 ) -> Placement:
     """Return what is quantized and by which quantizers.
 
     With a calibration, joins of unlike ranges stay float, and so does what was never run; layers that are
-    ``faster`` in float do with their reason. ``may_be_empty`` returns the reasons alone where nothing can be
-    quantized.
+    ``faster`` in float do with their reason. More layers than the recipe names are ``dynamic``, with what
+    shares a scale. ``may_be_empty`` returns the reasons alone where nothing can be quantized.
 
     Raises:
         NothingToQuantizeError: what is asked for leaves nothing to quantize.
@@ -116,7 +117,8 @@ def place(
     # First, because the calibration has no ranges for these layers, whatever the recipe asks.
     never_run = layers_never_run(model.graph, unseen)
     settings = tensor_settings(model, target_plan, target, recipe)
-    planning = Planning.of(model, target, settings, may_be_empty=may_be_empty or bool(faster))
+    settings = replace(settings, dynamic={**settings.dynamic, **(dynamic or {})})
+    planning = Planning.of(model, target_plan, target, settings, may_be_empty=may_be_empty or bool(faster))
     excluded = {
         **(faster or {}),
         **never_run,

@@ -99,6 +99,7 @@ class Planning:
         in_float: layers whose weights have quantizers without integer kernels, with the reason.
         looked_up: layers whose weights are looked up in centers.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+        alone: the plan that the target alone makes.
     """
 
     model: ir.Model
@@ -106,11 +107,18 @@ class Planning:
     in_float: Mapping[str, str]
     looked_up: Collection[str]
     dynamic: Mapping[str, str]
+    alone: Plan
     may_be_empty: bool
 
     @classmethod
     def of(
-        cls, model: ir.Model, target: Target, settings: TensorSettings, *, may_be_empty: bool
+        cls,
+        model: ir.Model,
+        target_plan: Plan,
+        target: Target,
+        settings: TensorSettings,
+        *,
+        may_be_empty: bool,
     ) -> "Planning":
         """Return what the settings of a model's tensors demand of its plans."""
         families, modes = settings.weight_families, settings.modes
@@ -124,6 +132,7 @@ class Planning:
             in_float={node: reason for node, reason in reasons.items() if reason},
             looked_up={site.node for site, family in families.items() if family.float_reason},
             dynamic=settings.dynamic,
+            alone=target_plan,
             may_be_empty=may_be_empty,
         )
 
@@ -161,6 +170,7 @@ class Planning:
             unjoined=unjoined,
             dynamic=self.dynamic,
             may_be_empty=self.may_be_empty or empty,
+            alone=self.alone,
         )
 
 

@@ -16,11 +16,7 @@ FLOAT_MODEL = "pass the float model that it was made from"
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
-    """Return the nodes that quantize or dequantize, and those that do it inside.
-
-    Raises:
-        NothingToQuantizeError: one of them does not belong to a pair that could be kept.
-    """
+    """Return the nodes that quantize or dequantize, and those that do it inside."""
     found = [node for node in graph.all_nodes() if node.op_type in (*QUANTIZING, DYNAMIC_LSTM)]
     alone = next((node for node in found if node.op_type != DYNAMIC_LSTM and not is_paired(node)), None)
     if alone is not None:

@@ -25,7 +25,7 @@ from ptq_cli.plan.graph_questions import (
     weight_refusal,
 )
 from ptq_cli.plan.requests import MASKED, Requests
-from ptq_cli.plan.sites import BiasSite, WeightSite
+from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import OpRule, Target
 
 ROW, TENSOR = "row", "tensor"
@@ -51,6 +51,20 @@ def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
 def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
     """Return why the activations of a layer cannot become integers at each run, or an empty string."""
     return next(filter(None, _refusals(node, rule, target)), "")
+
+
+def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str, ...]:
+    """Return the layers that could find ranges at each run and do not, in the order of the graph."""
+    names = {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
+    return tuple(
+        node.name or ""
+        for node in model.graph.all_nodes()
+        if node.name in names
+        and (rule := target.op.get(node.op_type)) is not None
+        and rule.kind == "compute"
+        and not rule.dynamic_note
+        and not dynamic_refusal(node, rule, target.name)
+    )
 
 
 def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:

@@ -213,10 +213,8 @@ def multiply_accumulates(
     integers; products with a bias, a scale or a gate are not. In a quantized model a DequantizeLinear has
     the shape of its tensor, so that the counts are the same as those of the float model.
 
-    Args:
-        model: the model; the names of its nodes are unique.
-        sizes: shapes of inputs, by name. Without them sizes are assumed as in ``bind_shapes``, and listed.
-        measured: shapes of computed tensors for such inputs, if a run recorded them.
+    Without ``sizes`` of inputs they are assumed as in ``bind_shapes``, and listed; ``measured`` are shapes of
+    computed tensors that a run recorded.
 
     Edge case:
         If a size is known only when the model runs, the count is None, with the reason. Layers of a Loop or

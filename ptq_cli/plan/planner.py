@@ -7,6 +7,7 @@ be faster. So every quantized tensor has a reader that needs it.
 """
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import onnx_ir as ir
@@ -105,7 +106,7 @@ def make_plan(
     unjoined: Reasons | None = None,
     dynamic: Mapping[str, str] = MappingProxyType({}),
     may_be_empty: bool = False,
-    unasked: tuple[Plan, Reasons] | None = None,
+    alone: Plan | None = None,
 ) -> Plan:
     """Return what to quantize in ``model`` for ``target``. Parts that are already quantized stay as they are.
 
@@ -123,7 +124,7 @@ def make_plan(
             only moves that result is not quantized either.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
         may_be_empty: if nothing can be quantized, return a plan with only the reasons.
-        unasked: what ``plan_unasked`` has said of the same model, for who plans it many times.
+        alone: what the target would quantize of this model by itself, which then is not planned again.
 
     Raises:
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
@@ -132,10 +133,13 @@ def make_plan(
     quantizing = quantizing_nodes(model.graph)
     unmeasured = nested_refusals(model.graph, target)
     # Planned once without the recipe: these are the tensors that a calibration has measured.
-    plan, refused = unasked or plan_unasked(model, target)
+    if alone is None:
+        plan, trapped = _untrapped(model.graph, Rules(target, unmeasured), {}, {}, ())
+        alone = replace(plan, trapped=trapped)
+    plan = alone
     if in_float or excluded or unjoined or dynamic:
         # No new sites may appear: the calibration has not measured other tensors.
-        refused = {**refused, **_unjoined_results(model.graph, unjoined or {}, target)}
+        refused = {**alone.trapped, **_unjoined_results(model.graph, unjoined or {}, target)}
         rules = Rules(target, {**(excluded or {}), **(unjoined or {}), **unmeasured})
         plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up, dynamic)
     if quantizing and not plan.weights and not plan.activations:
@@ -143,11 +147,6 @@ def make_plan(
     if not plan.weights and not plan.activations and not may_be_empty:
         raise _nothing(plan, target, is_dynamic=bool(dynamic))
     return plan.with_weights(with_pairs(model.graph, plan, target, {site: site for site in plan.weights}), {})
-
-
-def plan_unasked(model: ir.Model, target: Target) -> tuple[Plan, Reasons]:
-    """Return what a model's plan is without a recipe, and why tensors stay in float that were asked for."""
-    return _untrapped(model.graph, Rules(target, nested_refusals(model.graph, target)), {}, {}, ())
 
 
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:

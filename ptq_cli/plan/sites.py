@@ -119,6 +119,7 @@ class Plan:
         activations: sites by tensor name.
         layers: every node, those of nested graphs behind the node that they are nested in.
         unions: by source, the tensors whose statistics decide together, if there are several.
+        trapped: of a plan by the target alone: tensors that would win nothing in integers, with the reason.
     """
 
     target: str
@@ -127,6 +128,7 @@ class Plan:
     biases: tuple[BiasSite, ...]
     layers: tuple[LayerPlan, ...]
     unions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    trapped: Mapping[str, str] = field(default_factory=dict)
 
     def with_weights(self, sites: Mapping[WeightSite, WeightSite], described: Mapping[str, str]) -> "Plan":
         """Return the plan with changed sites of its weights."""

@@ -141,11 +141,7 @@ def _bytes_saved(model: ir.Model, plan: Plan) -> int:
 
 def _conversions(model: ir.Model, plan: Plan, integer: set[str], sizes: Sizes) -> Iterator[int]:
     """Yield what each conversion between float and integer costs, in multiply-accumulates."""
-    dynamic = {site.node for site in plan.weights if site.dynamic}
-    for node in model.graph.all_nodes() if dynamic else ():
-        if node.name in dynamic:  # It converts what it reads, and what it returns.
-            for value in (node.inputs[0], node.outputs[0]):
-                yield PER_NODE + PER_ELEMENT * (sizes.elements(value.name or "") or 0 if value else 0)
+    yield from conversions_at_each_run(model, {site.node for site in plan.weights if site.dynamic}, sizes)
     values = {value.name or "": value for value in every_value(model.graph)}
     for name in plan.activations:
         value = values[name]
@@ -158,6 +154,14 @@ def _conversions(model: ir.Model, plan: Plan, integer: set[str], sizes: Sizes) -
         readers = [reader for reader, _ in value.uses()]
         if value.is_graph_output() or any((reader.name or "") not in integer for reader in readers):
             yield cost
+
+
+def conversions_at_each_run(model: ir.Model, dynamic: Collection[str], sizes: Sizes) -> Iterator[int]:
+    """Yield what layers with ranges found at each run convert: what they read, and what they return."""
+    for node in model.graph.all_nodes() if dynamic else ():
+        if node.name in dynamic:
+            for value in (node.inputs[0], node.outputs[0]):
+                yield PER_NODE + PER_ELEMENT * (sizes.elements(value.name or "") or 0 if value else 0)
 
 
 MOST_GROUPS = 100

@@ -60,11 +60,7 @@ class StagedModel:
         output: str,
         others: Collection[str] = (),
     ) -> None:
-        """Open the sessions; a variant is judged by ``output``, and ``changed_outputs`` has the others, too.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime cannot load a stage.
-        """
+        """Open the sessions; a variant is judged by ``output``; ``changed_outputs`` has the others, too."""
         self.stages = tuple(stages)
         self._pairs = pairs
         self._output = output
@@ -78,40 +74,34 @@ class StagedModel:
         self._needed = self._before_output()
 
     def run(self, inputs: Mapping[str, Array], *, quantized: bool) -> dict[str, Held]:
-        """Return every tensor between stages, and the outputs, of the float or of the quantized model.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
-        """
+        """Return every tensor between stages, and the outputs, of the float or of the quantized model."""
         tensors = {name: self._fed(name, array, quantized=quantized) for name, array in inputs.items()}
         for index in range(len(self.stages)):
             tensors.update(self._run_stage(index, tensors, quantized=quantized))
         return tensors
 
-    def behind(self, *layers: str) -> tuple[int, ...]:
-        """Return the stages that run again where layers are changed, in order: the first one's own first."""
-        return self._behind({self.layers[layer] for layer in layers})
+    def behind(self, layer: str) -> tuple[int, ...]:
+        """Return the stages that run again where a layer is changed, in order: its own first."""
+        own = self.layers[layer]
+        touched, indices = set(self.stages[own].outputs), [own]
+        for index in range(own + 1, len(self.stages)):
+            if index in self._needed and not touched.isdisjoint(self.stages[index].inputs):
+                indices.append(index)
+                touched.update(self.stages[index].outputs)
+        return tuple(indices)
 
     def changed(self, layer: str, base: Tensors, *, quantized: bool) -> Array:
         """Return the output with one layer in this form, and all others as in ``base``, the other form.
 
         A layer that the output does not depend on changes nothing.
         """
-        tensors = self._changed_tensors({layer}, base, quantized=quantized)
+        tensors = self._changed_tensors(layer, base, quantized=quantized)
         return self.floats(self._output, tensors[self._output])
 
-    def changed_outputs(self, layers: Collection[str], base: Tensors, *, quantized: bool) -> dict[str, Array]:
-        """Return every output of a model with some layers in the other form; as ``changed``."""
-        tensors = self._changed_tensors(layers, base, quantized=quantized)
+    def changed_outputs(self, layer: str, base: Tensors) -> dict[str, Array]:
+        """Return every output of the float model, whose tensors are ``base``, with one layer quantized."""
+        tensors = self._changed_tensors(layer, base, quantized=True)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
-
-    def changed_until(self, layer: str, base: Tensors, last: int) -> dict[str, Array]:
-        """Return the tensors that a quantized layer changes and stages behind ``last`` read, as floats.
-
-        Outputs that are made until then are among them; ``base`` is of the float model.
-        """
-        tensors = self._changed_tensors({layer}, base, quantized=True, last=last)
-        return {name: self.floats(name, held) for name, held in tensors.made.items()}
 
     def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
         """Return the outputs of the float model, whose tensors are ``base``, with some of them on grids."""
@@ -128,18 +118,13 @@ class StagedModel:
             touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
-    def _changed_tensors(
-        self, layers: Collection[str], base: Tensors, *, quantized: bool, last: int | None = None
-    ) -> "_Overlay":
-        """Return what runs again; of tensors that are not outputs, what stages behind ``last`` read."""
-        own = {self.layers[layer] for layer in layers}
-        indices = self._behind(own)
+    def _changed_tensors(self, layer: str, base: Tensors, *, quantized: bool) -> "_Overlay":
+        """Return what runs again, of which only outputs are kept."""
+        indices = self.behind(layer)
         last_reader = {name: index for index in indices for name in self.stages[index].inputs}
         tensors = _Overlay(base)
         for index in indices:
-            if last is not None and index > last:
-                break
-            form = quantized if index in own else not quantized
+            form = quantized if index == indices[0] else not quantized
             tensors.made.update(self._run_stage(index, tensors, quantized=form))
             for name in self.stages[index].inputs:
                 if last_reader[name] == index and name not in self._outputs:
@@ -181,16 +166,6 @@ class StagedModel:
                 needed.add(index)
                 wanted |= set(self.stages[index].inputs)
         return frozenset(needed)
-
-    def _behind(self, own: Collection[int]) -> tuple[int, ...]:
-        touched: set[str] = set()
-        indices = []
-        for index in range(min(own), len(self.stages)):
-            follows = index in self._needed and touched & set(self.stages[index].inputs)
-            if index in own or follows:
-                indices.append(index)
-                touched |= set(self.stages[index].outputs)
-        return tuple(indices)
 
 
 def _session(form: Form) -> Session:

@@ -1,4 +1,4 @@
-"""What an ONNX file holds of a tensor of centers: an index for each value, and the codebook.
+"""What an ONNX file holds of a tensor of centers, indices and codebook; a module that learns centers.
 
 In the graph the indices become numbers with Cast, because Gather takes int32 and int64 alone, and values with
 ``Gather(codebook, indices)``. With one codebook for each index along an axis, ``offsets`` are added to the

@@ -1,4 +1,4 @@
-"""What an ONNX file holds of a fixed-point tensor: integers, and scales that are powers of two."""
+"""The fixed-point quantizer, and what an ONNX file holds of its tensors."""
 
 from dataclasses import dataclass
 from typing import Any

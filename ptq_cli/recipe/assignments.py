@@ -121,9 +121,6 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
 def add_assignments(settings: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of flags together with those of ``--set``.
 
-    Raises:
-        UsageError: both give a setting, and not the same value.
-
     Example:
         >>> add_assignments({"rename": {"a": "x"}, "samples": 8}, {"rename": {"b": "y"}})
         {'rename': {'a': 'x', 'b': 'y'}, 'samples': 8}

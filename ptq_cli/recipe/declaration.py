@@ -6,7 +6,7 @@ of Python, the JSON Schema, the reference page and the help of flags are made fr
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from types import NoneType, UnionType
 from typing import Any, get_args
 
@@ -166,13 +166,8 @@ def settings_of(section_type: type, section: str = "", prefix: str = "") -> Iter
             key=f"{section}.{item.name}" if section else item.name,
             type=kind,
             wanted=declared.wanted or ("true or false" if kind is bool else ""),
-            default=default_of(item),
+            default=item.default if item.default_factory is MISSING else item.default_factory(),
         )
-
-
-def default_of(item: "Field[Any]") -> Any:
-    """Return a field's default, or ``REQUIRED``."""
-    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def without_none(kind: Any) -> Any:

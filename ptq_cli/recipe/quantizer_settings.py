@@ -6,8 +6,8 @@ from typing import Any
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.declaration import settings_of
-from ptq_cli.recipe.quantizer_families import FAMILIES, ActivationFamily, WeightFamily
-from ptq_cli.recipe.recovery_rungs import OF_MODES
+from ptq_cli.recipe.quantizer_families import FAMILIES, ActivationFamily, ScaledWeights, WeightFamily
+from ptq_cli.recipe.recovery_rungs import OF_MODES, STATIC, mode_of
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 
 DEFAULT_QUANTIZER = "scaled"
@@ -34,6 +34,14 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
         )
     found: ActivationFamily = _filled(kind, settings, name, where)
     return found.checked(where)
+
+
+def are_plain(weights: WeightSettings, activations: ActivationSettings) -> bool:
+    """Tell whether all is measured ranges and evenly spread integers with a scale for each channel."""
+    family = weight_family(weights)
+    scaled = isinstance(family, ScaledWeights) and family.block_size is None and family.dtype is None
+    others = [key for key, value in vars(activations).items() if key != "mode" and value is not None]
+    return scaled and mode_of(activations) == STATIC and not others
 
 
 def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:

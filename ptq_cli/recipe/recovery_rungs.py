@@ -138,7 +138,7 @@ RUNGS = {
     EQUALIZE: "equalize channel ranges of layers before calibration",
     SMOOTH: "the same for channels of normalizations, and through attention",
     RANGES: "choose the range of each activation by its effect on the outputs",
-    IN_FLOAT: "leave a few layers in float where the outputs are below 22 dB",
+    IN_FLOAT: "leave a few layers in float, or find ranges at each run, where outputs are below 22 dB",
     WEIGHED: "choose scales, integers and biases of each layer by what it reads",
     ROUND: "the same, and make up for what earlier layers lost",
 }

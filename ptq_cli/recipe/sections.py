@@ -204,7 +204,7 @@ class RecoverySettings:
     )
     float_time: float = setting(
         0.1,
-        "How much longer the model may take for the layers that `float` leaves in float, as a share.",
+        "How much longer the model may take for what `float` changes, as a share.",
         **SECONDS,
     )
 

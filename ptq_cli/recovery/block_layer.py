@@ -5,7 +5,7 @@ each, and layers that read one tensor share what is known of it. Some thousand c
 that a table of words needs no more memory than other layers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,10 +13,13 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE
 from ptq_cli.recovery.block_search import search_blocks
 from ptq_cli.recovery.code_search import Codes, joined
 from ptq_cli.recovery.layer_rows import NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
+    CHANNELS,
+    EVERY,
     LayerState,
     QuantizedLayer,
     SolvedLayer,
@@ -27,12 +30,12 @@ from ptq_cli.recovery.quantized_layer import (
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, cholesky, held_share, solve
 from ptq_cli.runtime.probes import multiplied_floats
 
-AT_ONCE = 1024
-"""Rows whose products are added up in float32, which is far finer than the damping."""
 JUDGED = 32
 """Channels that it is judged by how far to go, at most: it is one number for all of them."""
-CHANNELS = 4096
-"""Output channels of which weights and integers are held in float64 at once."""
+LARGE = 1 << 27
+"""Bytes of a matrix of 4,096 inputs."""
+AT_ONCE = 1024
+"""Rows whose products are added up in float32, which is far finer than the damping."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +48,9 @@ class _Sums:
 
     def merge(self, other: "_Sums") -> "_Sums":
         return _Sums(self.rows + other.rows, self.gram + other.gram, self.sums + other.sums)
+
+    def part(self, own: slice) -> "_Sums":
+        return _Sums(self.rows, self.gram[own], self.sums[own])
 
 
 @dataclass
@@ -66,10 +72,17 @@ class SharedReads:
             self._sums[kind] = _summed([(read, read) for read, _ in parts])
         return self._sums[kind]
 
+    def forget_large(self) -> None:
+        """Forget sums that take more memory than it is worth: what has many inputs is seldom read twice."""
+        if any(item.gram.nbytes > LARGE for item in self._sums.values()):
+            self._sums = {}
+
     def factor(self, moments: CenteredMoments) -> Float64s:
         """Return the Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
+            if moments.gram.nbytes > LARGE:
+                self._factors = {}
             self._factors[key] = cholesky(moments.curvature())
         return self._factors[key]
 
@@ -82,22 +95,17 @@ class _Fitted:
     made: _Sums | None
     has_bias: bool
 
-    def merge(self, other: "_Fitted | None") -> "_Fitted":
-        if other is None:
-            return self
-        made = self.made.merge(other.made) if self.made is not None and other.made is not None else None
-        return _Fitted(self.read.merge(other.read), made, self.has_bias)
-
-    def moments(self, own: slice) -> CenteredMoments:
-        """Return the moments for some channels; where a bias makes up for means, only what varies counts."""
+    @property
+    def moments(self) -> CenteredMoments:
+        """The moments; where a bias makes up for means, only what varies counts."""
         rows = self.read.rows
         gram, mean, target = self.read.gram / rows, self.read.sums / rows, None
         if self.made is None:
             none = np.zeros((0, len(gram)))
             return CenteredMoments(rows=rows, gram=gram, cross=none, input_mean=None, target_mean=None)
-        cross = self.made.gram[own] / rows
+        cross = self.made.gram / rows
         if self.has_bias:
-            target = self.made.sums[own] / rows
+            target = self.made.sums / rows
             gram, cross = gram - np.outer(mean, mean), cross - np.outer(target, mean)
         means = (None, None) if target is None else (mean, target)
         return CenteredMoments(rows=rows, gram=gram, cross=cross, input_mean=means[0], target_mean=means[1])
@@ -118,21 +126,19 @@ def solve_blocks(
         return parts
     shared.begin(layer.reads)
     learn, check, decide = parts
-    totals = fitted = _fitted(layer, shared.sums("learn", learn), learn)
     channels, share = layer.geometry.channels(parameters.decided[layer.site].stored.shape), 1.0
-    if check:
-        checked = _fitted(layer, shared.sums("check", check), check)
-        totals = fitted.merge(checked)
-        if not layer.is_table:
-            # It is one number for all channels, so some of them tell.
-            judged = slice(None, None, -(-channels // JUDGED))
-            weights = layer_state(float_model, parameters, layer, judged).weight
-            share = _share(shared, fitted.moments(judged), checked.moments(judged), weights)
+    sums = _SumsOfParts(layer, shared, {"learn": learn, "check": check}, channels)
+    if check and not layer.is_table:
+        # It is one number for all channels, so some of them tell.
+        judged = slice(None, None, -(-channels // JUDGED))
+        weights = layer_state(float_model, parameters, layer, judged).weight
+        learned, checked = sums.each(judged)
+        share = _share(shared, learned, checked, weights)
     chosen = [
         _chosen(
             layer,
             layer_state(float_model, parameters, layer, own),
-            totals.moments(own),
+            sums.total(own).moments,
             shared,
             [(read, made if layer.is_table else made[:, own]) for read, made in decide],
             share=share,
@@ -154,7 +160,7 @@ def solve_blocks(
     return SolvedLayer(
         before=float(errors[0]) / power,
         after=float(errors[1]) / power,
-        damped=totals.read.rows < len(totals.read.gram),
+        damped=sums.total_read().rows < len(layer.geometry.block),
         changed=changed,
         decided=again,
     )
@@ -196,9 +202,10 @@ def _chosen(
     bias = _bias(layer, found, moments)
     pairs = ((state.codes, state.bias), (found, bias))
     before, after = (_missed(layer, state, codes, own, decide) for codes, own in pairs)
+    few = layer.site.format.bits <= HALF_BYTE
     return _Chosen(
-        # In a quarter of the memory: a table has millions of them, of at most 8 bits and a zero point.
-        codes=replace(found, integers=found.integers.astype(np.int16)),
+        # In an eighth of the memory: a table has millions of them, of so many bits and a zero point.
+        codes=replace(found, integers=found.integers.astype(np.int8 if few else np.int16)),
         bias=bias,
         power=float((multiplied_floats(state.weight, curvature) * state.weight).sum()),
         errors=(float(errors[0].sum()), float(errors[1].sum())),
@@ -206,10 +213,50 @@ def _chosen(
     )
 
 
-def _fitted(layer: QuantizedLayer, read: _Sums, parts: Sequence[Part]) -> _Fitted:
-    if layer.is_table:
-        return _Fitted(read, None, has_bias=False)
-    return _Fitted(read, _summed([(made, read) for read, made in parts]), layer.bias is not None)
+class _SumsOfParts:
+    """What a layer is fitted to, for some channels at a time: for all logits it would be too large."""
+
+    def __init__(
+        self, layer: QuantizedLayer, shared: SharedReads, kinds: Mapping[str, Sequence[Part]], channels: int
+    ) -> None:
+        self._layer, self._shared = layer, shared
+        self._kinds = {kind: parts for kind, parts in kinds.items() if parts}
+        # Of a layer with few channels the products are taken once, and parts of them are looked at.
+        is_whole = channels <= CHANNELS and not layer.is_table
+        self._made = {kind: _products(parts, EVERY) for kind, parts in self._kinds.items() if is_whole}
+        self._read: _Sums | None = None
+
+    def total_read(self) -> _Sums:
+        """Return the sums over all rows of what the layer reads."""
+        if self._read is None:
+            first, *others = [self._shared.sums(kind, parts) for kind, parts in self._kinds.items()]
+            self._read = first.merge(others[0]) if others else first
+            self._shared.forget_large()
+        return self._read
+
+    def each(self, own: slice) -> list[_Fitted]:
+        """Return what some channels are fitted to, by kind of rows."""
+        has_bias = self._layer.bias is not None
+        return [
+            _Fitted(self._shared.sums(kind, parts), self._products_of(kind, own), has_bias)
+            for kind, parts in self._kinds.items()
+        ]
+
+    def total(self, own: slice) -> _Fitted:
+        """Return what some channels are fitted to, over all rows."""
+        read = self.total_read()
+        if self._layer.is_table:
+            return _Fitted(read, None, has_bias=False)
+        first, *others = [self._products_of(kind, own) for kind in self._kinds]
+        return _Fitted(read, first.merge(others[0]) if others else first, self._layer.bias is not None)
+
+    def _products_of(self, kind: str, own: slice) -> _Sums:
+        known = self._made.get(kind)
+        return known.part(own) if known is not None else _products(self._kinds[kind], own)
+
+
+def _products(parts: Sequence[Part], own: slice) -> _Sums:
+    return _summed([(made[:, own], read) for read, made in parts])
 
 
 def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
@@ -229,12 +276,16 @@ def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     return _Sums(rows, gram, sums)
 
 
-def _share(shared: SharedReads, learn: CenteredMoments, check: CenteredMoments, weights: Float64s) -> float:
+def _share(shared: SharedReads, learn: _Fitted, check: _Fitted, weights: Float64s) -> float:
     """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
-    change = solve(shared.factor(learn), _pull(learn, weights))
-    gain = float((change * _pull(check, weights)).sum())
-    cost = float((multiplied_floats(change, check.gram) * change).sum())
-    return held_share(gain, cost, learn.rows, check.rows)
+    # One after the other: the moments of some thousand inputs are as large as ten of their layers.
+    moments = learn.moments
+    change, rows = solve(shared.factor(moments), _pull(moments, weights)), moments.rows
+    del moments
+    moments = check.moments
+    gain = float((change * _pull(moments, weights)).sum())
+    cost = float((multiplied_floats(change, moments.gram) * change).sum())
+    return held_share(gain, cost, rows, moments.rows)
 
 
 def _pull(moments: CenteredMoments, weights: Float64s) -> Float64s:

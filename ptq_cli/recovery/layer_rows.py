@@ -87,6 +87,10 @@ class LayerRows:
         if any(len(read) for read, _ in waiting):
             yield _joined(waiting)
 
+    def forget(self) -> None:
+        """Let go of what was taken."""
+        self._pieces = {}
+
     def _matrix_rows(self, read: Array, made: Array, sample: int) -> Part:
         read, made = read.reshape(-1, read.shape[-1]), made.reshape(-1, made.shape[-1])
         chosen = spread(len(read), self._each, sample)
@@ -170,6 +174,8 @@ def read_parts(data: LayerData) -> tuple[list[Part], list[Part], list[Part]] | s
     """Return the rows to learn from, to check by and to decide by, or why they are of no use."""
     learn, check = (list(data.learn.parts(wanted)) for wanted in (_is_learned, _is_checked))
     decide = list(data.decide.parts())
+    for rows in (data.learn, data.decide):  # The parts are copies.
+        rows.forget()
     if not learn:
         learn, check = check, []
     if not learn:

@@ -34,6 +34,8 @@ BIASED = ("Conv", "ConvTranspose", "Gemm")
 BIAS_ROOM = 4
 """How many times as large as it is a bias may become before its scale would be too small for it."""
 EVERY = slice(None)
+CHANNELS = 4096
+"""Output channels of which weights and integers are held in float64 at once, if they have blocks."""
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
@@ -341,7 +343,10 @@ def decided_again(
     points, zeros, values = codes.arrays[2], None, codes.integers
     if not site.format.signed:
         zeros = geometry.in_place(points, item.scale(site).shape)
-        values = values + points.astype(values.dtype)[:, geometry.block]
+        values = np.empty(values.shape, np.float32 if site.as_pair else site.format.storage)
+        for start in range(0, len(values), CHANNELS):  # A table has millions of them.
+            own = slice(start, start + CHANNELS)
+            values[own] = codes.integers[own] + points[own][:, geometry.block]
     integers = geometry.in_place(values, item.stored.shape)
     if site.pairs is not None and exceeds_pairs(integers, site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.stored import StoredModel
@@ -19,6 +19,7 @@ from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recovery.recovery_samples import output_sqnr
 from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.taps import tap
 
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
@@ -29,6 +30,9 @@ QUIET = 2.0**-7
 FAR = (3.0, 1.0)
 """By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
 after the first piece, and after the second; after the third half of that, then a third."""
+
+KEPT = 1 << 26
+"""Bytes of outputs that are kept for another choice; logits of a language model take gigabytes."""
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
@@ -120,44 +124,56 @@ def tensor_noise(
     grids: Mapping[str, QuantParameters],
     pieces: Sequence[Piece],
     *,
-    most: int,
-    quiet: float,
-    cuts: Collection[str] = (),
-    known: KnownCosts | None = None,
     threads: int = 1,
     stop: Callable[[], bool] = lambda: False,
     done: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, float]:
     """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
 
-    Left out are sources that together make no more than the share ``quiet`` of the noise of the first piece,
-    and all but the ``most`` that make the most of it.
-
-    Args: as of ``range_costs``, with the one grid of each source.
+    Args: as of ``range_costs``, with the one grid of each source that is measured.
     """
     own = {value.name for value in float_model.graph.inputs}
     own |= {value.name for node in float_model.graph for value in node.outputs}
     tensors: dict[str, list[str]] = {}
     for tensor, site in plan.activations.items():
-        if tensor in own:
+        if tensor in own and site.source in grids:
             tensors.setdefault(site.source, []).append(tensor)
+    costs = {source: np.zeros(1) for source in tensors}
     of_sources = {source: [grids[source]] for source in tensors}
-    noise = dict.fromkeys(tensors, 0.0)
     with ThreadPoolExecutor(threads, "noise") as pool:
-        model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, of_sources, known, pool)
+        model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
         for number, piece in enumerate(pieces):
             if number and stop():
                 break
-            costs = {source: np.zeros(1) for source in noise}
 
-            def tell(count: int, passed: int = number, each: int = len(noise)) -> None:
-                done(passed * each + count, len(pieces) * each)
+            def tell(count: int, passed: int = number * len(tensors)) -> None:
+                done(passed + count, len(tensors) * len(pieces))
 
-            model.measure(number, piece, {source: [0] for source in noise}, costs, tell)
-            noise = {source: noise[source] + float(costs[source][0]) for source in noise}
-            if number == 0:
-                noise = {source: noise[source] for source in loudest(noise, most, quiet)}
-    return noise
+            model.measure(number, piece, {source: [0] for source in tensors}, costs, tell)
+    return {source: float(cost[0]) for source, cost in costs.items()}
+
+
+def row_noise(
+    float_model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], piece: Piece
+) -> dict[str, float]:
+    """Return of each source how much of a row is noise on its grid, on average over the rows of one piece.
+
+    Shares are of each row by itself: of the whole tensor, one huge row would hide that all others are lost.
+    """
+    fed = {value.name for value in float_model.graph.inputs}
+    own = {value.name for node in float_model.graph for value in node.outputs}
+    taps = [name for name in plan.activations if name in own]
+    made = dict(zip(taps, Session(tap(float_model, taps), threads=1).run(piece), strict=True))
+    found: dict[str, float] = {}
+    for tensor in [*taps, *(name for name in plan.activations if name in fed)]:
+        source, array = plan.activations[tensor].source, made.get(tensor, piece.get(tensor))
+        if source in grids and array is not None and array.ndim and array.size:
+            rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
+            missed = fake_quantize(array, grids[source]).reshape(rows.shape) - rows
+            signal, noise = np.sum(rows**2, axis=1), np.sum(missed**2, axis=1)
+            share = np.minimum(noise[signal > 0.0] / signal[signal > 0.0], 1.0)
+            found[source] = max(found.get(source, 0.0), float(share.mean()) if share.size else 0.0)
+    return found
 
 
 def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:
@@ -286,8 +302,12 @@ def model_sqnr(
     *,
     threads: int = 1,
     of: Callable[[Outputs, Outputs], float] = output_sqnr,
+    known: dict[str, Outputs] | None = None,
+    name: str = "",
 ) -> Callable[..., float]:
     """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
+
+    What the float model makes of them is kept in ``known`` by a name, if that is little.
 
     Without ``integer_kernels`` the model's pairs are computed as they are written.
     """
@@ -297,7 +317,10 @@ def model_sqnr(
         with ThreadPoolExecutor(threads, "ranges") as pool:
             return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
 
-    wanted = outputs(float_model)
+    known = {} if known is None else known
+    wanted = known[name] if name in known else outputs(float_model)
+    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
+        known[name] = wanted
 
     def sqnr(model: StoredModel, *, integer_kernels: bool = True) -> float:
         return of(wanted, outputs(model, integer_kernels=integer_kernels))

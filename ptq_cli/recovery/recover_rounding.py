@@ -1,6 +1,8 @@
 """The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
 
+import gc
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,9 +12,10 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
+from ptq_cli.core.process import give_back_held_blocks
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, constants_of, serialize
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
@@ -34,7 +37,15 @@ from ptq_cli.recovery.quantized_layer import (
     residual_input,
     search_layer,
 )
-from ptq_cli.recovery.recovery_samples import IN_MEMORY, RecoverySamples, Shelf, output_sqnr, samples_in
+from ptq_cli.recovery.recovery_samples import (
+    IN_MEMORY,
+    Noise,
+    RecoverySamples,
+    Shelf,
+    noise_of,
+    samples_in,
+    sqnr_of,
+)
 from ptq_cli.recovery.rung_work import RungWork, passing_work, search_work
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
@@ -112,13 +123,18 @@ def recover_rounding(
     """
     layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
     known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
-    stages = cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized})
+    stages = deque(cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized}))
+    # Each stage has its own constants. Graphs of stages hold the same arrays until a search finds them.
+    _forget_constants(twins.quantized_model)
+    gc.collect()
+    give_back_held_blocks()
     solved: dict[str, SolvedLayer] = {}
     work = round_work(twins.float_model, layers, parameters, samples, known)
     told = RungWork(ROUND, work, progress)
     with ThreadPoolExecutor(threads, "recover") as pool:
         walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
-        for index, stage in enumerate(stages):
+        for index in range(len(stages)):
+            stage = stages.popleft()  # Its constants go with it.
             layer = next((layers[name] for name in stage.nodes if name in layers and not stop()), None)
             found = walk.through(index, stage, layer, known)
             if layer is None or found is None:
@@ -195,10 +211,10 @@ class _Walk:
         sizes, aside = ([samples_in(piece) for piece in part] for part in (samples.fit, samples.decide))
         self._samples, self._set_aside = sum(sizes), sum(aside)
         self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
-        pieces = (*samples.fit, *samples.decide)
-        self._floating = SampleStream(twins.pairs, pieces, shelf)
-        self._quantized = SampleStream(twins.pairs, pieces, shelf)
-        self._nearest = SampleStream(twins.pairs, samples.decide, shelf)
+        pieces, judged = (*samples.fit, *samples.decide), {*self._outputs} - self._read
+        self._floating = SampleStream(twins.pairs, pieces, shelf, judged, self._fit)
+        self._quantized = SampleStream(twins.pairs, pieces, shelf, judged, self._fit)
+        self._nearest = SampleStream(twins.pairs, samples.decide, shelf, judged)
 
     def through(
         self, index: int, stage: Stage, layer: QuantizedLayer | None, known: Mapping[str, SolvedLayer]
@@ -235,11 +251,15 @@ class _Walk:
 
     def sqnr(self) -> tuple[float, float]:
         """Return the SQNR of the outputs on the samples to decide by, as the model was and as it is."""
-        pairs = [(piece, self._fit + piece) for piece in range(self._decide)]
-        wanted = [[self._floating.floats(name, own) for name in self._outputs] for _, own in pairs]
-        before = [[self._nearest.floats(name, piece) for name in self._outputs] for piece, _ in pairs]
-        after = [[self._quantized.floats(name, own) for name in self._outputs] for _, own in pairs]
-        return output_sqnr(wanted, before), output_sqnr(wanted, after)
+        noise: tuple[list[Noise], list[Noise]] = ([], [])
+        for piece in range(self._decide):  # Logits of all of them are too many to hold.
+            own = self._fit + piece
+            wanted = [self._floating.floats(name, own) for name in self._outputs]
+            for found, (stream, number) in zip(
+                noise, ((self._nearest, piece), (self._quantized, own)), strict=True
+            ):
+                found.append(noise_of(wanted, [stream.floats(name, number) for name in self._outputs]))
+        return sqnr_of(noise[0]), sqnr_of(noise[1])
 
     def _data(self, stage: Stage, layer: QuantizedLayer) -> LayerData:
         """Run the float model's stage; collect what its layer should make, and reads in the quantized one."""
@@ -298,7 +318,15 @@ class _Walk:
 def _changed(model: StoredModel, constants: Mapping[str, Array]) -> StoredModel:
     loaded = model.load()
     replace_constants(loaded, constants)
-    return serialize(loaded)
+    changed = serialize(loaded)
+    _forget_constants(loaded)
+    return changed
+
+
+def _forget_constants(model: ir.Model) -> None:
+    """Let go of constants: a graph refers to itself, and waits for a search that is off during an export."""
+    for value in constants_of(model):
+        value.const_value = None
 
 
 # The weights of a quantized model are chosen again, each layer by itself, from what it reads alone.

@@ -164,6 +164,8 @@ def _share(sums: Iterable[tuple[float, float]]) -> float:
 
 IN_MEMORY = 2 << 30
 """Bytes, where no limit is given."""
+LARGE = 1 << 24
+"""Bytes; a file for less is not worth it."""
 
 
 class Shelf:
@@ -181,10 +183,14 @@ class Shelf:
         """Return whether there are arrays under a key."""
         return key in self._kept or key in self._filed
 
-    def put(self, key: str, arrays: Sequence[Array | None]) -> None:
-        """Keep arrays under a key; sequences of arrays, which ONNX has too, always stay in memory."""
+    def put(self, key: str, arrays: Sequence[Array | None], *, away: bool = False) -> None:
+        """Keep arrays under a key, in a file if they are large and wait long, which is meant by ``away``.
+
+        Sequences of arrays, which ONNX has too, always stay in memory.
+        """
         size = _size(arrays)
-        if self.held + size <= self._limit or not all(item is None or is_array(item) for item in arrays):
+        fits = self.held + size <= self._limit and (size < LARGE or not away)
+        if fits or not all(item is None or is_array(item) for item in arrays):
             self._kept[key] = arrays
             self.held += size
             return

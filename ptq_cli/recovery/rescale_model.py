@@ -16,7 +16,7 @@ from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, Scal
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
-from ptq_cli.recovery.recovery_samples import RecoverySamples, gain_interval, noise_of, sqnr_of
+from ptq_cli.recovery.recovery_samples import Noise, RecoverySamples, gain_interval, noise_of, sqnr_of
 from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -359,6 +359,7 @@ class RescaledModel:
         before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
         gain: the ends of the 95 % interval of their difference.
         difference: of the float model's outputs on these, as a share of their largest value.
+        noise: of the outputs of the model's quantized form on these, by piece; None if it was not measured.
     """
 
     model: ir.Model
@@ -369,6 +370,7 @@ class RescaledModel:
     after: float = float("nan")
     gain: tuple[float, float] = (float("nan"), float("nan"))
     difference: float = 0.0
+    noise: Sequence[Noise] | None = None
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -382,6 +384,7 @@ def rescale_model(
     judged: Plan | None = None,
     by_row: bool = False,
     least_gain: float | None = None,
+    known: Sequence[Noise] | None = None,
     threads: int,
 ) -> RescaledModel:
     """Return a model with factors for its channels, if its quantized form is better for them.
@@ -391,7 +394,8 @@ def rescale_model(
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
     another, and ``by_row`` whether each row has a scale of its own there. The interval of its SQNR's gain
-    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough.
+    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is the noise
+    of the model's quantized form, if another kind of spaces has measured it on these samples.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -402,18 +406,20 @@ def rescale_model(
     found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
     chosen = find_factors(spaces, found, bits, by_row=by_row) if found is not None else []
     if not chosen:
-        return RescaledModel(model=model, spaces=len(spaces), chosen=())
+        return RescaledModel(model=model, spaces=len(spaces), chosen=(), noise=known)
     rescale(rescaled.graph, trace, _by_root(chosen))
     # One model's outputs at a time: logits of a language model are larger than its constants.
     wanted = list(_outputs(serialize(model), samples, threads))
     difference = _difference(zip(wanted, _outputs(serialize(rescaled), samples, threads), strict=True))
-    noises = []
-    for item in (model, rescaled):
+
+    def noise(item: ir.Model) -> list[Noise]:
         integers = _in_integers(item, judged or plan, samples, bits, threads)
-        found_noise = zip(wanted, _outputs(integers, samples, threads), strict=True)
-        noises.append([noise_of(one, other) for one, other in found_noise])
-    before, after = (sqnr_of(item) for item in noises)
-    low, high = gain_interval(*noises)
+        pairs = zip(wanted, _outputs(integers, samples, threads), strict=True)
+        return [noise_of(one, other) for one, other in pairs]
+
+    noise_before, noise_after = known or noise(model), noise(rescaled)
+    before, after = sqnr_of(noise_before), sqnr_of(noise_after)
+    low, high = gain_interval(noise_before, noise_after)
     # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
     is_worth = least_gain is None and after - before >= LITTLE
     kept = after > before and (low > (least_gain or 0.0) or is_worth) and difference <= SAME
@@ -426,6 +432,7 @@ def rescale_model(
         after=after,
         gain=(low, high),
         difference=difference,
+        noise=noise_after if kept else noise_before,
     )
 
 

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import onnx_ir as ir
 
 from ptq_cli.core.progress import ProgressCallback, RungProgress
+from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recovery.code_search import BYTE, CodeGrid, Codes, products_each, search_codes
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer, by_blocks
@@ -28,6 +30,8 @@ ALWAYS, EACH_GROUP = 2e8, 1e7
 """In products: what each layer takes, however small it is, and each group of a convolution."""
 MEASURED = (32, 288)
 """Channels and inputs of the layer that is searched to measure how fast this machine is: 10 to 50 ms."""
+LONG = 8e10
+"""Products of a search that took about five minutes of one core for each rung."""
 SLOWEST = 4e-10
 """Seconds that a product takes at most: for work that is short at this rate nothing is measured."""
 
@@ -52,6 +56,22 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
 def passing_work(run: float = 0.0) -> float:
     """Return what a layer takes of which nothing is chosen, in the same units."""
     return ALWAYS + run / RUN
+
+
+def takes_long(model: ir.Model, plan: Plan) -> bool:
+    """Return whether choosing a plan's weights again takes minutes, if they have 8 bits.
+
+    The products of a layer's search are its outputs times the square of its inputs, but for a constant.
+    """
+    total = 0.0
+    for site in plan.weights:
+        value = model.graph.initializers.get(site.tensor)
+        if value is None or value.shape is None:
+            continue
+        shape = value.shape.numpy()
+        outputs = shape[site.axis] if site.axis is not None else 1
+        total += outputs * (float(np.prod(shape)) / outputs) ** 2
+    return total >= LONG
 
 
 def seconds_of(work: float, threads: int, longer_than: float) -> float:

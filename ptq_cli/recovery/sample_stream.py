@@ -1,6 +1,6 @@
 """The tensors of a model for all samples at once, carried from stage to stage."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import onnx
@@ -22,10 +22,19 @@ class SampleStream:
     """Tensors between stages, for each piece of the samples."""
 
     def __init__(
-        self, pairs: Mapping[str, ActivationPair], pieces: Sequence[Mapping[str, Array]], shelf: Shelf
+        self,
+        pairs: Mapping[str, ActivationPair],
+        pieces: Sequence[Mapping[str, Array]],
+        shelf: Shelf,
+        judged: Collection[str] = (),
+        first_judged: int = 0,
     ) -> None:
-        """Begin with a model's inputs, in pieces of some samples each."""
+        """Begin with a model's inputs, in pieces of some samples each.
+
+        No stage reads tensors that are ``judged``: they wait in files, of pieces from ``first_judged`` on.
+        """
         self._pairs, self._shelf = pairs, shelf
+        self._judged, self._first_judged = judged, first_judged
         self._count = len(pieces)
         for name in pieces[0] if pieces else ():
             self._keep(name, [Held(piece[name]) for piece in pieces])
@@ -63,6 +72,8 @@ class SampleStream:
             if not keep:
                 return
             for port in form.outputs:
+                if piece < self._first_judged and port.tensor in self._judged:
+                    continue
                 before, array = made[piece].get(port.tensor, Held()), arrays[port.name]
                 made[piece][port.tensor] = (
                     Held(before.floats, array) if port.integers else Held(array, before.integers)
@@ -91,8 +102,9 @@ class SampleStream:
                 self._shelf.drop(f"{id(self)} {kind} {name}")
 
     def _keep(self, name: str, held: Sequence[Held]) -> None:
-        self._shelf.put(f"{id(self)} floats {name}", [item.floats for item in held])
-        self._shelf.put(f"{id(self)} integers {name}", [item.integers for item in held])
+        away = name in self._judged
+        self._shelf.put(f"{id(self)} floats {name}", [item.floats for item in held], away=away)
+        self._shelf.put(f"{id(self)} integers {name}", [item.integers for item in held], away=away)
 
     def _held(self, name: str, piece: int) -> Held:
         floats = self._shelf.get(f"{id(self)} floats {name}", piece)

@@ -1,4 +1,4 @@
-"""What a runtime has to be able to do, so that a target can name it."""
+"""What a runtime has to be able to do, so that a target can name it; and OpenVINO, which is one."""
 
 import importlib.util
 import os

@@ -61,11 +61,7 @@ class Qnn(Engine):
     counted = (*Engine.counted, "Softmax", "LayerNormalization")
 
     def require(self) -> None:
-        """Refuse to begin without it.
-
-        Raises:
-            MissingRuntimeError: the package is not installed, or does not run on this machine.
-        """
+        """Refuse to begin without it."""
         if not is_installed():
             raise MissingRuntimeError("the HTP simulator is not installed", hint=HINT)
 
@@ -100,11 +96,7 @@ class SimulatedModel:
     """A model that the simulator runs."""
 
     def __init__(self, model: Model, *, threads: int) -> None:
-        """Read a model.
-
-        Raises:
-            MissingRuntimeError: the package is not installed.
-        """
+        """Read a model."""
         _register()
         self._graph, self._folder = _graph_of(model)
         self._sizes = _static_shapes(self._graph)
@@ -116,9 +108,6 @@ class SimulatedModel:
 
         Edge case:
             The outputs of several runs are joined along their first axis.
-
-        Raises:
-            RuntimeFailedError: the simulator cannot compile the model for these shapes, or failed.
         """
         runs = [self._run(part) for part in self._parts(inputs)]
         return runs[0] if len(runs) == 1 else [np.concatenate(found) for found in zip(*runs, strict=True)]
@@ -158,11 +147,7 @@ class SimulatedModel:
 
 @cache
 def _register() -> Path:
-    """Make the plug-in known to ONNX Runtime, and return the folder of its libraries.
-
-    Raises:
-        MissingRuntimeError: it is not installed, or ONNX Runtime cannot load it.
-    """
+    """Make the plug-in known to ONNX Runtime, and return the folder of its libraries."""
     QNN_HTP.require()
     try:
         import onnxruntime_qnn  # imported when the first model is opened: it loads the libraries
@@ -194,9 +179,6 @@ def _session(
         placed: note where each node is placed.
         soc_model: Qualcomm's number of the chip that is compiled for.
         context: where to write what was compiled.
-
-    Raises:
-        RuntimeFailedError: it cannot be compiled.
     """
     libraries = _register()
     options = onnxruntime.SessionOptions()
@@ -226,12 +208,7 @@ def _session(
 
 
 def compile_context(model: StoredModel, soc_model: int) -> bytes:
-    """Return what the HTP's compiler makes of a model: an ONNX file that only that chip's runtime reads.
-
-    Raises:
-        MissingRuntimeError: the package is not installed.
-        RuntimeFailedError: it cannot be compiled.
-    """
+    """Return what the HTP's compiler makes of a model: an ONNX file that only that chip's runtime reads."""
     graph, folder = _graph_of(model)
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "context.onnx"

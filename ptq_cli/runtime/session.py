@@ -86,9 +86,6 @@ class Session:
                 quantized activations, too. False computes pairs as they are written.
             device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
                 kernel for, ONNX Runtime runs on the host.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime cannot load the model.
         """
         _silence_default_logger()
         options = _options(threads, optimize=optimize, arena=arena, device=device)
@@ -105,7 +102,7 @@ class Session:
         folder = model.folder if isinstance(model, StoredModel) else None
         if folder is not None:
             options.add_session_config_entry(DATA_FOLDER, str(folder))
-        if apart or (folder is not None and not prepack):
+        if apart or (isinstance(model, StoredModel) and model.is_apart and not prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
         self._session = _opened(_source(model), options, device, [SHIFTED] if exact_sums else [])
         self._device = device
@@ -113,11 +110,7 @@ class Session:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Name, dtype and shape of each input.
-
-        Raises:
-            RuntimeFailedError: an input is not an array of numbers.
-        """
+        """Name, dtype and shape of each input."""
         return tuple(_spec(item) for item in self._session.get_inputs())
 
     @property
@@ -126,11 +119,7 @@ class Session:
         return tuple(_spec(item) for item in self._session.get_outputs() if item.type in NUMPY_DTYPES)
 
     def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Return the outputs for one batch.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed; the message carries what it said.
-        """
+        """Return the outputs for one batch."""
         try:
             found = self._session.run(list(outputs) if outputs is not None else None, dict(inputs))
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
@@ -154,11 +143,7 @@ class Session:
         return OutputBinding(self, binding)
 
     def run_bound(self, inputs: Mapping[str, Array], outputs: "OutputBinding") -> None:
-        """Run one batch, and write all the outputs into the arrays that were bound.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed, or an array has not the output's shape.
-        """
+        """Run one batch, and write all the outputs into the arrays that were bound."""
         arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
         try:
             for name, array in arrays.items():
@@ -172,9 +157,6 @@ class Session:
 
         ONNX Runtime has finished with them. Their shapes need not be known; each speaks DLPack and owns its
         memory, which ONNX Runtime uses again for a later run once nobody holds it.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
         """
         memory = self._device.memory
         binding = self._session.io_binding()

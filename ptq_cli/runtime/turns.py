@@ -82,9 +82,6 @@ def take_turns(
         most_runs: how many runs of each session are enough, where ``seconds`` would allow more.
         progress: is told after each turn.
         stage: what ``progress`` is told.
-
-    Raises:
-        RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
     """
     require_length(seconds, runs)
     progress(Progress(stage, 0, None))
@@ -127,11 +124,7 @@ def batch_size(inputs: Batch) -> int:
 
 
 def require_length(seconds: float, runs: int | None) -> None:
-    """Refuse a length of a measurement that makes no sense.
-
-    Raises:
-        RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
-    """
+    """Refuse a length of a measurement that makes no sense."""
     if not 0 < seconds < float("inf"):
         raise RecipeValueError(f"seconds must be above 0, got {seconds:g}", hint="10 is usual")
     if runs is not None and runs < 1:
@@ -203,9 +196,6 @@ def take_rounds(
         runs: how many runs of each session are counted in all, at least; instead of ``seconds``.
         most_runs: how many runs of each session are enough for one of several rounds.
         progress: is told after each turn.
-
-    Raises:
-        RecipeValueError: ``seconds`` is not above 0, or ``runs`` below 1.
     """
     require_length(seconds, runs)
     kept: list[Sequence[OpenedModel]] = []

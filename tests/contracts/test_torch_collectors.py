@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.collectors import torch_collectors, torch_kernels
-from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
 from ptq_cli.core.errors import RuntimeFailedError, UnknownNameError
 from ptq_cli.pipeline.calibration.collect import make_torch_collector
+from tests.collected import saved
 from tests.devices import require_or_skip
 from tests.each_case import each_case
 
@@ -81,13 +81,6 @@ def as_tensor(array: np.ndarray, device: str = "cpu") -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
     return torch.from_numpy(np.array(array)).to(device)
-
-
-def saved(statistics: TensorStatistics) -> bytes:
-    provenance = Provenance(
-        model="m", source="s", data="d", settings={}, flags={}, method="histogram", samples=1
-    )
-    return calibration_bytes(Calibration(provenance, {"x": statistics}))
 
 
 def on_both(method: str, arrays: Iterable[np.ndarray], device: str = "cpu") -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
 """A tiny model with data and a finished run in a folder of its own, and ways to call ``ptq`` on it."""
 
-import importlib
+import importlib.util
 import json
 import re
 import shlex
@@ -24,6 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.cli.document_registry import COMMANDS, document_type
 from ptq_cli.cli.main import run
+from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.json_schema import documents_schema
 from tests.proposed_commands import require_proposals
 
@@ -231,6 +232,24 @@ def refuse(folder: Path, ptq: Ptq) -> Refuse:
         assert snapshot(folder) == before
 
     return check
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+    )
+
+
+def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
+    """What a run's calibration holds, by the tensor's name."""
+    return dict(load_calibration(folder / run / "calibration.safetensors").statistics)
+
+
+def operators(path: Path | str) -> list[str]:
+    """The types of an ONNX file's nodes, in their order."""
+    return [node.op_type for node in onnx.load(path).graph.node]
 
 
 @pytest.fixture(scope="session")

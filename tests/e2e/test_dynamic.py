@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from tests.e2e.conftest import operators
 from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
 
@@ -31,10 +32,6 @@ def network(tmp_path, monkeypatch):
     np.savez(tmp_path / "data.npz", x=x)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def operators(path: Path) -> list[str]:
-    return [node.op_type for node in onnx.load(path).graph.node]
 
 
 def test_the_preset_needs_no_data_and_leaves_convolutions_in_float(network: Path, ptq: Any) -> None:

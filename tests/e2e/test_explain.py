@@ -1,7 +1,6 @@
 """``ptq calibration show`` and ``ptq explain`` on a finished run."""
 
 import builtins
-import importlib.util
 import json
 import os
 import xml.etree.ElementTree as ET
@@ -204,11 +203,8 @@ def test_plots_are_files_of_their_kind(folder: Path, ptq: Any, monkeypatch: pyte
     assert shown_json(ptq("explain x --plot y.svg --json"))["plot"] == "y.svg"
 
 
-def test_without_matplotlib_it_says_how_to_get_it(refuse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
-    )
+@pytest.mark.usefixtures("without_matplotlib")
+def test_without_matplotlib_it_says_how_to_get_it(refuse: Any) -> None:
     refuse("explain x --plot x.png", "PTQ-USAGE-001", "needs matplotlib", hint="pip install 'ptq-cli[plot]'")
 
 

@@ -1,4 +1,4 @@
-"""``--recover float``: a few layers stay in float where the outputs would be below 20 dB."""
+"""``--recover float``: some layers find ranges at each run or stay in float where outputs are below 20 dB."""
 
 import json
 
@@ -119,3 +119,65 @@ def test_weights_in_float_have_no_scale(quantize):
     # Nothing reaches the large weight, but a scale for all of its layer's weights would leave no other.
     found = quantize(loud=1.0, unused=1e4, recover=["float"]).float_layers
     assert found.before >= 20
+
+
+GATED = """(float[N,16,64] x) => (float[] y)
+<float[64,128] g, float[64,128] u, float[128,64] d, float[64] ones, float[64,32] h> {
+  [gate] a = MatMul(x, g) [sigmoid] b = Sigmoid(a) [silu] c = Mul(a, b)
+  [up] e = MatMul(x, u) [product] f = Mul(c, e)
+  [down] k = MatMul(f, d) [residual] m = Add(x, k)
+  [norm] n = LayerNormalization(m, ones) [head] y = MatMul(n, h)
+}"""
+
+
+@pytest.fixture
+def quantize_gated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(3)
+    shapes = {"g": (64, 128), "u": (64, 128), "d": (128, 64), "h": (64, 32)}
+    constants = {name: random.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
+    constants |= {"d": constants["d"] / 2, "ones": np.ones(64, np.float32)}
+    x = random.standard_normal((32, 16, 64)).astype(np.float32)
+    x[:, 0] *= 15  # The product of the gate makes the first position 200 times as large as the others.
+    (tmp_path / "model.onnx").write_bytes(serialize(build(GATED, constants=constants)).content)
+    np.savez(tmp_path / "calib.npz", x=x)
+    return lambda **settings: ptq_cli.quantize("model.onnx", data="calib.npz", threads=1, **settings).export
+
+
+def test_what_no_static_range_mends_is_found_at_each_run(quantize_gated, tmp_path):
+    result = quantize_gated(recover=["float"], float_time=0.2)
+    found = result.float_layers
+    assert found.before < 15 < 22 <= found.after
+    assert (found.layers, found.dynamic) == ((), ("down",))
+    assert 0 < found.slower <= 0.2
+    kernels = [node.op_type for node in onnx.load(result.output).graph.node]
+    assert kernels.count("MatMulInteger") == 1
+    (line,) = float_lines(found)
+    assert line.startswith("set ranges at each run for 1 layer (down), for about ")
+    stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[FLOAT_LAYERS]
+    assert json.loads(stored)["dynamic"] == ["down"]
+    assert ptq_cli.verify(threads=1).verdict == "pass"
+
+
+def test_of_a_large_model_the_tensor_is_measured_whose_rows_lose_most(quantize_gated, monkeypatch):
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.RANK_WORK", 0.0)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.LOUD", 1)
+    assert quantize_gated(recover=["float"], float_time=0.2).float_layers.dynamic == ("down",)
+
+
+def test_ranges_at_each_run_that_take_more_time_are_proposed(quantize_gated):
+    result = quantize_gated(recover=["float"], float_time=0.0)
+    found = result.float_layers
+    assert (found.layers, found.dynamic, found.more_dynamic) == ((), (), ("down",))
+    (warning,) = (item for item in result.warnings if item.code == "low_sqnr")
+    assert " finds ranges at each run for 1 layer: about " in warning.hints[0]
+
+
+def test_weights_of_few_bits_are_left_to_their_rungs(quantize_gated):
+    assert quantize_gated(recover=["float"], float_time=0.2, weight_bits=4).float_layers.dynamic == ()
+
+
+def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_gated, monkeypatch):
+    monkeypatch.setattr("ptq_cli.recovery.rung_work.LONG", 1.0)
+    assert quantize_gated(recover=["all"], float_time=0.2).recovery is None
+    assert [item.rung for item in quantize_gated(recover=["all", "round"]).recovery.effects] == ["round"]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite
+from tests.e2e.conftest import statistics_in
 from tests.unit.plan.graphs import build, serialized
 
 ALLOWED = "calibrate model.onnx --data bad.npz --set calibration.allow_nonfinite=true"
@@ -22,10 +22,6 @@ def bad(folder: Path) -> Path:
     x[7, 0, 0, 0], x[9, 2, 5, 5] = np.inf, -np.inf
     np.savez(folder / "bad.npz", x=x)
     return folder
-
-
-def statistics_in(folder: Path, run: str = "ptq-run") -> dict[str, Any]:
-    return dict(load_calibration(folder / run / "calibration.safetensors").statistics)
 
 
 def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any) -> None:

@@ -1,6 +1,5 @@
 """``ptq quantizers``: the list, the drawings, and what is refused."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -104,11 +103,8 @@ def test_what_is_refused(ptq: Any, tmp_path: Path, words: str, code: str, says: 
     assert not hint or hint in rest[0]
 
 
-def test_without_matplotlib_it_says_how_to_get_it(ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
-    )
+@pytest.mark.usefixtures("without_matplotlib")
+def test_without_matplotlib_it_says_how_to_get_it(ptq: Any) -> None:
     outcome = ptq("quantizers show step --plot x.png")
     assert outcome.status == 2 and "pip install 'ptq-cli[plot]'" in outcome.err
 

@@ -60,7 +60,7 @@ QUANTIZERS: dict[str, dict[str, Any]] = {
     "blocks": {"weight_bits": 3, "weight_block_size": 4},
 }
 Quantize = Callable[..., Any]
-CHECKPOINT = "recovery.partial.safetensors"
+CHECKPOINT = "recovery.{}.partial.safetensors"
 
 
 def correlated(shape: tuple[int, ...], count: int, seed: int = 0) -> np.ndarray:
@@ -339,7 +339,7 @@ def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, mon
     ]
     whole = quantize(*ARRAYS["convolutions"], run="whole", **{**settings, "progress": silent})
     assert again.output.read_bytes() == whole.output.read_bytes()
-    assert not (again.output.parent / CHECKPOINT).exists()
+    assert not list(again.output.parent.glob(CHECKPOINT.format("*")))
 
 
 def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypatch) -> None:
@@ -378,7 +378,7 @@ def test_a_killed_recovery_continues(quantize: Quantize, network: str, recover: 
         notes.clear()
         with pytest.raises(KeyboardInterrupt):
             quantize(*ARRAYS[network], **settings, progress=killed)
-        return whole.output.parent.parent / "run" / CHECKPOINT
+        return whole.output.parent.parent / "run" / CHECKPOINT.format(recover)
 
     def finish(**changes: Any) -> Any:
         tell = lambda progress: notes.append(progress.note)  # noqa: E731
@@ -398,3 +398,26 @@ def test_a_killed_recovery_continues(quantize: Quantize, network: str, recover: 
     begin()
     finish(restart=True)
     assert "recovery" not in "\n".join(notes)
+
+
+def test_both_rungs_continue_where_the_second_was_killed(quantize: Quantize, monkeypatch) -> None:
+    monkeypatch.setattr(recovered_model, "ENOUGH", 1000.0)
+    settings = {"weight_bits": 4, "recover": ["round", "weighed"], "checkpoint_every": 0.0}
+    notes: list[str] = []
+
+    def killed(progress: Progress) -> None:
+        notes.append(progress.note)
+        if isinstance(progress, RungProgress) and progress.number == 2 and "weighed" in progress.stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize(*ARRAYS["convolutions"], **settings, progress=killed)
+    again = quantize(
+        *ARRAYS["convolutions"], **settings, progress=lambda progress: notes.append(progress.note)
+    )
+    assert [note.partition(";")[0] for note in notes if "earlier recovery" in note] == [
+        "continuing an earlier recovery after 5 of 5 layers",
+        "continuing an earlier recovery after 2 of 5 layers",
+    ]
+    whole = quantize(*ARRAYS["convolutions"], run="whole", **settings)
+    assert again.output.read_bytes() == whole.output.read_bytes()

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from ptq_cli.plan.graph_questions import COMPUTED
+from tests.e2e.conftest import operators
 from tests.unit.plan.graphs import build, serialized
 
 GRAPH = """(float[N,3,8,8] x) => (float[N,4,6,6] y) <float[16,3,3,3] w, float[4,16,1,1] v> {
@@ -21,10 +21,6 @@ def silu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("silu.onnx").write_bytes(serialized(build(GRAPH)))
     np.savez("x.npz", x=np.random.default_rng(0).standard_normal((16, 3, 8, 8)).astype(np.float32))
     return tmp_path
-
-
-def operators(path: str) -> set[str]:
-    return {node.op_type for node in onnx.load(path).graph.node}
 
 
 def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:

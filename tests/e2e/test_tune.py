@@ -13,10 +13,11 @@ import pytest
 import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
+from ptq_cli.evaluation.document.measurement import INTERRUPTED
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning import candidate_models
-from ptq_cli.pipeline.tuning.candidate import INTERRUPTED, NO_MORE_RUNGS, NO_MORE_TIME
+from ptq_cli.pipeline.tuning.candidate import NO_MORE_RUNGS, NO_MORE_TIME
 from ptq_cli.recipe.recovery_rungs import RUNGS
 from tests.e2e.test_recover import CONVOLUTIONS, correlated
 from tests.unit.plan.graphs import build
@@ -137,7 +138,7 @@ def test_an_interrupt_leaves_the_best_and_the_same_command_continues(tune, tmp_p
     continued = tune(
         budget={"sqnr_db": 200.0}, recover=["round"], progress=lambda step: notes.append(step.note)
     )
-    assert "continuing an earlier tuning after 1 candidates; --set run.restart=true starts again" in notes
+    assert "continuing an earlier tuning after 1 candidate; --set run.restart=true starts again" in notes
     assert continued.output.read_bytes() != first
     whole = tune(run="whole", budget={"sqnr_db": 200.0}, recover=["round"])
     assert continued.output.read_bytes() == whole.output.read_bytes()

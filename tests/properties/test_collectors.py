@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
-from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from tests.collected import saved
 
 FLOATS = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False),
@@ -49,13 +49,6 @@ def test_counts_of_what_is_not_finite_merge_as_all_else(method, batches, data):
     assert wanted.nonfinite.nan == 2 * np.count_nonzero(np.isnan(joined))
     assert wanted.nonfinite.positive == wanted.nonfinite.negative == np.count_nonzero(np.isinf(joined))
     assert wanted.count + wanted.nonfinite.total == 2 * len(joined)
-
-
-def saved(statistics):
-    provenance = Provenance(
-        model="m", source="s", data="d", settings={}, flags={}, method="histogram", samples=1
-    )
-    return calibration_bytes(Calibration(provenance, {"x": statistics}))
 
 
 def grouped(parts, draw):

@@ -123,11 +123,7 @@ EVERY_BATCH = Selection()
 
 
 def parse_shard(text: str) -> Shard:
-    """Return the shard that ``--shard 2/8`` names.
-
-    Raises:
-        UsageError: it is not ``K/N`` with K from 1 to N.
-    """
+    """Return the shard that ``--shard 2/8`` names."""
     hint = "--shard 2/8 is the second of eight"
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if match is None:
@@ -331,11 +327,7 @@ def _put(
 
 
 def require_finite(batch: Batch) -> None:
-    """Refuse a batch with NaN or Inf; integers and booleans are always finite.
-
-    Raises:
-        NonFiniteDataError: the message names the input, the sample and the index in it.
-    """
+    """Refuse a batch with NaN or Inf; integers and booleans are always finite."""
     for name, array in batch.inputs.items():
         if not np.issubdtype(array.dtype, np.floating):
             continue

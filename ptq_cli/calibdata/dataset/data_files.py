@@ -43,7 +43,6 @@ def is_image(name: str) -> bool:
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 PARQUET_SUFFIXES = (".parquet",)
-NPZ_SUFFIX = ".npz"
 
 _RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 _MOST_FILES = 1_000_000

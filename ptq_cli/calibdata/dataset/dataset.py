@@ -57,9 +57,6 @@ class Dataset(ABC):
 
         None is for an array that belongs to all samples together. Where each sample is stored by itself, the
         arrays of a batch are joined along the axis.
-
-        Raises:
-            DataShapeError: an array does not have the axis, or arrays differ in the number of samples.
         """
         return move_axes(self, axes)
 
@@ -174,11 +171,7 @@ class MovedAxes(DatasetView):
 
 
 def move_axes(dataset: Dataset, axes: Mapping[str, int | None]) -> Dataset:
-    """Return data with its samples on other axes; those on the first one stay.
-
-    Raises:
-        DataShapeError: an array has no such axis, or belongs to no sample, which this source cannot have.
-    """
+    """Return data with its samples on other axes; those on the first one stay."""
     moved: dict[str, int] = {}
     for name, axis in axes.items():
         rank = len(dataset.specs[name].shape)

@@ -56,11 +56,7 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
 
 
 def as_labels(array: Array, count: int, where: str) -> Array:
-    """Return the labels of ``count`` samples: whole numbers as int64, others in their own dtype.
-
-    Raises:
-        LabelError: the array does not hold numbers, has another length, or a label does not fit into int64.
-    """
+    """Return the labels of ``count`` samples: whole numbers as int64, others in their own dtype."""
     require_label_shape(array.dtype, array.shape, count, where)
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
@@ -125,11 +121,11 @@ def with_axis(arrays: Mapping[str, Array], axes: Mapping[str, int | None]) -> di
 
     An array of too few axes stays as it is, and is refused with its rank.
     """
-    return {name: _with_axis(array, axes.get(name, 0)) for name, array in arrays.items()}
-
-
-def _with_axis(array: Array, axis: int | None) -> Array:
-    return array if axis is None or axis > array.ndim else np.expand_dims(array, axis)
+    placed = {name: (array, axes.get(name, 0)) for name, array in arrays.items()}
+    return {
+        name: array if axis is None or axis > array.ndim else np.expand_dims(array, axis)
+        for name, (array, axis) in placed.items()
+    }
 
 
 def _require_one_count(arrays: Mapping[str, Array], axes: Mapping[str, int | None], where: str) -> int:
@@ -295,17 +291,13 @@ def rename_arrays(
                 f"--rename {name}={new}: '{dataset.source}' has no array '{name}'{did_you_mean(name, found)}",
                 hint=f"its arrays: {', '.join(map(repr, found))}",
             )
-        if name in found and _has_label(dataset, new):
+        if name in found and new in LABEL_NAMES and dataset.has_labels:
             raise LabelError(
                 f"--rename {name}={new}: '{dataset.source}' has labels already", hint="leave it out"
             )
     names = {name: wanted.get(name, name) for name in found if wanted.get(name, name) not in left_out}
     _require_distinct(names, dataset.source)
     return dataset if names == {name: name for name in found} else RenamedDataset(dataset.only(names), names)
-
-
-def _has_label(dataset: Dataset, name: str) -> bool:
-    return name in LABEL_NAMES and dataset.has_labels
 
 
 def _require_distinct(names: Mapping[str, str], source: str) -> None:

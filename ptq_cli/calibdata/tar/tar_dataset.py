@@ -215,9 +215,6 @@ class TarDataset(Dataset):
     Nothing is extracted, and no index is made: batches that are not selected are skipped by seeking from
     header to header, or by decompressing. Members with other extensions than those of ``member_names`` are
     skipped without reading them, and so are arrays that are not inputs of the model.
-
-    Raises:
-        RecipeValueError: an image setting cannot be used.
     """
 
     extras_allowed = True

@@ -71,7 +71,7 @@ def command(
     With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
     together, from which ptq export --recover weighed chooses its weights without the data.
     """
-    from ptq_cli.cli.shown.calibration_lines import after_calibration, print_calibration
+    from ptq_cli.cli.shown.calibration_lines import next_line, print_calibration
     from ptq_cli.cli.terminal.output import print_json, tell
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_calibrate import run_calibrate
@@ -80,7 +80,7 @@ def command(
     restart = restart or once_from(options).restart
     request = request_from(options, model)
     if moments:
-        from ptq_cli.cli.shown.calibration_lines import after_moments, print_moments
+        from ptq_cli.cli.shown.calibration_lines import print_moments
         from ptq_cli.pipeline.run_moments import run_moments
 
         with shown_progress() as progress:
@@ -89,7 +89,7 @@ def command(
             print_json(found)
             return
         print_moments(found)
-        tell(after_moments(found))
+        tell(next_line(found, "ptq export --recover weighed"))
         return
     with shown_progress() as progress:
         result = run_calibrate(request, RunDirectory(run), progress, shard=shard, restart=restart)
@@ -97,4 +97,4 @@ def command(
         print_json(result)
         return
     print_calibration(result)
-    tell(after_calibration(result))
+    tell(next_line(result, "ptq export --onnx"))

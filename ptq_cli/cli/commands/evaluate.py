@@ -88,7 +88,7 @@ def command(
 
     QUANTIZED_MODEL may be a folder that ptq quantize made: each model in it gets a report in RUN/NAME.
     """
-    from ptq_cli.cli.shown.folder_lines import show_folder_reports
+    from ptq_cli.cli.shown.quantization_lines import show_folder_reports
     from ptq_cli.cli.shown.report_lines import show_reports, show_shard
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder

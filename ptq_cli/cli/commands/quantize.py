@@ -70,7 +70,7 @@ def command(
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
     all files, or folders with a file of each model's name.
     """
-    from ptq_cli.cli.shown.folder_lines import show_quantization
+    from ptq_cli.cli.shown.quantization_lines import show_quantization
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.folders.data_of_files import refuse_suffix
     from ptq_cli.pipeline.folders.model_folder import names_folder
@@ -98,7 +98,7 @@ def command(
 def _quantize_folder(
     request: "Request", run: Path, output: Path | None, once: "Once", *, as_json: bool
 ) -> int:
-    from ptq_cli.cli.shown.folder_lines import show_folder
+    from ptq_cli.cli.shown.quantization_lines import show_folder
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_quantize_folder import run_quantize_folder
     from ptq_cli.pipeline.setup.run_directory import RunDirectory

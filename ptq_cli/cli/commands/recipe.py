@@ -97,8 +97,9 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
     """
     from ptq_cli.cli.terminal.output import tell
     from ptq_cli.pipeline.setup.recipes import check_recipe_file
+    from ptq_cli.recipe.recipe_layers import FOLDER_RECIPE
 
-    checked = [check_recipe_file(path) for path in file or (None,)]
+    checked = [check_recipe_file(path) for path in file or (Path(FOLDER_RECIPE),)]
     _show_checked(checked, as_json=as_json)
     if not file and not as_json:
         tell(f"next: {checked[0].command}")

@@ -64,7 +64,7 @@ def command(
     Under torchrun several processes share the samples of each measurement; the result is the same, byte for
     byte. Runs under torchrun cannot be resumed.
     """
-    from ptq_cli.cli.shown.folder_lines import show_tuning
+    from ptq_cli.cli.shown.quantization_lines import show_tuning
     from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_quantize import asks_for_evaluation
     from ptq_cli.pipeline.run_tune import run_tune

@@ -57,11 +57,7 @@ def require_one_use(
     samples: int | None,
     limited: bool,
 ) -> None:
-    """Refuse options that belong to another use of the command.
-
-    Raises:
-        UsageError: the message names the option.
-    """
+    """Refuse options that belong to another use of the command."""
     from ptq_cli.core.errors import UsageError
 
     if pack is not None and answers is not None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.run_merge import MergeResult
     from ptq_cli.pipeline.run_moments import MomentsResult
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
 
 def print_calibration(result: "CalibrationResult") -> None:
@@ -55,11 +54,6 @@ def nonfinite_counts(nonfinite: "NonFinite") -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-def after_calibration(result: "CalibrationResult") -> str:
-    """Return the next command after a calibration, or after one of its shards."""
-    return after_shard(result.run) if result.shards else next_step("ptq export --onnx", result.run)
-
-
 def print_moments(result: "MomentsResult") -> None:
     """Print of what there are moments now."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
@@ -70,14 +64,11 @@ def print_moments(result: "MomentsResult") -> None:
     say(f"wrote {shown_path(result.moments)}")
 
 
-def after_moments(result: "MomentsResult") -> str:
-    """Return the next command after moments, or after those of one shard."""
-    return after_shard(result.run) if result.shards else next_step("ptq export --recover weighed", result.run)
-
-
-def after_shard(run: "RunDirectory") -> str:
-    """Return the next command after a shard of a calibration or of its moments."""
-    return f"next, with the other shards: ptq merge {shlex.quote(str(run.path))} … --run all"
+def next_line(result: "CalibrationResult | MomentsResult", command: str) -> str:
+    """Return the next command after a calibration or its moments, or after a shard of them."""
+    if result.shards:
+        return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
+    return next_step(command, result.run)
 
 
 def print_merge(result: "MergeResult") -> None:

@@ -1,4 +1,4 @@
-"""How the channels of a tensor are shown: a drawing and a table."""
+"""The tables of ``ptq calibration show`` and ``ptq explain``: tensors, methods, channels, notes."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from ptq_cli.cli.shown.calibration_lines import nonfinite_counts
 from ptq_cli.cli.terminal.output import CHOSEN, UNKNOWN
+from ptq_cli.core.words import few
 from ptq_cli.pipeline.views.calibration_view import shown_name
 from ptq_cli.pipeline.views.channel_view import dead_channels, imbalance_of
 from ptq_cli.report.text.summary import Table
@@ -38,9 +39,9 @@ def channel_lines(view: "ChannelsView", target: str, width: int) -> list[str]:
         lines.append(f"imbalance:  {format_number(imbalance)}, the largest amax divided by the median")
         lines.append(" " * INDENT + _bars(view.amax, max(width - INDENT - 1, 8)))
     if view.dead:
-        lines.append(f"dead:       {_listed(view.dead)}: 0 in every sample")
+        lines.append(f"dead:       {few([*map(str, view.dead)], SHOWN)}: 0 in every sample")
     if view.rangeless:
-        lines.append(f"not finite: {_listed(view.rangeless)}: no finite value")
+        lines.append(f"not finite: {few([*map(str, view.rangeless)], SHOWN)}: no finite value")
     return [*lines, f"{target} quantizes activations per tensor: ptq export gives all channels one scale"]
 
 
@@ -50,11 +51,6 @@ def _bars(amax: Any, columns: int) -> str:
     # A channel of only zeros has no bar; every other channel has one.
     heights = np.ceil(tops / tops.max() * len(BARS)).astype(int)
     return "".join(BARS[height - 1] if height else " " for height in heights)
-
-
-def _listed(numbers: tuple[int, ...]) -> str:
-    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
-    return f"{', '.join(map(str, numbers[:SHOWN]))}{more}"
 
 
 def channel_table(tensor: "TensorView", view: "ChannelsView") -> Table:

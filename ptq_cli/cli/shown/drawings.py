@@ -1,4 +1,4 @@
-"""What drawings made of characters share: the left margin, and the labels below the axis."""
+"""Drawings made of characters: a tensor's histogram with its ranges, and a quantizer's staircase."""
 
 import math
 import textwrap

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ptq_cli.cli.shown.recovery_lines import export_recovery_lines
 from ptq_cli.cli.terminal.output import detail, say, warn
 from ptq_cli.cli.terminal.phrases import counted, shown_path
-from ptq_cli.core.words import format_bytes
+from ptq_cli.core.words import few, format_bytes
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
 from ptq_cli.report.text.summary import share_of_float
 from ptq_cli.report.text.tables import format_latency
@@ -149,9 +149,8 @@ def outlier_line(outliers: Mapping[str, str]) -> str:
     """
     (name, what), *rest = outliers.items()
     others = [f"'{other}'" for other, _ in rest]
-    also = f"; also in {', '.join(others[:NAMED])}" if others else ""
-    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    also = f"; also in {few(others, NAMED)}" if others else ""
     fix = (
         "pass --set weights.granularity=channel to give each its own scale" if "share a scale" in what else ""
     )
-    return f"'{name}': {what}{also}{more}; {fix or 'pass --set amax.weight_method=mse to clip it'}"
+    return f"'{name}': {what}{also}; {fix or 'pass --set amax.weight_method=mse to clip it'}"

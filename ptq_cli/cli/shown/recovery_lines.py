@@ -7,6 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ptq_cli.cli.terminal.phrases import counted
+from ptq_cli.core.words import few
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.float_layers import FloatLayers
@@ -74,6 +75,8 @@ def ranges_line(ranges: "RangesByEffect") -> str:
         >>> print(ranges_line(found))
         chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 held-out samples
     """
+    if not ranges.tensors:
+        return "note: no range was changed (ranges): each tensor has only one way to choose it"
     if not ranges.changed:
         return f"note: no range of {counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
     by = f"on {counted(ranges.decided_by, 'held-out sample')}"
@@ -86,7 +89,7 @@ def ranges_line(ranges: "RangesByEffect") -> str:
 
 
 def float_lines(found: "FloatLayers") -> Iterator[str]:
-    """Say which layers were left in float for accuracy, and what that costs.
+    """Say which layers find ranges at each run for accuracy, or were left in float, and what that costs.
 
     Example:
         >>> from ptq_cli.pipeline.exporting.float_layers import FloatLayers
@@ -97,12 +100,19 @@ weights lose, from 12.0 to 18.5 dB on 3 samples
     """
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
+    done = []
+    if found.dynamic:
+        done.append(
+            f"set ranges at each run for {counted(len(found.dynamic), 'layer')} ({_names(found.dynamic)})"
+        )
     if found.layers:
+        done.append(f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)})")
+    if done:
         time = f"about {100 * found.slower:.0f} % more time" if found.slower > 0.0 else "no more time"
+        change = f"from {_decibels(found.before)} to {_decibels(found.after)} dB"
         yield (
-            f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)}), for {time}: SQNR "
-            f"of the worst output, but for what weights lose, from {_decibels(found.before)} to "
-            f"{_decibels(found.after)} dB on {counted(found.decided_by, 'sample')}"
+            f"{' and '.join(done)}, for {time}: SQNR of the worst output, but for what weights lose, "
+            f"{change} on {counted(found.decided_by, 'sample')}"
         )
 
 
@@ -132,5 +142,4 @@ def _decibels(value: float) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    return few(names, MOST_NAMES)

@@ -14,7 +14,9 @@ from ptq_cli.core.words import format_bytes
 SECONDS_BETWEEN_LINES = 5.0
 LEAST_SECONDS, LEAST_PARTS = 10.0, 3
 """Of work that is counted, before its speed says anything about what is left."""
-WORK_BAR = "{desc}: {percentage:3.0f}%|{bar}| {postfix}"
+WORK_BAR = "{desc}: {percentage:3.0f}%|{bar}| "
+BAR_COLUMNS, ANY_COLUMNS = 6, 80
+"""A bar is at least so wide; and a terminal that does not say how wide it is."""
 
 
 @contextmanager
@@ -44,18 +46,19 @@ class _Pace:
     def __init__(self) -> None:
         self._begun: tuple[WorkProgress, float] | None = None
 
-    def describe(self, progress: WorkProgress, now: float) -> str:
+    def left(self, progress: WorkProgress, now: float) -> str:
+        """Return how long it still takes, with a comma before it; nothing while that is not known."""
         # Measured from the first part: before it, sessions are made and code is compiled.
         if self._begun is None or self._begun[0].stage != progress.stage or not self._begun[0].done:
             self._begun = progress, now
         first, begun = self._begun
         seconds = now - begun
         if seconds < LEAST_SECONDS or progress.parts - first.parts < LEAST_PARTS:
-            return progress.describe()
+            return ""
         if progress.total is None or progress.done <= first.done:
-            return progress.describe()
+            return ""
         left = (progress.total - progress.done) * seconds / (progress.done - first.done)
-        return f"{progress.describe()}, {format_seconds(left)} left"
+        return f", {format_seconds(left)} left"
 
 
 class _Bar:
@@ -87,14 +90,23 @@ class _Bar:
             begins = progress.done > 0 and self._bar.bar_format == "{desc} …"
             if progress.done:
                 # From now on there is progress to draw.
-                self._bar.bar_format, words = None, f"memory {format_bytes(resident_bytes())}"
-                if isinstance(progress, WorkProgress):
-                    self._bar.bar_format = WORK_BAR
-                    words = f"{printable(self._pace.describe(progress, time.monotonic()))}, {words}"
-                self._bar.set_postfix_str(words, refresh=False)
+                memory = f"memory {format_bytes(resident_bytes())}"
+                self._bar.bar_format = self._work_bar(progress, memory)
+                self._bar.set_postfix_str(memory, refresh=False)
             self._bar.update(progress.done - self._bar.n)
             if begins:
                 self._bar.refresh()
+
+    def _work_bar(self, progress: Progress, memory: str) -> str | None:
+        """Return a bar with as many words as fit beside it; None for one that counts samples."""
+        if not isinstance(progress, WorkProgress) or self._bar is None:
+            return None
+        left = self._pace.left(progress, time.monotonic())
+        short, long = (printable(progress.describe(short=short)) + left for short in (True, False))
+        columns = self._bar.format_dict["ncols"] or ANY_COLUMNS
+        room = columns - len(self._bar.desc) - len(": 100%|| ") - BAR_COLUMNS
+        words = next((text for text in (f"{long}, {memory}", long) if len(text) <= room), short)
+        return WORK_BAR + words.replace("{", "{{").replace("}", "}}")
 
     def close(self) -> None:
         if self._bar is not None:
@@ -113,7 +125,9 @@ class _Lines:
 
     def update(self, progress: Progress) -> None:
         now = time.monotonic()
-        rung = self._pace.describe(progress, now) if isinstance(progress, WorkProgress) else ""
+        rung = (
+            progress.describe() + self._pace.left(progress, now) if isinstance(progress, WorkProgress) else ""
+        )
         if self._first is None or progress.stage != self._first.stage:
             self._first, self._begun = progress, now
         if progress.done == 0:

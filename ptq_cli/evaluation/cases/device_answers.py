@@ -170,13 +170,7 @@ class DeviceAnswers:
 def answer_gates(
     devices: Iterable[DeviceAnswer], min_exact_kernels: float | None, minimum: Mapping[str, float]
 ) -> Iterator[CaseGate]:
-    """Yield each limit on each device, with what was found.
-
-    Args:
-        devices: answers.
-        min_exact_kernels: least share of the kernels that are exact, 0 to 1.
-        minimum: least value by metric, of ``GATED``.
-    """
+    """Yield each limit on each device, with what was found; ``minimum`` is by metric, of ``GATED``."""
     for item in devices:
         if min_exact_kernels is not None:
             yield CaseGate(
@@ -188,14 +182,7 @@ def answer_gates(
 
 
 def read_answer(path: Path, folder: Path, manifest: Manifest) -> DeviceAnswer:
-    """Return what a device gave for the cases of a folder.
-
-    Raises:
-        InputFileError: a file is missing.
-        AnswerError: the answer is damaged, lacks a case, or holds NaN.
-        OtherCasesError: it is to other cases.
-        CasesError: a file of the folder was changed.
-    """
+    """Return what a device gave for the cases of a folder."""
     tensors, about = _unpacked(path)
     _require_same_cases(path, about, manifest)
     try:

@@ -19,7 +19,7 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.cases.exact_sums import A_STEP, SUMMING, Expected, expect
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel, in_memory, serialize
 from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT, failed_load, failed_run
 
 Tensors = Mapping[str, Array]
@@ -55,14 +55,8 @@ class KernelCase:
 class ReferenceSession:
     """A session of one thread whose sums of integers are exact on this processor.
 
-    Args:
-        model: the content of a file, or a model whose constants lie beside it.
-        level: how far it is optimized, of ``onnxruntime.GraphOptimizationLevel``.
-        disabled: names of optimizers.
-        saved: where the graph is written that runs, and its constants beside it if they lay so before.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
+    ``level`` is of ``onnxruntime.GraphOptimizationLevel``; where ``saved`` is given, the graph that runs is
+    written there, with its constants beside it if they lay so before.
     """
 
     def __init__(
@@ -103,11 +97,7 @@ class ReferenceSession:
                 raise failed_load(error) from error
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Return the outputs by name.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
-        """
+        """Return the outputs by name."""
         names = [output.name for output in self._session.get_outputs()]
         try:
             return dict(zip(names, map(np.asarray, self._session.run(names, dict(inputs))), strict=True))
@@ -118,12 +108,8 @@ class ReferenceSession:
 class IntegerKernels:
     """The integer kernels of a file that integers alone decide; those of nested graphs are not among them.
 
-    Args:
-        model: quantized; is left as it is.
-        folder: for the optimized graph, as long as there are cases to be cut out.
-
-    Attributes:
-        nodes: as ONNX Runtime optimizes them, in the order of the graph.
+    ``nodes`` are as ONNX Runtime optimizes them, in the order of the graph, which lies in ``folder`` as long
+    as there are cases to be cut out.
     """
 
     def __init__(self, model: ir.Model, folder: Path) -> None:
@@ -138,11 +124,7 @@ class IntegerKernels:
     def cases(self, batches: Sequence[Tensors]) -> list[KernelCase]:
         """Return a case for each kernel: on what it meets for each batch, and on extremes of its integers.
 
-        Args:
-            batches: inputs of the file; the first tells the shapes of the extremes.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
+        The first batch tells the shapes of the extremes.
         """
         met = self._met(batches) if self.nodes else []
         return [self._case(node, met, seed) for seed, node in enumerate(self.nodes)]
@@ -198,7 +180,7 @@ class IntegerKernels:
             value.type = ir.TensorType(ir.DataType.from_numpy(array.dtype))
             value.shape = ir.Shape([None] * array.ndim)
         cut = ir.Model(graph, ir_version=self._model.ir_version)
-        return serialize(ir.external_data.load_to_model(cut)).content
+        return serialize(in_memory(cut)).content
 
     def _alone(self, node: onnx.NodeProto, inputs: Tensors) -> bytes:
         """Return a model of the optimized operator."""

@@ -158,15 +158,9 @@ def run_tensors(
 
 
 def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, Any]) -> Manifest:
-    """Write a folder of cases with its runners; earlier cases there are replaced.
+    """Write a folder of cases, the whole file first, with its runners; earlier cases there are replaced.
 
-    Args:
-        folder: new, empty, or an earlier one.
-        cases: the whole file first.
-        about: the other fields of the manifest.
-
-    Raises:
-        OutputFileError: the folder holds something else, or cannot be written.
+    ``about`` has the other fields of the manifest.
     """
     if is_folder(folder) and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise OutputFileError(
@@ -190,12 +184,7 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return what a folder of cases holds.
-
-    Raises:
-        InputFileError: the folder has no manifest.
-        CasesError: the manifest is damaged, or of another version of ptq.
-    """
+    """Return what a folder of cases holds."""
     path = folder / MANIFEST
     try:
         manifest = read_document(Manifest, path)
@@ -207,12 +196,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
-    """Return the tensors of each run of a case, by kind and name.
-
-    Raises:
-        InputFileError: its file is missing.
-        CasesError: a file has another hash than the manifest says, or is damaged.
-    """
+    """Return the tensors of each run of a case, by kind and name."""
     for name, sha256 in case.files:
         if sha256_file(require_file(folder / name, "case")) != sha256:
             raise CasesError(

@@ -1,4 +1,4 @@
-"""One limit with what was measured, and the verdict on it."""
+"""What a report says of limits, warnings and times."""
 
 import math
 import time
@@ -76,20 +76,20 @@ class GateResult:
     def verdict(self) -> GateVerdict:
         """``"undecided"`` if the interval lies on both sides of the limit; without one, the value decides."""
         ends = (self.value,) if self.interval is None else (self.interval.low, self.interval.high)
-        held = [self._holds(end) for end in ends]
+        held = [is_held(self.kind, self.limit, end) for end in ends]
         return "pass" if all(held) else "undecided" if any(held) else "fail"
 
     @property
     def passed(self) -> bool:
         """What the gate does: in doubt the value decides, or strictness; NaN never passes."""
         if self.verdict == "undecided":
-            return not self.strict and self._holds(self.value)
+            return not self.strict and is_held(self.kind, self.limit, self.value)
         return self.verdict == "pass"
 
-    def _holds(self, value: float) -> bool:
-        if self.kind == "min":
-            return value >= self.limit - TOLERANCE
-        return value <= self.limit + TOLERANCE
+
+def is_held(kind: Kind, limit: float, value: float) -> bool:
+    """Tell whether a value is within a limit; NaN never is."""
+    return value >= limit - TOLERANCE if kind == "min" else value <= limit + TOLERANCE
 
 
 def verdict(results: Sequence[GateResult]) -> Verdict:

@@ -1,4 +1,4 @@
-"""One measured number, with what a reader must know to judge it."""
+"""What a report says of a metric, and of the candidates of a tuning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.documents import AtLeast, FileFormat, Matches
 from ptq_cli.core.errors import ReportError
+from ptq_cli.evaluation.document.gate_result import is_held
 from ptq_cli.evaluation.interval import TOLERANCE, Flips, Interval
 
 Unit = Literal["share", "decibel", "number"]
@@ -261,17 +262,12 @@ class BudgetCheck:
     @property
     def holds(self) -> bool:
         """Whether the bound is within the budget; NaN never is."""
-        return self._within(self.bound)
+        return is_held(self.kind, self.limit, self.bound)
 
     @property
     def kept(self) -> bool:
         """Whether the measured value is within the budget, whatever may be of others."""
-        return self._within(self.value)
-
-    def _within(self, value: float) -> bool:
-        if self.kind == "min":
-            return value >= self.limit - TOLERANCE
-        return value <= self.limit + TOLERANCE
+        return is_held(self.kind, self.limit, self.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +304,10 @@ class LadderStep:
         return bool(self.proof) and all(check.holds for check in self.proof)
 
 
+INTERRUPTED = "it was interrupted"
+"""Why a ladder stopped that the same command continues."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ladder:
     """All candidates, in the order in which they were tried."""
@@ -337,10 +337,6 @@ class Ladder:
         return self.steps[self.chosen]
 
     def require_consistent(self) -> None:
-        """Refuse a choice that is not there.
-
-        Raises:
-            ReportError: it is not.
-        """
+        """Refuse a choice that is not there."""
         if self.chosen >= len(self.steps):
             raise ReportError("'chosen' names no step", hint=self.FORMAT.hint)

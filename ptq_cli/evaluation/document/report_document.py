@@ -292,11 +292,7 @@ class Report:
         return len(self.layers) - self.quantized_layers
 
     def require_consistent(self) -> None:
-        """Refuse metrics whose intervals, flips and hits contradict their values.
-
-        Raises:
-            ReportError: they do; the message says where.
-        """
+        """Refuse metrics whose intervals, flips and hits contradict their values."""
         require_consistent(self.metrics, self.evaluation.samples)
 
 

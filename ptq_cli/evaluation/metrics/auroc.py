@@ -1,4 +1,4 @@
-"""Area under the ROC curve, one class against the rest."""
+"""Area under the ROC curve, and the mean intersection over union of pixels."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Accuracy of each class, and their mean."""
+"""Metrics of scores of classes: accuracy, top-k and F1 with labels; how two models agree."""
 
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""Share of tokens, or of whole sequences, that a model chooses as it should."""
+"""Metrics of language models: the share of right tokens or sequences, perplexity, embeddings."""
 
 from collections.abc import Iterator
 from typing import ClassVar

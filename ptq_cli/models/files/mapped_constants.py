@@ -18,25 +18,39 @@ Move = Callable[[Array], Array]
 LAZY = (ir.ExternalTensor, ir.LazyTensor)
 
 
+class MovedTensor(ir.LazyTensor):
+    """What is made of a tensor on disk each time that it is asked for.
+
+    Attributes:
+        source: the tensor on disk.
+        move: what is done to its array.
+    """
+
+    def __init__(self, source: ir.TensorProtocol, move: Move, name: str) -> None:
+        # What a move does to shape and type, it does to an array that takes no memory as well.
+        like = move(np.broadcast_to(np.zeros((), source.dtype.numpy()), source.shape.numpy()))
+        dtype = ir.DataType.from_numpy(like.dtype)
+
+        def read() -> ir.TensorProtocol:
+            try:
+                return ir.Tensor(np.array(move(source.numpy()), order="C"), dtype=dtype, name=name)
+            finally:
+                release_tensor(source)
+
+        super().__init__(read, dtype, ir.Shape(like.shape), name=name)
+        self.source, self.move = source, move
+
+
 def moved_tensor(tensor: ir.TensorProtocol, move: Move, name: str) -> ir.TensorProtocol:
     """Return what ``move`` makes of a tensor; of one on disk nothing is read before it is asked for."""
     if not isinstance(tensor, LAZY):
         return ir.tensor(np.ascontiguousarray(move(tensor.numpy())), name=name)
-    # What a move does to shape and type, it does to an array that takes no memory as well.
-    like = move(np.broadcast_to(np.zeros((), tensor.dtype.numpy()), tensor.shape.numpy()))
-    dtype = ir.DataType.from_numpy(like.dtype)
-
-    def read() -> ir.TensorProtocol:
-        try:
-            return ir.Tensor(np.array(move(tensor.numpy()), order="C"), dtype=dtype, name=name)
-        finally:
-            release_tensor(tensor)
-
-    return ir.LazyTensor(read, dtype, ir.Shape(like.shape), name=name)
+    return MovedTensor(tensor, move, name)
 
 
 def release_tensor(tensor: ir.TensorProtocol | None) -> None:
     """Let go of the memory that a tensor was mapped into."""
+    tensor = tensor.source if isinstance(tensor, MovedTensor) else tensor
     if not isinstance(tensor, ir.ExternalTensor):
         return
     # A view that somebody still holds keeps the memory, which then goes with it.
@@ -50,10 +64,12 @@ def mapped(value: ir.Value) -> Iterator[Array]:
     """Yield the array of a constant, and let go of it at the end: views of it must be gone by then."""
     if value.const_value is None:
         raise ValueError(f"'{value.name}' is not a constant")
+    tensor = value.const_value
     try:
-        yield value.const_value.numpy()
+        # A view of what is moved will do, where a tensor of its own would be a copy.
+        yield tensor.move(tensor.source.numpy()) if isinstance(tensor, MovedTensor) else tensor.numpy()
     finally:
-        release_tensor(value.const_value)
+        release_tensor(tensor)
 
 
 # The file of a large model's constants while it is written, one constant after the other.
@@ -62,6 +78,8 @@ def mapped(value: ir.Value) -> Iterator[Array]:
 ALIGNMENT = 4096
 """A page: each constant can be mapped by itself."""
 DATA_SUFFIX = ".data"
+WAITING_SUFFIX = ".waiting"
+"""Of a file that constants only wait in: what is written in the end is one file."""
 
 
 class _Written(Protocol):
@@ -86,11 +104,11 @@ class ConstantsFile:
         >>> file.remove()
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, suffix: str = DATA_SUFFIX) -> None:
         """Make the file, for a model whose graph will be the file ``name`` in that folder."""
         self.keeper = PartialFolder(folder, name)
-        self.path = data_path(self.keeper.path / name)
-        self._place = data_path(folder / name)
+        self.path = self.keeper.path / f"{name}{suffix}"
+        self._place = folder / f"{name}{suffix}"
         self._offsets: set[int] = set()
         try:
             with self.path.open("wb"):
@@ -193,10 +211,23 @@ PRODUCTS = ("Gemm", "MatMul")
 
 def is_turned(table: ir.Value, weight: ir.Value) -> bool:
     """Return whether a constant matrix is the transpose of another one."""
+    source, tensor = _turned_source(weight), table.const_value
+    if source is not None and isinstance(tensor, ir.ExternalTensor):
+        places = [(item.path, item.offset, item.dtype) for item in (source, tensor)]
+        if places[0] == places[1]:
+            return True
     with mapped(table) as one, mapped(weight) as other:
         if one.ndim != other.ndim or one.shape != other.shape[::-1]:
             return False
         return np.array_equal(one[0], other[:, 0]) and np.array_equal(one.T, other)
+
+
+def _turned_source(weight: ir.Value) -> ir.ExternalTensor | None:
+    """Return the table on disk that a constant is the transpose of; None of any other constant."""
+    tensor = weight.const_value
+    if not isinstance(tensor, MovedTensor) or tensor.move is not np.transpose:
+        return None
+    return tensor.source if isinstance(tensor.source, ir.ExternalTensor) else None
 
 
 def turned_tables(graph: ir.Graph) -> dict[str, str]:
@@ -214,15 +245,24 @@ def turned_tables(graph: ir.Graph) -> dict[str, str]:
     }
 
 
+def weights_of_tables_apart(graph: ir.Graph) -> dict[str, str]:
+    """Return the weights that are transposed tables on disk; of what reads the table this may be no part."""
+    values = graph.initializers.items()
+    return {name: "" for name, value in values if _is_matrix(value) and _turned_source(value) is not None}
+
+
 def with_transposes(model: ir.Model, turned: Mapping[str, str]) -> ir.Model:
-    """Return a copy of a model in which these weights are Transposes of their tables."""
+    """Return a copy of a model in which these weights are Transposes of their tables.
+
+    A table without a name is not in the graph; it is added from where the weight has it.
+    """
     model = model.clone()
     graph, names = model.graph, FreshNames.of(model.graph)
     for name, table in turned.items():
         weight = graph.initializers.pop(name)
         node = ir.node(
             "Transpose",
-            [graph.initializers[table]],
+            [graph.initializers[table] if table else _add_table(graph, weight, names)],
             {"perm": [1, 0]},
             name=names.claim(f"{name}/Transpose"),
             metadata_props={MARK: "1"},
@@ -233,6 +273,15 @@ def with_transposes(model: ir.Model, turned: Mapping[str, str]) -> ir.Model:
         weight.name, output.name = None, name
         graph.insert_before(next(iter(graph)), [node])
     return model
+
+
+def _add_table(graph: ir.Graph, weight: ir.Value, names: FreshNames) -> ir.Value:
+    source, name = _turned_source(weight), names.claim(f"{weight.name}.table")
+    assert source is not None  # noqa: S101 - it was found to be one
+    shape = ir.Shape(source.shape.numpy())
+    value = ir.Value(name=name, shape=shape, type=weight.type, const_value=named_alike(source, name))
+    graph.register_initializer(value)
+    return value
 
 
 def restore_turned(model: ir.Model) -> ir.Model:

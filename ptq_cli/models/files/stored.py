@@ -6,7 +6,7 @@ external data), which is mapped into memory and never read as a whole.
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,15 +23,19 @@ from ptq_cli.core.files import Content, PartialFolder
 from ptq_cli.core.read_files import hash_file
 from ptq_cli.models.files.mapped_constants import (
     ALIGNMENT,
+    WAITING_SUFFIX,
     ConstantsFile,
+    MovedTensor,
     cannot_write,
     moved_tensor,
     release_tensor,
     restore_turned,
     turned_tables,
+    weights_of_tables_apart,
     with_transposes,
     write_tensor,
 )
+from ptq_cli.models.files.one_message import LeftInFile, message_parts, read_leaving_constants
 from ptq_cli.models.files.possible_sizes import (
     external_files,
     require_external_data,
@@ -54,7 +58,8 @@ class StoredModel:
 
     Attributes:
         content: the graph; of a small model, with all its constants.
-        data: the files that hold the rest of the constants; none of a small model.
+        data: the files that hold the rest of the constants; none of a small model. Constants of one that
+            is not large may wait in a file as well, and are written into the graph's in the end.
         folder: where these are; the graph names them from there.
         keeper: whose end removes ``folder``, where it is one for files that are not finished.
 
@@ -69,15 +74,33 @@ class StoredModel:
     keeper: PartialFolder | None = field(default=None, compare=False, repr=False)
 
     @property
+    def is_apart(self) -> bool:
+        """Whether it is written as more than one file."""
+        return any(path.suffix != WAITING_SUFFIX for path in self.data)
+
+    @property
+    def message(self) -> bytes:
+        """The graph's file as it is written."""
+        return b"".join(self._parts())
+
+    def _parts(self) -> Iterable[bytes]:
+        if self.folder is None or not self.data or self.is_apart:
+            return [self.content]
+        return message_parts(self.content, self.folder)
+
+    @cached_property
     def size(self) -> int:
         """How many bytes its files have."""
-        return len(self.content) + sum(path.stat().st_size for path in self.data)
+        outside = sum(path.stat().st_size for path in self.data) if self.is_apart else 0
+        return sum(map(len, self._parts())) + outside
 
     @cached_property
     def sha256(self) -> str:
         """The hash of the graph's bytes, followed by those of the other files."""
-        digest = hashlib.sha256(self.content)
-        for path in self.data:
+        digest = hashlib.sha256()
+        for part in self._parts():
+            digest.update(part)
+        for path in self.data if self.is_apart else ():
             hash_file(digest, path)
         return digest.hexdigest()
 
@@ -96,6 +119,8 @@ class StoredModel:
 
     def files(self, target: Path) -> dict[Path, Content]:
         """Return what is written where, for ``write_together``: what is not finished moves to its place."""
+        if self.data and not self.is_apart:
+            return {target: self._merged(target)}
         places = {target.with_name(path.name): path for path in self.data}
         for place in places:
             if place.is_symlink():
@@ -106,6 +131,17 @@ class StoredModel:
                 )
         return places | {target: self.content}
 
+    def _merged(self, target: Path) -> Path:
+        """Write the file of a model whose constants wait beside it, ready to be moved."""
+        assert self.folder is not None  # noqa: S101 - there is one wherever there are files
+        path = self.folder / target.name
+        try:
+            with path.open("wb") as stream:
+                stream.writelines(self._parts())
+        except OSError as error:
+            raise cannot_write(target, error) from error
+        return path
+
     def discard(self) -> None:
         """Remove what is not finished: nobody will move it to its place."""
         if self.keeper is not None:
@@ -113,7 +149,7 @@ class StoredModel:
 
     def copied(self, folder: Path, name: str) -> "StoredModel":
         """Return the model with its data in a file of its own inside ``folder``, ready to be moved."""
-        if not self.data:
+        if not self.is_apart:
             return self
         keeper = PartialFolder(folder, name)
         try:
@@ -145,6 +181,19 @@ def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
     return StoredModel(content=content, data=files, folder=path.parent if files else None), message
 
 
+def read_mapped(path: Path) -> LeftInFile | None:
+    """Return a file with its large constants left in it; None of one that is read whole."""
+    if path.stat().st_size < SMALLEST_MAPPED:
+        return None
+    left = read_leaving_constants(path)
+    return left if left is not None and not external_files(left.message, path.parent) else None
+
+
+def data_files(path: Path) -> tuple[Path, ...]:
+    """Return the files beside a model's that hold its constants."""
+    return () if read_mapped(path) is not None else read_model(path).data
+
+
 def holds_same_graph(one: StoredModel, other: StoredModel) -> bool:
     """Tell whether two models compute the same with the same constants, whatever else their files say.
 
@@ -152,9 +201,9 @@ def holds_same_graph(one: StoredModel, other: StoredModel) -> bool:
     """
     if one.sha256 == other.sha256:
         return True
-    if one.data or other.data:
+    if one.is_apart or other.is_apart:
         return False
-    return _computed(one.content) == _computed(other.content)
+    return _computed(one.message) == _computed(other.message)
 
 
 def _computed(content: bytes) -> object:
@@ -179,8 +228,7 @@ def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile |
             if one file would hold them. It is written again if it holds what is not a constant any more.
     """
     if begun is None and constant_bytes(model) <= LARGEST_BYTES:
-        ir.external_data.load_to_model(model)
-        return serialize(model)
+        return serialize(in_memory(model))
     tensors = [value.const_value for value in constants_of(model) if value.const_value is not None]
     if begun is not None and begun.holds_only(tensors):
         return _store_apart(model, begun)
@@ -190,15 +238,30 @@ def store_model(model: ir.Model, folder: Path, name: str, begun: ConstantsFile |
     return stored
 
 
-def mapped_model(stored: StoredModel, folder: Path) -> StoredModel:
-    """Return a model whose constants are mapped from a file inside ``folder``, if they are many bytes.
+def in_memory(model: ir.Model) -> ir.Model:
+    """Return a model with all constants in memory, which may be the same one."""
+    for value in constants_of(model):
+        if isinstance(value.const_value, MovedTensor):
+            value.const_value = ir.tensor(value.const_value.numpy(), name=value.name)
+    return ir.external_data.load_to_model(model)
+
+
+def store_mapped(model: ir.Model, folder: Path, name: str) -> StoredModel:
+    """Return a model as ``store_model`` does; many bytes of constants wait in a file, and are mapped from it.
 
     Stages cut out of it, and their sessions, then share the file, where each would hold a copy. The file goes
     with the last user of the model.
     """
+    if not SMALLEST_MAPPED <= constant_bytes(model) <= LARGEST_BYTES:
+        return store_model(model, folder, name)
+    return _store_apart(model, ConstantsFile(folder, name, WAITING_SUFFIX))
+
+
+def mapped_model(stored: StoredModel, folder: Path) -> StoredModel:
+    """Return a model whose constants are mapped from a file inside ``folder``, if they are many bytes."""
     if stored.data or stored.size < SMALLEST_MAPPED:
         return stored
-    return _store_apart(stored.load(), ConstantsFile(folder, "model.onnx"))
+    return store_mapped(stored.load(), folder, "model.onnx")
 
 
 def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:
@@ -220,7 +283,7 @@ def _store_apart(model: ir.Model, file: ConstantsFile) -> StoredModel:
 
 def serialize(model: ir.Model) -> StoredModel:
     """Return a model serialized, its large constants where they are, and a table that is tied once."""
-    if turned := turned_tables(model.graph):
+    if turned := weights_of_tables_apart(model.graph) | turned_tables(model.graph):
         model = with_transposes(model, turned)
     outside = [value.const_value for value in constants_of(model)]
     tensors = [tensor for tensor in outside if isinstance(tensor, ir.ExternalTensor)]
@@ -235,9 +298,11 @@ def lies_apart(size: int) -> bool:
 
 
 def is_large(model: ir.Model) -> bool:
-    """Tell whether constants of a model lie outside its graph, or must."""
-    outside = any(isinstance(value.const_value, ir.ExternalTensor) for value in constants_of(model))
-    return outside or constant_bytes(model) > LARGEST_BYTES
+    """Tell whether constants of a model are written outside its graph, or must be."""
+    tensors = [value.const_value for value in constants_of(model)]
+    outside = [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
+    apart = any(Path(tensor.path).suffix != WAITING_SUFFIX for tensor in outside)
+    return apart or constant_bytes(model) > LARGEST_BYTES
 
 
 def constant_bytes(model: ir.Model) -> int:

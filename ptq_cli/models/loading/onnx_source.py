@@ -19,6 +19,7 @@ from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
 from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.files import stored
 from ptq_cli.models.files.mapped_constants import mapped, restore_turned
+from ptq_cli.models.files.one_message import LeftInFile
 from ptq_cli.models.files.possible_sizes import (
     external_files,
     require_external_data,
@@ -152,7 +153,8 @@ class OnnxSource:
 
 def load_onnx(path: Path) -> ir.Model:
     """Load and check an ONNX file."""
-    proto = _read_proto(path)
+    left = stored.read_mapped(path)
+    proto = _read_proto(path) if left is None else _complete(left.message, path)
     require_text(proto, path.name)
     require_external_data(proto, path)
     _require_ranks(proto, path)
@@ -165,12 +167,12 @@ def load_onnx(path: Path) -> ir.Model:
             hint="export it with dense constants",
         )
     # With external data the checker reads the file itself.
-    is_edited = is_dense
+    is_edited = is_dense or left is not None
     if not files:
         edits = (forget_negative_sizes(proto), shorten_default_domain(proto), give_outputs_types(proto))
         is_edited |= any(edits)
     require_possible_sizes(proto, path.name)
-    model = _checked(proto, path, files, is_edited=is_edited)
+    model = _checked(proto, path, files, left, is_edited=is_edited)
     _require_values(model, path.name)
     return model
 
@@ -182,6 +184,10 @@ def _read_proto(path: Path) -> onnx.ModelProto:
         raise ModelFormatError(
             f"model '{path.name}' is not an ONNX file, or is damaged", hint="copy or export it again"
         ) from error
+    return _complete(proto, path)
+
+
+def _complete(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     if not proto.HasField("graph"):
         raise ModelFormatError(f"model '{path.name}' holds no ONNX graph", hint="copy or export it again")
     if not proto.graph.output:
@@ -189,11 +195,16 @@ def _read_proto(path: Path) -> onnx.ModelProto:
     return proto
 
 
-def _checked(proto: onnx.ModelProto, path: Path, files: Sequence[Path], *, is_edited: bool) -> ir.Model:
+def _checked(
+    proto: onnx.ModelProto, path: Path, files: Sequence[Path], left: LeftInFile | None, *, is_edited: bool
+) -> ir.Model:
     """Return the model as ONNX's checker and its inference accept it."""
     try:
-        onnx.checker.check_model(proto if is_edited else str(path))
+        shown = left.shown() if left is not None else proto
+        onnx.checker.check_model(shown if is_edited else str(path))
         model = ir.from_proto(proto) if is_edited else _load(path, files)
+        if left is not None:
+            left.restore(model)
         forget_sizes_of_values(name_default_domain(model))
         restore_turned(model)
         _require_inferred(model)

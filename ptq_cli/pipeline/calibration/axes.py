@@ -15,16 +15,10 @@ Names = tuple[str, ...]
 
 
 def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return the axis of each measured tensor whose channels are asked for.
+    """Return the axis of each measured tensor whose channels are asked for, from the first if it can be.
 
     A tensor is meant by its own name and by that of the layer that computes it; a name counts more than a
     pattern that matches. Tensors that take their parameters from another are not measured, and so not meant.
-
-    Returns:
-        The axes, counted from the first one where the tensor's rank is known.
-
-    Raises:
-        RecipeValueError: a name or pattern matches no measured tensor; the message has the nearest name.
     """
     values = {value.name or "": value for value in every_value(model.graph)}
     measured = {source: _names(values[source]) for source in plan.measured}

@@ -16,7 +16,6 @@ from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.known_names import require_known
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.calibration.count_batches import (
-    Checkpoints,
     Counting,
     Piece,
     count_batches,
@@ -25,7 +24,6 @@ from ptq_cli.pipeline.calibration.count_batches import (
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.tapping.tapped import Arrays, Forward, ForwardPass, Run, Tensor
 
-CalibrationCheckpoints = Checkpoints[TensorStatistics]
 STAGE = "calibrate"
 
 
@@ -177,25 +175,10 @@ def collect(
 ) -> tuple[dict[str, TensorStatistics], int, int]:
     """Run every batch and keep the statistics of the model's inputs and tapped tensors.
 
-    Args:
-        run: returns the tapped tensors of a batch, in the order of ``taps``; or how batches are run.
-        batches: of the calibration set, keyed by the model's inputs; having none is not an error.
-        inputs: which of the model's inputs are measured; they are read from the batch.
-        taps: names of the tensors that ``run`` returns.
-        method: the collector.
-        threads: that run and count, at least 1; those that run no piece help to count. The result does not
-            depend on it.
-        total: how many samples there will be, if known.
-        prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
-        progress: is called before the first run, and after each batch.
-        make_tapped: makes the collectors of the tapped tensors, which may be on a device.
-        axes: tensors of which each channel's statistics are kept besides, with their axis.
-        allow_nonfinite: NaN and infinities are counted rather than refused.
-        nested: tensors of nested graphs, whose values come on one axis, of all samples and steps.
-        **counting: what else ``count_batches`` takes.
-
-    Returns:
-        The statistics by tensor name, and how many batches and samples were seen; none of ``initial``.
+    ``run`` returns the tensors of ``taps`` in their order, or is how batches are run; ``inputs`` are read
+    from the batch. No number of ``threads`` changes the result. ``make_tapped`` makes the collectors of the
+    tapped tensors, which may be on a device; ``axes`` are of tensors whose channels are counted besides, and
+    ``nested`` tensors come on one axis, of all samples and steps. The rest is for ``count_batches``.
     """
     forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(taps), run=run),))
     axes = axes or {}

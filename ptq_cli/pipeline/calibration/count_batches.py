@@ -142,19 +142,9 @@ def count_batches(
 ) -> tuple[dict[str, Item], int, int]:
     """Return what was counted of each tensor, and how many batches and samples were run.
 
-    Args:
-        run_and_count: returns what is wrong with a piece's tensors, if anything is; threads call it.
-        statistics: returns what was counted so far.
-        forward: how batches are run.
-        batches: of the data; having none is not an error.
-        stage: the name of what is done.
-        total: how many samples there will be, if known.
-        prefetch: how many batches may be decoded before they are needed; 0 decodes in turn.
-        progress: is called before the first run, and after each batch.
-        seen: see ``Counting``, as for the others.
-        after_batch: is called after each batch.
-        checkpoints: wants the statistics now and then.
-        initial: what was counted before.
+    Threads call ``run_and_count``, which returns what is wrong with a piece's tensors, if anything is.
+    ``total`` is the number of samples, if known; ``prefetch`` batches may be decoded before they are needed.
+    The others are those of ``Counting``.
     """
     number = samples = 0
     due: Piece | None = None

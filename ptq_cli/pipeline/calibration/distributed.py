@@ -68,7 +68,7 @@ class Group:
             merged = pack(merge_calibrations(self._receive(mine, unpack)))
             self.wait_for_all(f"merged{place}")
         else:
-            self._send(content, 0)
+            self._send_to_first(content)
             merged = b""
             self.wait_for_all(f"merged{place}")
         return unpack(self._broadcast(merged), "the merged calibration")
@@ -81,7 +81,7 @@ class Group:
         """Return what each rank gives, in their order, on every rank."""
         self.wait_for_all(f"measured {place}")
         if not self.ranks.is_first:
-            self._send(mine, 0)
+            self._send_to_first(mine)
         given = [mine, *(self._receive_from(rank) for rank in self._others())]
         return [self._broadcast(content) for content in self._padded(given)]
 
@@ -116,10 +116,10 @@ class Group:
             dist.recv(content, rank, self._group)
         return content.numpy().tobytes()
 
-    def _send(self, content: bytes, rank: int) -> None:
+    def _send_to_first(self, content: bytes) -> None:
         with lost_as_error():
-            dist.send(torch.tensor([len(content)]), rank, self._group)
-            dist.send(_as_tensor(content), rank, self._group)
+            dist.send(torch.tensor([len(content)]), 0, self._group)
+            dist.send(_as_tensor(content), 0, self._group)
 
     def _broadcast(self, content: bytes) -> bytes:
         with lost_as_error():

@@ -167,7 +167,7 @@ def _plan(
     # A branch that is not taken now gives nothing, and may give as much as any other.
     largest = max(sizes.values())
     each = {name: -(-(size or largest) // least) for name, size in sizes.items()}
-    weights, mapped = model.stored.size, bool(model.stored.data)
+    weights, mapped = model.stored.size, model.stored.is_apart
     of_session = weights if mapped else 2 * weights  # as they are, and as its operators want them
     # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
     # the one that is run.

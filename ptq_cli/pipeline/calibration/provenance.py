@@ -7,7 +7,7 @@ from typing import Any
 
 from ptq_cli.core.errors import InputFileError
 from ptq_cli.core.read_files import sha256_file
-from ptq_cli.models.files.stored import read_model
+from ptq_cli.models.files.stored import data_files
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.static_shapes import SAMPLES
@@ -114,9 +114,9 @@ def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict
 def _source_files(arch: str | None, file: SourceFile) -> Iterator[Path]:
     yield file.path
     if file.kind is ModelKind.ONNX:
-        from ptq_cli.models.files.stored import read_model
+        from ptq_cli.models.files.stored import data_files
 
-        yield from read_model(file.path).data
+        yield from data_files(file.path)
     code = arch_file(arch)
     if code is not None and file.kind in (ModelKind.CHECKPOINT, ModelKind.SAFETENSORS):
         yield Path(code)
@@ -144,7 +144,7 @@ def opened_bytes(file: SourceFile) -> int | None:
     """Return the size of the files of a model that was opened, if it is ONNX; None otherwise."""
     if file.kind is not ModelKind.ONNX:
         return None
-    return sum(path.stat().st_size for path in (file.path, *read_model(file.path).data))
+    return sum(path.stat().st_size for path in (file.path, *data_files(file.path)))
 
 
 def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirectory) -> int | None:

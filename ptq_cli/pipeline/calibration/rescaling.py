@@ -13,7 +13,7 @@ from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.files.stored import check_stored, is_large, serialize
+from ptq_cli.models.files.stored import check_stored, is_large, serialize, store_mapped
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
@@ -37,7 +37,7 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.recovery_samples import Noise, RecoverySamples
 from ptq_cli.recovery.rescale_model import BYTE, LITTLE, SAME, RescaledModel, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
@@ -142,6 +142,7 @@ def rescaled(
     reason = _refusal(subject, bits)
     done = []
     looked_at: tuple[RecoverySamples, str, bool] | None = None
+    known: Sequence[Noise] | None = None
     for rung in rungs:
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
@@ -162,8 +163,10 @@ def rescaled(
             judged=_judged(subject, resolved),
             by_row=by_row,
             least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
+            known=known,
             threads=resolved.machine.threads,
         )
+        known = found.noise  # The next rung begins with the model that this one has left.
         done.append(_told(rung, found, samples, subject.model.inputs))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)
@@ -178,9 +181,14 @@ def _with_model(
     model = found.model
     earlier = json.loads(model.metadata_props.get(RESCALED, "[]"))
     model.metadata_props[RESCALED] = json.dumps([*earlier, told.values()])
+    earlier = subject.model.stored
     stored = serialize(model)
+    if (
+        earlier.folder is not None
+    ):  # Its constants are in memory and in the file that goes with the earlier one.
+        stored = store_mapped(model, earlier.folder.parent, subject.model.file.path.name)
     check_stored(stored, model, subject.model.file.path.name)
-    subject.model.stored.discard()
+    earlier.discard()
     changed = replace(subject.model, model=model, stored=stored)
     data = subject.data
     if data is not None:

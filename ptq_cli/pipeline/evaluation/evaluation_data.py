@@ -377,14 +377,10 @@ MOST_BYTES = 1 << 28
 
 
 def fitting_batch(dataset: Dataset, model: ir.Model, wanted: int) -> int:
-    """Return the samples of a batch: those wanted, or as many as have scores of tokens of 256 MiB.
+    """Return the samples of a batch: those wanted, or as many as have 256 MiB of scores, at least 1.
 
-    Args:
-        dataset: bound to the model; its inputs of two axes say how long a sequence is.
-        model: its outputs [samples, positions, tokens] say how many scores each position has.
-        wanted: samples of a batch.
-
-    At least 1. Outputs of other ranks are not looked at.
+    The data's inputs of two axes say how long a sequence is, the model's outputs [samples, positions, tokens]
+    how many scores a position has. Other outputs are not looked at.
     """
     lengths = [spec.shape[1] for spec in dataset.specs.values() if len(spec.shape) == 2]
     longest = max((length for length in lengths if length is not None), default=0)

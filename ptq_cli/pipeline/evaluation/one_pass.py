@@ -83,7 +83,7 @@ class EvaluatedModels:
     def opened(self, name: str, threads: int) -> OpenedModel:
         """Return a quantized model ready to run; of large models one at a time is in memory."""
         model, engine = self.quantized[name], self.engines.get(name, ONNX_RUNTIME)
-        if self.float_model.data:
+        if self.float_model.is_apart:
             return ReopenedModel(model, threads=threads, engine=engine)
         return engine.open(model, threads=threads)
 
@@ -191,7 +191,7 @@ def open_pass(
     for note in evaluation_set.notes:
         teller(progress)(note)
     # Of large models one at a time is in memory.
-    opened = ReopenedModel if models.float_model.data else Session
+    opened = ReopenedModel if models.float_model.is_apart else Session
     runs = Runs(
         opened(models.float_model, threads=machine.threads).run,
         tuple(models.opened(name, machine.threads).run for name in models.quantized),

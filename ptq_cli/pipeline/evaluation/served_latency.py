@@ -118,7 +118,7 @@ def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFil
         return f"no installed runtime runs models for target {item.target.name}"
     if holds_same_graph(float_model, item.model):
         return SAME_MODEL
-    return "the model is above 2 GB; ptq bench measures it" if float_model.data else ""
+    return "the model is above 2 GB; ptq bench measures it" if float_model.is_apart else ""
 
 
 def _measured(

@@ -1,5 +1,6 @@
 """What is decided of a calibrated model, and recovered, before anything is written."""
 
+import gc
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,9 +14,10 @@ from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.files import PartialFolder
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.models.files.stored import StoredModel, mapped_model, serialize
+from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel, mapped_model, serialize
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.pipeline.calibration.moments import (
     MomentSubject,
@@ -49,6 +51,7 @@ from ptq_cli.placement.ranges import (
     without_noisy_forms,
 )
 from ptq_cli.placement.tensor_settings import tensor_recipe
+from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.plan.formats import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
@@ -61,7 +64,8 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters, decide_all
 from ptq_cli.qdq.write.weight_quantizer import Memory, RememberedQuantizer
 from ptq_cli.recipe.quantizer_families import ScaledWeights
-from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, WEIGHED, recovery_rungs
+from ptq_cli.recipe.quantizer_settings import are_plain
+from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, ROW, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.recovery.quantized_layer import quantized_layers
@@ -123,7 +127,7 @@ def decided_model(
     """
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     calibration = with_moved_statistics(calibration, graph.graph)
-    begun = ConstantsFile(output.parent, output.name) if float_model.data else None
+    begun = ConstantsFile(output.parent, output.name) if float_model.is_apart else None
     keep = StreamedWeights(begun) if begun is not None else as_it_is
     # Trials of activations decide the same weights again; those of a large model would fill the memory.
     memory: Memory | None = {} if begun is None else None
@@ -137,6 +141,8 @@ def decided_model(
     rungs = recovery_rungs(recipe.recovery) if data is not None else ()
 
     def build(placed: Placement) -> tuple[ir.Model, Plan]:
+        if float_model.size >= SMALLEST_MAPPED:  # Earlier trials are cycles, which nothing looks for here.
+            gc.collect()
         trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is, memory)
         trial.write(trial.model)
         return trial.model, trial.plan
@@ -158,8 +164,9 @@ def decided_model(
         faster = latency.in_float if latency is not None else {}
         ranged = placement
 
-        def without(in_float: Mapping[str, str]) -> Placement:
-            found = place(graph, plan, target, asked, calibration, faster={**faster, **in_float})
+        def without(in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
+            in_float, by_row = {**faster, **in_float}, dict.fromkeys(dynamic, ROW)
+            found = place(graph, plan, target, asked, calibration, faster=in_float, dynamic=by_row)
             return found.with_ranges_of(ranged)
 
         with interruptions.rung() as stop:
@@ -170,17 +177,30 @@ def decided_model(
                 placement,
                 calibration,
                 data,
-                plan.activations,
                 target,
                 resolved.machine,
                 progress,
                 stop=stop,
                 limit=recipe.recovery.float_time,
                 profile=latency.profile if latency is not None else None,
+                could_be_dynamic=_could_be_dynamic(graph, placement.plan, resolved),
             )
     decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts
     return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
+
+
+def _could_be_dynamic(graph: ir.Model, plan: Plan, resolved: Resolved) -> frozenset[str]:
+    """Return the layers that the rung ``float`` may give ranges that are found at each run.
+
+    Rungs do not choose weights behind such ranges again, which costs little with 8 bits alone. A profile does
+    not tell what they take.
+    """
+    recipe, has_profile = resolved.recipe, resolved.recipe.export.prefer == LATENCY
+    if has_profile or not are_plain(recipe.weights, recipe.activations):
+        return frozenset()
+    of_bytes = {site.node for site in plan.weights if site.format.bits == BYTE}
+    return frozenset(dynamic_candidates(graph, plan, resolved.target)) & of_bytes
 
 
 def _decide(
@@ -264,7 +284,7 @@ class Recovering:
         folder: where tensors wait that do not fit into memory.
         but: weights that stay as they are.
         interruptions: a rung that Ctrl-C ended is the last.
-        checkpoint: the file that an interrupted recovery continues from; None for none.
+        checkpoint: the file that an interrupted rung continues from, by its name; None for none.
         every: seconds between two checkpoints.
     """
 
@@ -278,7 +298,7 @@ class Recovering:
     progress: ProgressCallback
     but: Collection[WeightSite] = ()
     interruptions: Interruptions
-    checkpoint: Path | None = None
+    checkpoint: Callable[[str], Path] | None = None
     every: float = 0.0
 
     def __post_init__(self) -> None:
@@ -381,7 +401,7 @@ class Recovering:
         if self.checkpoint is None:
             return None
         identity = rung_identity(rung, self.calibration, self.made.parameters)
-        return RecoveryCheckpoint(self.checkpoint, self.every, identity, self.progress)
+        return RecoveryCheckpoint(self.checkpoint(rung), self.every, identity, self.progress)
 
     def _rung(self) -> AbstractContextManager[Callable[[], bool]]:
         return self.interruptions.rung(

@@ -39,7 +39,7 @@ from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.moments_file import Moments, load_moments
 from ptq_cli.recovery.quantized_layer import require_integers
-from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
+from ptq_cli.recovery.range_effects import Costs, KnownCosts, Outputs, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.rescale_model import LITTLE
 from ptq_cli.runtime.machine import Machine
@@ -62,7 +62,7 @@ class RecoveryData:
         dataset: whose arrays have the names of the model's inputs.
         batch_size: samples that run together where the sums do not depend on it.
         known_costs: what ranges have cost the outputs of the same float model on these data.
-        judges: what tells the SQNR of a model's outputs on some of these data, by the name of the choice.
+        known_outputs: what the float model has made of some of these data, by the rung that chose them.
     """
 
     dataset: Dataset
@@ -70,7 +70,7 @@ class RecoveryData:
     allow_nonfinite: bool
     batch_size: int
     known_costs: KnownCosts = field(default_factory=dict)
-    judges: dict[str, Callable[..., float]] = field(default_factory=dict)
+    known_outputs: dict[str, Outputs] = field(default_factory=dict)
 
     @cached_property
     def samples(self) -> tuple[RecoverySamples, int, int]:
@@ -225,7 +225,8 @@ MEASURED_ON, TOGETHER = 16, 4
 MOST_TENSORS = 64
 """Of more, those are measured whose candidates differ most, on as many samples as run together."""
 MOST_WORK = 2e12
-"""Multiply-accumulates that candidates may take; a larger model has fewer samples, and then fewer tensors."""
+"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
+only ``max`` for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
 FOR_ALL = (
@@ -335,7 +336,9 @@ def choose_ranges(
     )
 
     changed, methods, after = _best(
-        placement, _assignments(tried, costs), lambda made: sqnr(serialize(build(made)[0]))
+        placement,
+        _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
+        lambda made: sqnr(serialize(build(made)[0])),
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
@@ -412,7 +415,7 @@ def affordable(
         >>> grids = dict.fromkeys(map(str, range(40)), both)
         >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]
         >>> [(len(found), samples) for found, samples in chosen]
-        [(40, 16), (40, 4), (20, 1)]
+        [(40, 16), (40, 4), (0, 1)]
     """
     choices = sum(len(found) > 1 for found in grids.values())
     measured = most_unlike(grids, MOST_TENSORS)
@@ -420,8 +423,7 @@ def affordable(
     for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
         if candidates * samples * work / 2 <= MOST_WORK:
             return measured, samples
-    share = MOST_WORK / (candidates * work / 2)
-    return most_unlike(grids, int(share * len(measured))), 1
+    return {}, 1
 
 
 def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
@@ -474,7 +476,7 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
 
 
 def _assignments(
-    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs]
+    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs], for_all: Sequence[AmaxSettings]
 ) -> Iterator[dict[str, AmaxSettings]]:
     """Yield which tensors could have another method: the best of each, and one method for all.
 
@@ -491,7 +493,7 @@ def _assignments(
     }
     if by_effect:
         yield by_effect
-    for wanted in FOR_ALL:
+    for wanted in for_all:
         found = {
             source: item
             for source, candidates in tried.items()

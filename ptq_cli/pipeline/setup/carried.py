@@ -11,6 +11,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.recordings import Cuts, Recordings, Step
 from ptq_cli.core.errors import CarryError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.words import few
 from ptq_cli.models.batch_axes import Wanted, input_axes, told_axes, with_axes
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import value_spec
@@ -103,10 +104,9 @@ def carry_notes(dataset: Dataset | None, data: DataSettings) -> tuple[str, ...]:
     if not isinstance(dataset, Recordings) or data.carry:
         return ()
     pairs = [f"'{item.output}' as '{item.state.name}'" for item in dataset.carries]
-    shown = ", ".join(pairs[:3]) + (f" and {len(pairs) - 3} more" if len(pairs) > 3 else "")
     return (
-        f"each step reads {shown} of the step before; --carry OUTPUT=INPUT names others, --carry none "
-        "feeds nothing back",
+        f"each step reads {few(pairs, 3)} of the step before; --carry OUTPUT=INPUT names others, --carry "
+        "none feeds nothing back",
     )
 
 

@@ -12,15 +12,17 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
+from ptq_cli.core.process import give_back_held_blocks
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models import batch_axes
 from ptq_cli.models.files.stored import (
     StoredModel,
     check_stored,
     is_large,
+    read_mapped,
     read_model,
     serialize,
-    store_model,
+    store_mapped,
 )
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
@@ -33,6 +35,7 @@ from ptq_cli.pipeline.setup.example_inputs import Shapes, example_inputs, one_sa
 from ptq_cli.pipeline.setup.output_checks import require_data_output
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.runtime.block_levels import LeftOut, has_four_bits, left_out
 from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
 from ptq_cli.runtime.session import Session
 
@@ -150,11 +153,13 @@ def make_float_model(
     allow_nan = allow_nan or (is_onnx and dataset is None)
     parity = None
     if expected is not None or prepared.is_declared:
-        session = Session(stored, threads=threads)
-        parity, seen = _compared(session, prepared, source.file, example, expected, allow_nan=allow_nan)
+        parity, seen = _compared(
+            Session(stored, threads=threads), prepared, source.file, example, expected, allow_nan=allow_nan
+        )
         if forget_contradicted(prepared.model, seen):
-            stored.discard()
-            stored = _store(prepared.model, source.file, output)
+            # What is stored again is read from where it was stored first.
+            earlier, stored = stored, _store(prepared.model, source.file, output)
+            earlier.discard()
     return FloatModel(
         file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
     )
@@ -172,15 +177,18 @@ def _compared(
     """Return how far the prepared graph is from its source, and the shapes of what went in and came out."""
     is_onnx = file.kind is ModelKind.ONNX
     parity, found = None, _run_or_none(session, example) if expected is None else session.run(example)
+    names = session.outputs
+    del session  # What is compared may take as much memory.
+    give_back_held_blocks()
     if expected is not None and found is not None:
         parity = require_parity(
-            *_comparable(expected, found, session.outputs, is_onnx=is_onnx),
+            *_comparable(expected, found, names, is_onnx=is_onnx),
             file.path.name,
             allow_nan=allow_nan,
             compared=WITH_FILE if is_onnx else WITH_PYTORCH,
             tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
         )
-    outputs = dict(zip(session.outputs, found or (), strict=False))
+    outputs = dict(zip(names, found or (), strict=False))
     return parity, _shapes({**example, **outputs})
 
 
@@ -192,17 +200,29 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
     path = output or Path(tempfile.gettempdir()) / "model.onnx"
     if is_large(model):
         require_data_output(path, file.path)
-    stored = store_model(model, path.parent, path.name)
+    stored = store_mapped(model, path.parent, path.name)
     check_stored(stored, model, file.path.name)
     return stored
 
 
 def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
     try:
-        session = Session(read_model(path), threads=threads)
+        session = Session(_as_opened(path), threads=threads)
     except RuntimeFailedError:
         return None
-    return _run_or_none(session, example)
+    found = _run_or_none(session, example)
+    del session  # The prepared model's comes next.
+    give_back_held_blocks()
+    return found
+
+
+def _as_opened(path: Path) -> Path | StoredModel:
+    """Return what ONNX Runtime opens of a file: its path where bytes would take much memory."""
+    left = read_mapped(path)
+    if left is None:
+        return read_model(path)
+    content = left.message.SerializeToString()
+    return read_model(path) if has_four_bits(content) or left_out(content) != LeftOut() else path
 
 
 def _run_or_none(session: Session, example: Example) -> list[Array] | None:

@@ -51,13 +51,13 @@ def require_output(output: Path, inputs: Mapping[str, Path]) -> None:
 def require_data_output(output: Path, model: Path) -> None:
     """Check that a large model's constants would not overwrite a file that the model is made from."""
     from ptq_cli.models.files.mapped_constants import data_path
-    from ptq_cli.models.files.stored import read_model
+    from ptq_cli.models.files.stored import data_files
     from ptq_cli.models.loading.detect import ModelKind, detect_kind
 
     if not model.is_file() or detect_kind(model) is not ModelKind.ONNX:
         return
     target = data_path(output)
-    if os.path.realpath(target) in {os.path.realpath(data) for data in read_model(model).data}:
+    if os.path.realpath(target) in {os.path.realpath(data) for data in data_files(model)}:
         raise UsageError(
             f"'{target}' would overwrite data of the model that it is made from",
             hint="pass another file with --output",

@@ -28,7 +28,6 @@ from ptq_cli.plan.target.target_file import known_targets, target_names
 from ptq_cli.recipe.declaration import REQUIRED, Setting
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
-    FOLDER_RECIPE,
     file_layer,
     map_locations,
     merge_layers,
@@ -58,12 +57,8 @@ class CheckedRecipes:
     recipes: Annotated[tuple[CheckedRecipe, ...], "Each recipe that was checked."]
 
 
-def check_recipe_file(file: Path | None = None, *, folder: Path = Path()) -> CheckedRecipe:
-    """Check a recipe as a command would that reads it, and whether what it names is there.
-
-    Without a ``file`` it is ``ptq.toml`` of ``folder``.
-    """
-    path = file if file is not None else folder / FOLDER_RECIPE
+def check_recipe_file(path: Path) -> CheckedRecipe:
+    """Check a recipe as a command would that reads it, and whether what it names is there."""
     if not path.is_file():
         raise InputFileError(
             f"there is no recipe '{path}'", hint="ptq recipe init MODEL writes one for a model"

@@ -211,8 +211,8 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
             continue
         if not check.kept:
             lines.append(
-                f"{check.metric} misses its budget on the held-out samples: allow more, keep further layers "
-                "in float with --exclude, or train the model with quantization"
+                f"{check.metric} misses its budget on the held-out samples: allow a larger loss with "
+                "--budget, or train the model with quantization"
             )
             continue
         gap = abs(check.limit - check.value)

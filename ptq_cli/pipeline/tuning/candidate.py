@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.evaluation.document.measurement import LadderStep, Measurement
+from ptq_cli.evaluation.document.measurement import INTERRUPTED, LadderStep, Measurement
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
 from ptq_cli.recipe.sections import GateSettings
 
@@ -69,7 +69,6 @@ DEFAULT = "default"
 NO_MORE_RUNGS = "no rung is left to try"
 NO_MORE_TIME = "the time budget was over"
 NO_MORE_LOOKS = "the hold-out is too small for another look"
-INTERRUPTED = "it was interrupted"
 SHARE_OF_RUNGS = 0.5
 """Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
 
@@ -270,8 +269,8 @@ class Climb:
         return self.met
 
     def advice(self) -> tuple[str, ...]:
-        """Return what it would take to keep the budget; nothing if it is kept."""
-        if self.met:
+        """Return what it would take to keep the budget; nothing if it is kept, or may be by going on."""
+        if self.met or self.stopped == INTERRUPTED:
             return ()
         best = self.steps[self.chosen]
         return advice_for(best.proof or best.checks, self.subject.set_aside)

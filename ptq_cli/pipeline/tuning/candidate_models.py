@@ -38,13 +38,14 @@ from ptq_cli.pipeline.tuning.layer_ranking import LOUDEST, LayerRanking, TuneChe
 from ptq_cli.pipeline.tuning.sixteen_bits import (
     BLOCK,
     activations_of,
-    dynamic_candidates,
     weight_only_candidates,
     wide_format,
 )
+from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import AUTO, DYNAMIC, FLOAT, NONE, REWRITING
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
@@ -269,20 +270,20 @@ class CandidateModels:
             quantized = reopened(without_padding(exported.model.load()), graph)
             twins = TwinGraphs(graph, with_types(quantized))
             plan, recipe, target = exported.result.plan, self.resolved.recipe, self.resolved.target
+            plain = are_plain(recipe.weights, recipe.activations)
             noise = layer_noise(
                 twins,
                 {layer.name for layer in plan.layers if layer.quantized},
                 target,
                 first_samples(self.compared_on, RANKED_ON).dataset,
                 base.subject.model.inputs,
-                batch_size=base.subject.batch_size,
                 threads=self.resolved.machine.threads,
                 progress=self.progress,
             )
             self.checkpoint.rankings[candidate.key] = LayerRanking(
                 noise={name: share if share < LOUDEST else LOUDEST for name, share in noise.items()},
                 cost=layer_costs(twins.float_model, plan, noise, recipe.export.prefer),
-                dynamic=dynamic_candidates(twins.float_model, plan, target, recipe),
+                dynamic=dynamic_candidates(twins.float_model, plan, target) if plain else (),
                 weight_only=weight_only_candidates(twins.float_model, plan, target, recipe),
             )
             self.checkpoint.save()

@@ -1,14 +1,12 @@
 """The noise that each layer adds on its own, in as few runs as tell the loud ones from the others.
 
 A run of the model with one layer quantized shows it, and there are too many layers for one each on many
-samples. So all are measured on few samples and the loud ones on more; and of a model with very many layers,
-groups of neighbors are run, whose noise is divided among the layers as they make it where the group ends.
+samples. So all are measured on few samples, and the louder a layer is, on the more.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from math import isqrt
 
 import numpy as np
 
@@ -28,118 +26,71 @@ from ptq_cli.recovery.range_effects import loudest
 STAGE = "ranking layers"
 QUIET = 2.0 ** -(LEVELS[-1] + 1)
 """Share of the noise that no layer in float would be needed for."""
-FIRST = 8
-"""Samples that all layers are measured on."""
-MOST_ALONE = 128
-"""Of more layers the noise is estimated."""
-FIRST_OF_MANY, LOUD_OF_MANY = 4, 64
-"""The samples that it is estimated on, and how many layers are then measured, at most."""
+ROUND = 256
+"""Runs of a layer on a sample, until twice as many samples were seen."""
+ROOT = 1 / 8
+"""Power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one."""
 
-Layers = tuple[str, ...]
 Noise = Mapping[str, float]
 """Squared differences, or squares, by output."""
+Combine = Callable[[Sequence[float]], float]
+"""Makes one of the shares of noise of several samples."""
 
 
-@dataclass
-class _Sums:
-    """What a layer added to the outputs so far, and the squares of these, by output."""
+def typical(shares: Sequence[float]) -> float:
+    """Return the noise of a usual sample, from the shares of all: the 8th power of the mean of 8th roots.
 
-    noise: dict[str, float] = field(default_factory=dict)
-    signal: dict[str, float] = field(default_factory=dict)
-
-    def add(self, noise: Noise, signal: Noise) -> None:
-        """Count the outputs of a piece of the data."""
-        for own, more in ((self.noise, noise), (self.signal, signal)):
-            for name, value in more.items():
-                own[name] = own.get(name, 0.0) + value
-
-    @property
-    def share(self) -> float:
-        """The noise as a share of the signal, over all outputs."""
-        return share_of(self.noise, self.signal)
-
-
-def share_of(noise: Noise, signal: Noise) -> float:
-    """Return noise as a share of the signal, the sum over all tensors; those that are 0 have none.
+    It is close to the geometric mean, but a sample without any noise does not outvote all others.
 
     Example:
-        >>> share_of({"a": 1.0, "b": 3.0, "zero": 1.0}, {"a": 4.0, "b": 4.0, "zero": 0.0})
-        1.0
+        >>> round(typical([1e-4] * 8), 9), round(typical([1e-4] * 7 + [1.0]), 4), typical([])
+        (0.0001, 0.0007, 0.0)
     """
-    return sum(value / signal[name] for name, value in noise.items() if signal[name] > 0.0)
+    roots = [share**ROOT for share in shares]
+    return (math.fsum(roots) / len(roots)) ** (1 / ROOT) if roots else 0.0
 
 
-def still_measured(left: int, begun: int, first: int, done: int) -> int:
-    """Return how many layers are measured further: half as many on twice as many samples.
-
-    ``left`` layers were measured on the last samples, ``begun`` on the first ones; all are on ``first``
-    samples.
+def measured_next(left: int, done: int, runs: int) -> int:
+    """Return how many of the layers that are ``left`` the next samples measure; of the first ones all.
 
     Example:
-        >>> [still_measured(100, 100, 8, done) for done in (4, 8, 16, 32)]
-        [100, 50, 25, 12]
+        >>> [measured_next(300, done, 256) for done in (0, 1, 2, 4, 8, 16)]
+        [300, 256, 128, 64, 32, 16]
     """
-    return min(left, max(1, begun * first // (2 * done))) if done >= first else left
-
-
-Round = tuple[int, int]
-"""How many layers are run, one at a time, on how many samples at once."""
-
-
-def planned_rounds(left: int, begun: int, first: int, done: int, samples: int) -> list[Round]:
-    """Return what is still to be run, if no more layers are found to be quiet.
-
-    Example:
-        >>> planned_rounds(100, 100, 8, 0, 32)
-        [(100, 8), (50, 8), (25, 8), (16, 8)]
-    """
-    rounds = []
-    while done < samples:
-        size = min(first, samples - done)
-        rounds.append((left, size))
-        done += size
-        left = still_measured(left, begun, first, done)
-    return rounds
-
-
-def _rest(left: int, begun: int, first: int, done: int, samples: int | None) -> list[Round] | None:
-    return planned_rounds(left, begun, first, done, samples) if samples is not None else None
+    return min(left, max(1, runs >> (done.bit_length() - 1))) if done else left
 
 
 class _Told:
     """Tells how much is done of the work that is still planned: that of the stages which runs run again."""
 
-    def __init__(self, staged: StagedModel, twins: TwinGraphs, progress: ProgressCallback) -> None:
-        self._staged, self._progress = staged, progress
+    def __init__(self, staged: StagedModel, twins: TwinGraphs, runs: int, progress: ProgressCallback) -> None:
+        self._each, self._progress = runs, progress
         products = multiply_accumulates(twins.float_model).counts
-        self._stages = [
+        stages = [
             sum((products.get(name) or 0) + PER_NODE for name in stage.nodes) for stage in staged.stages
         ]
+        self._works = {name: sum(stages[index] for index in staged.behind(name)) for name in staged.layers}
         self._done = self._runs = 0
         self._planned: tuple[int, int] | None = None
-        self._works: list[int] = []
+        self._now: list[int] = []
 
-    def work_of(self, layers: Layers, last: int | None = None) -> int:
-        """Return the work of a run with these layers changed, on one sample; up to the stage ``last``."""
-        behind = self._staged.behind(*layers)
-        return sum(self._stages[index] for index in behind if last is None or index <= last)
-
-    def begin(self, works: Sequence[int], rest: Sequence[Round] | None, mean: int) -> None:
-        """Begin with runs of so much work each.
-
-        The ``rest`` will follow, if it is known how much that is, each run with a ``mean`` work on a sample.
-        """
-        self._done, self._runs = self._done + sum(self._works), self._runs + len(self._works)
-        self._works, self._planned = list(works), None
-        if rest is not None:
-            runs, samples = sum(count for count, _ in rest), sum(count * size for count, size in rest)
-            self._planned = self._runs + len(works) + runs, self._done + sum(works) + samples * mean
+    def begin(self, layers: Sequence[str], size: int, done: int, samples: int | None) -> None:
+        """Begin runs of these layers on so many samples; more follow on the rest behind those ``done``."""
+        self._done, self._runs = self._done + sum(self._now), self._runs + len(self._now)
+        self._now = [size * self._works[name] for name in layers]
+        if samples is not None:
+            left, runs, work = len(layers), len(layers), sum(self._now)
+            mean = work // (size * left)
+            for later in range(done + size, samples, size):
+                left = measured_next(left, later, self._each)
+                runs, work = runs + left, work + left * mean * min(size, samples - later)
+            self._planned = self._runs + runs, self._done + work
         self.tell(0)
 
     def tell(self, count: int) -> None:
         """Tell that so many of the runs are done."""
         runs, work = self._planned or (None, None)
-        done = self._done + sum(self._works[:count])
+        done = self._done + sum(self._now[:count])
         self._progress(RunProgress(STAGE, done, work, number=self._runs + count, runs=runs))
 
 
@@ -150,131 +101,87 @@ def layer_noise(
     dataset: Dataset,
     inputs: Sequence[TensorSpec],
     *,
-    batch_size: int,
     threads: int,
     progress: ProgressCallback,
-    most_alone: int = MOST_ALONE,
-    loud: int = LOUD_OF_MANY,
+    runs: int = ROUND,
+    quiet: float = QUIET,
+    combine: Combine = typical,
 ) -> dict[str, float]:
     """Return the noise that each ``integer`` layer adds to the outputs when it alone is quantized.
 
     What only moves or clamps values is integer for its neighbors' sake, and is not measured. All layers are
-    measured on the first samples. Twice as many samples measure half as many layers, the loudest; who is
-    quiet keeps what was measured first. Of more than ``most_alone`` layers the noise is estimated first, and
-    only so many ``loud`` ones are measured.
+    measured on the first samples, and the loudest on more. The quiet ones are taken to follow them.
 
-    Each thread runs a model of its own; the result does not depend on them.
+    Of several samples it is what ``combine`` makes of their noise, and not the sum: where an answer is a
+    choice, as behind a Softmax, nearly all of that would be made where a layer happens to tip it. ``runs``
+    are of a layer on a sample, until twice as many samples were seen.
+
+    Each thread runs variants of its own; the result does not depend on them.
 
     Units:
         shares of what an output varies by, the sum over all outputs.
     """
     outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
-    stages = cut_stages(twins, integer)
-    staged = StagedModel(stages, twins.pairs, outputs[0], outputs)
+    staged = StagedModel(cut_stages(twins, integer), twins.pairs, outputs[0], outputs)
     follows = {name for name, rule in target.op.items() if rule.kind in ("same", "clamp")}
     follow = {node.name for node in twins.float_model.graph if node.op_type in follows}
-    names = [name for name in staged.layers if name not in follow]
-    # Of a model with very many layers a run for each would take hours.
-    many = len(names) > most_alone
-    first, samples = FIRST_OF_MANY if many else FIRST, dataset.count
-    sums: dict[str, _Sums] = {}
-    found: dict[str, float] = {}
-    left, begun, done = names, loud if many else len(names), 0
+    left = [name for name in staged.layers if name not in follow]
+    heard = _Heard(staged, outputs, combine)
+    told, found, done = _Told(staged, twins, runs, progress), dict[str, float](), 0
     with ThreadPoolExecutor(threads, "rank") as pool:
-        runs = _Runs(staged, outputs, pool, _Told(staged, twins, progress))
-        for piece in pieces_of(dataset, inputs, min(batch_size, first), staged):
+        # One sample at a time, as far as a model permits it: each has one voice.
+        for piece in pieces_of(dataset, inputs, 1, staged):
+            if done:  # Quiet layers are heard no more: only the order of the loud ones matters.
+                most = measured_next(len(left), done, runs)
+                left = loudest({name: found[name] for name in left}, most, quiet) or left
             if not left:
                 break
-            runs.run_float(piece.inputs, piece.size)
-            if many and not done:
-                found = runs.estimate(left, _rest(begun, begun, first, 0, samples))
-                left = loudest(found, begun, QUIET)
-                begun = len(left)
+            told.begin(left, piece.size, done, dataset.count)
+            heard.run_float(piece.inputs)
+            noises = pooled_results(pool, heard.alone, left, told.tell)
+            new = heard.add(dict(zip(left, noises, strict=True)))
+            before, now = (math.fsum(shares.get(name, 0.0) for name in left) for shares in (found, new))
+            # One sample may be easier than another, for all layers: then who was heard on it alone is louder.
+            grown = now / before if before > 0.0 else 1.0
+            found = {name: share * grown for name, share in found.items()} | new
             done += piece.size
-            after = still_measured(len(left), begun, first, done)
-            rest = _rest(after, begun, first, done, samples)
-            for name, noise in zip(left, runs.alone(left, rest), strict=True):
-                sums.setdefault(name, _Sums()).add(noise, runs.signal)
-            found |= {name: sums[name].share for name in left}
-            # Quiet layers are not measured on further samples: only the order of the loud ones matters.
-            left = loudest({name: found[name] for name in left}, after, QUIET)
     return found
 
 
-class _Runs:
-    """Runs of a model on a piece of the data, with some of its layers quantized."""
+class _Heard:
+    """The noise of layers on the pieces of the data so far."""
 
-    def __init__(
-        self, staged: StagedModel, outputs: Sequence[str], pool: ThreadPoolExecutor, told: _Told
-    ) -> None:
-        self._staged, self._outputs, self._pool, self._told = staged, outputs, pool, told
+    def __init__(self, staged: StagedModel, outputs: Sequence[str], combine: Combine) -> None:
+        self._staged, self._outputs, self._combine = staged, outputs, combine
         self._base: Tensors = {}
-        self._size = 0
-        self.signal: dict[str, float] = {}
+        self._signals: list[Noise] = []
+        self._noises: dict[str, list[Noise]] = {}
 
-    def run_float(self, inputs: Mapping[str, Array], size: int) -> None:
+    def run_float(self, inputs: Mapping[str, Array]) -> None:
         """Run the float model on a piece of the data, that further runs are compared with."""
-        self._base, self._size = self._staged.run(inputs, quantized=False), size
-        self.signal = {name: _power(self._floats(name)) for name in self._outputs}
+        self._base = self._staged.run(inputs, quantized=False)
+        self._signals.append({name: _power(self._floats(name)) for name in self._outputs})
 
-    def alone(self, layers: Sequence[str], rest: Sequence[Round] | None) -> list[dict[str, float]]:
-        """Return what each layer changes of the outputs; the ``rest`` will follow."""
-        return self._each([(name,) for name in layers], rest)
-
-    def estimate(self, layers: Sequence[str], rest: Sequence[Round] | None) -> dict[str, float]:
-        """Return about what each layer adds to the outputs, from a run for each group of neighbors.
-
-        The noise of a group is divided among its layers by the shares that each adds to the tensors which
-        are read behind the group: so far, each layer is followed by itself.
-        """
-        staged, size = self._staged, self._size
-        # As many groups as they have layers: then both kinds of runs are about the same work.
-        groups = neighbors(sorted(layers, key=staged.layers.__getitem__), isqrt(len(layers)))
-        ends = {name: staged.layers[group[-1]] for group in groups for name in group}
-        near = [size * self._told.work_of((name,), ends[name]) for name in ends]
-        mean = sum(map(self._told.work_of, groups)) // len(groups)
-        self._told.begin(near, [(len(groups), size), *rest] if rest is not None else None, mean)
-        shares = pooled_results(self._pool, lambda name: self._near(name, ends[name]), ends, self._told.tell)
-        own = dict(zip(ends, shares, strict=True))
-        found: dict[str, float] = {}
-        for group, noise in zip(groups, self._each(groups, rest), strict=True):
-            share, parts = share_of(noise, self.signal), {name: own[name] for name in group}
-            whole = sum(parts.values())
-            found |= {
-                name: share * part / whole if whole else share / len(group) for name, part in parts.items()
-            }
-        return found
-
-    def _each(self, groups: Sequence[Layers], rest: Sequence[Round] | None) -> list[dict[str, float]]:
-        works = [self._told.work_of(group) for group in groups]
-        mean = sum(works) // max(1, len(works))
-        self._told.begin([work * self._size for work in works], rest, mean)
-        return pooled_results(self._pool, self._changed, groups, self._told.tell)
-
-    def _changed(self, layers: Layers) -> dict[str, float]:
-        changed = self._staged.changed_outputs(layers, self._base, quantized=True)
+    def alone(self, layer: str) -> Noise:
+        """Return what a layer changes of the outputs."""
+        changed = self._staged.changed_outputs(layer, self._base)
         return {name: _difference(self._floats(name), changed[name]) for name in self._outputs}
 
-    def _near(self, layer: str, last: int) -> float:
-        """Return the noise of a layer in the tensors that are read behind a stage, as shares of these."""
-        changed = self._staged.changed_until(layer, self._base, last)
-        wanted = {name: self._floats(name) for name in changed}
-        noise = {name: _difference(wanted[name], array) for name, array in changed.items()}
-        return share_of(noise, {name: _power(array) for name, array in wanted.items()})
+    def add(self, noises: Mapping[str, Noise]) -> dict[str, float]:
+        """Add what layers change on the last piece, and return their noise on all so far."""
+        found = {}
+        for layer, noise in noises.items():
+            before = self._noises.setdefault(layer, [])
+            before.append(noise)
+            found[layer] = sum(self._combined(name, before) for name in self._outputs)
+        return found
+
+    def _combined(self, output: str, noises: Sequence[Noise]) -> float:
+        signal = math.fsum(piece[output] for piece in self._signals) / len(self._signals)
+        return self._combine([noise[output] / signal for noise in noises] if signal > 0.0 else [])
 
     def _floats(self, name: str) -> Array:
         return self._staged.floats(name, self._base[name])
-
-
-def neighbors(names: Sequence[str], most: int) -> list[Layers]:
-    """Return layers in at most so many groups, which follow one another.
-
-    Example:
-        >>> neighbors(["a", "b", "c", "d", "e"], 3)
-        [('a', 'b'), ('c', 'd'), ('e',)]
-    """
-    size = -(-len(names) // most)
-    return [tuple(names[start : start + size]) for start in range(0, len(names), size)]
 
 
 def _difference(wanted: Array, found: Array) -> float:

@@ -137,8 +137,9 @@ def continued_tuning(path: Path, identity: Mapping[str, str], tell: Tell) -> Tun
     content = read_checkpoint(path, "tuning", _read, refusal, tell)
     if content is None:
         return TuneCheckpoint(path=path, identity=dict(identity))
+    count = len(content.compared)
     tell(
-        f"continuing an earlier tuning after {len(content.compared)} candidates; "
+        f"continuing an earlier tuning after {count} candidate{'' if count == 1 else 's'}; "
         "--set run.restart=true starts again"
     )
     return TuneCheckpoint(path=path, **vars(content))
@@ -148,5 +149,5 @@ def _read(path: Path) -> _Content:
     try:
         content: _Content = decode(_Content, strict_json(read_file(path, "checkpoint of a tuning")), "")
     except (ValueError, RecursionError) as error:
-        raise ReportError("it is damaged", hint="start again with --restart") from error
+        raise ReportError("it is damaged", hint="start again with --set run.restart=true") from error
     return content

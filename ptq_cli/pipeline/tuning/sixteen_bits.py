@@ -2,19 +2,18 @@
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.formats import BY_NAME
+from ptq_cli.core.formats import BY_NAME, BYTE
 from ptq_cli.models.graph_reading import input_at, rank_of
-from ptq_cli.plan.dynamic_layers import dynamic_refusal
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_families import ScaledWeights
-from ptq_cli.recipe.quantizer_settings import weight_family
-from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, STATIC, mode_of
+from ptq_cli.recipe.quantizer_settings import are_plain, weight_family
+from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, WeightSettings
+from ptq_cli.recovery.rung_work import takes_long
 
 WIDE = 16
 
@@ -80,31 +79,12 @@ BLOCK = 32
 MATRIX = 2
 
 
-def dynamic_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
-    """Return the layers that could find the ranges of what they read at each run and do not, in graph order.
-
-    With another quantizer of weights, or another mode for all layers, there are none.
-    """
-    if not _is_plain(recipe):
-        return ()
-    names = {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
-    return tuple(
-        node.name or ""
-        for node in model.graph.all_nodes()
-        if node.name in names
-        and (rule := target.op.get(node.op_type)) is not None
-        and rule.kind == "compute"
-        and not rule.dynamic_note
-        and not dynamic_refusal(node, rule, target.name)
-    )
-
-
 def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
     """Return the layers in integers whose weight alone the target could read in blocks, in graph order.
 
     There are none where layers are placed by their latency: their kernels were not measured.
     """
-    if not _is_plain(recipe) or recipe.export.prefer == LATENCY:
+    if not are_plain(recipe.weights, recipe.activations) or recipe.export.prefer == LATENCY:
         return ()
     bits = recipe.weights.bits or ScaledWeights().bits
     names, found = {layer.name for layer in plan.layers if layer.quantized}, []
@@ -119,42 +99,15 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
     return tuple(found)
 
 
-def _is_plain(recipe: Recipe) -> bool:
-    """Tell whether all is measured ranges and evenly spread integers with a scale for each channel."""
-    weights, activations = weight_family(recipe.weights), recipe.activations
-    scaled = isinstance(weights, ScaledWeights) and weights.block_size is None and weights.dtype is None
-    others = [key for key, value in vars(activations).items() if key != "mode" and value is not None]
-    return scaled and mode_of(activations) == STATIC and not others
-
-
 # Rungs whose search takes so long that what costs little speed is tried before them.
 
 
-SLOW = 8e10
-"""Products of a search, about five minutes of one core for each rung."""
-BITS = 8
-"""With fewer, the weights lose most of what is lost, and their rungs come first whatever they take."""
-
-
 def slow_rungs(rungs: Sequence[str], model: ir.Model, plan: Plan, weights: WeightSettings) -> tuple[str, ...]:
-    """Return those of some rungs that are tried late."""
+    """Return those of some rungs that are tried late.
+
+    With fewer than 8 bits the weights lose most of what is lost: their rungs come first whatever they take.
+    """
     family = weight_family(weights)
-    if not isinstance(family, ScaledWeights) or family.bits < BITS or search_products(model, plan) < SLOW:
+    if not isinstance(family, ScaledWeights) or family.bits < BYTE or not takes_long(model, plan):
         return ()
     return tuple(rung for rung in rungs if rung in OF_WEIGHTS)
-
-
-def search_products(model: ir.Model, plan: Plan) -> float:
-    """Return how many products the search for a model's integers takes, but for a constant factor.
-
-    Of a layer these are its outputs times the square of its inputs.
-    """
-    total = 0.0
-    for site in plan.weights:
-        value = model.graph.initializers.get(site.tensor)
-        if value is None or value.shape is None:
-            continue
-        shape = value.shape.numpy()
-        outputs = shape[site.axis] if site.axis is not None else 1
-        total += outputs * (float(np.prod(shape)) / outputs) ** 2
-    return total

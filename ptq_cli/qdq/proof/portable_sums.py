@@ -66,11 +66,7 @@ class LayerSums:
 
 
 def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProof]) -> Iterator[LayerSums]:
-    """Yield which sums of each layer of a quantized graph can saturate on x86 processors without VNNI.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot compute a constant.
-    """
+    """Yield which sums of each layer of a quantized graph can saturate on x86 processors without VNNI."""
     if target.runtime == QNN:
         return  # The HTP adds in 32 bits.
     integer = {proof.name for proof in proofs if proof.placement == "integer"}

@@ -68,11 +68,7 @@ class ConstantValues:
 
 
 def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
-    """Return the values of a constant.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot compute them.
-    """
+    """Return the values of a constant."""
     if constant.node.op_type == DYNAMIC_LSTM:
         return _of_kernel(twins, constant)
     if (part := twins.dynamic.get(constant.node.name or "")) is not None:

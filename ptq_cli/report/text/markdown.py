@@ -1,4 +1,4 @@
-"""A report as Markdown for a pull-request comment."""
+"""A report as Markdown for a pull-request comment, and its gates as JUnit XML."""
 
 import math
 import re

@@ -11,7 +11,7 @@ from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Sat
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
-from ptq_cli.qdq.metadata import FLOAT_LAYERS
+from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.report.text.summary import format_value, share_of_float
 from ptq_cli.report.text.tables import format_latency
 from ptq_cli.runtime.block_levels import has_four_bits
@@ -22,6 +22,8 @@ FEWEST_IN_INTEGERS = 0.5
 LOWEST_SQNR_DB = 15.0
 RECOVERED_SQNR_DB = 20.0
 """What an output should have if layers were left in float for it."""
+BY_MSE = "ptq export --amax mse decides ranges by the mean squared error"
+EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
 ANALYZE = "ptq analyze names the layers that lose most"
 MOST_REASONS = 3
 EVERYTHING = "ptq export --set quantization.all_layers=true quantizes every layer that the target can"
@@ -52,8 +54,17 @@ def result_warnings(
     Edge case:
         A model without multiply-accumulates, or in which none are known, has no share of them in integers.
     """
-    more = _more_in_float(origin or {})
-    return (*saturation_warnings(saturation), *_warnings(sizes, layers, work, metrics, saturation, more))
+    origin = origin or {}
+    more = _more_in_float(origin)
+    hints = (*more, ANALYZE, *(() if origin.get(AMAX_METHOD) == "mse" else (BY_MSE,)), EXCLUDE)
+    lowest_db = RECOVERED_SQNR_DB if more else LOWEST_SQNR_DB
+    # Other options help no sum that saturates.
+    hints = SATURATING if saturation.saturating else hints
+    return (
+        *saturation_warnings(saturation),
+        *_size_warnings(sizes, layers, work),
+        *_low_sqnr(metrics, lowest_db, hints),
+    )
 
 
 def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
@@ -75,6 +86,7 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
         more, now = found["more"], found["reached_db"]
         names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
+        dynamic = len(more.get("dynamic", ()))
         percent = max(0, math.ceil(100 * share))
     except (ValueError, TypeError, KeyError, OverflowError):
         return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
@@ -82,8 +94,10 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     some = ", ".join(names[:MOST_REASONS])
     rest = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
+    does = [f"finds ranges at each run for {dynamic} layer{'s' if dynamic > 1 else ''}"] if dynamic else []
+    does += [f"leaves {some}{rest} in float"] if names else []
     return (
-        f"ptq export --set recovery.float_time={percent / 100:g} leaves {some}{rest} in float: about "
+        f"ptq export --set recovery.float_time={percent / 100:g} {' and '.join(does)}: about "
         f"{reached:.1f} dB, for {percent} % more time",
     )
 
@@ -121,13 +135,8 @@ def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
     return sum(work.get(layer.name) or 0 for layer in layers if layer.integer) / total if total else None
 
 
-def _warnings(
-    sizes: tuple[int, int],
-    layers: Sequence[LayerEntry],
-    work: Work,
-    metrics: Sequence[Measurement],
-    saturation: Saturation,
-    more: tuple[str, ...],
+def _size_warnings(
+    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work
 ) -> Iterator[ReportWarning]:
     before, after = sizes
     # What was asked to read floats needs no warning.
@@ -148,23 +157,16 @@ def _warnings(
             f"{_percent(share)} of the multiply-accumulates are in integers; in float: {in_float}",
             (_hint(layers),),
         )
-    lowest_db = RECOVERED_SQNR_DB if more else LOWEST_SQNR_DB
+
+
+def _low_sqnr(
+    metrics: Sequence[Measurement], lowest_db: float, hints: tuple[str, ...]
+) -> Iterator[ReportWarning]:
     for metric in metrics:
         if metric.name.partition("[")[0] == "sqnr_db" and metric.quantized_value < lowest_db:
             value, lowest = (format_value(item, "decibel") for item in (metric.quantized_value, lowest_db))
-            yield ReportWarning(
-                "low_sqnr",
-                f"the SQNR of output '{metric.output}' is {value}, below {lowest}",
-                # Other options help no sum that saturates.
-                SATURATING
-                if saturation.saturating
-                else (
-                    *more,
-                    ANALYZE,
-                    "ptq export --amax mse decides ranges by the mean squared error",
-                    "ptq export --exclude LAYER keeps a layer in float",
-                ),
-            )
+            message = f"the SQNR of output '{metric.output}' is {value}, below {lowest}"
+            yield ReportWarning("low_sqnr", message, hints)
 
 
 def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:

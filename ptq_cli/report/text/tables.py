@@ -1,4 +1,4 @@
-"""Numbers written for a reader."""
+"""Numbers written for a reader; tables of a tuning and of several models; how fast a model is."""
 
 import math
 from typing import cast
@@ -14,7 +14,7 @@ from ptq_cli.evaluation.document.gate_result import (
     inverse,
     latency_verdict,
 )
-from ptq_cli.evaluation.document.measurement import BudgetCheck, Ladder, LadderStep, Unit
+from ptq_cli.evaluation.document.measurement import INTERRUPTED, BudgetCheck, Ladder, LadderStep, Unit
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
 from ptq_cli.report.text.summary import INTERVAL, Row, Table, format_drop, format_interval, format_value
@@ -156,9 +156,11 @@ def verdict_of(ladder: Ladder) -> str:
             f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} held-out "
             "samples"
         )
-    return (
-        f"BUDGET MISSED: {ladder.best.name} is the best of {len(ladder.steps)} candidates; {ladder.stopped}"
-    )
+    count = len(ladder.steps)
+    best = f"{ladder.best.name} is the best of {count} candidate{'' if count == 1 else 's'}"
+    if ladder.stopped == INTERRUPTED:
+        return f"the budget is not kept yet: {best} so far"
+    return f"BUDGET MISSED: {best}; {ladder.stopped}"
 
 
 # Several quantized models side by side, as a table of plain text.

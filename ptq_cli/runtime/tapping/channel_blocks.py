@@ -31,16 +31,14 @@ def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, Bloc
 
     Where ONNX Runtime's graph cannot be written or read again, there is no second session: what it could save
     is time alone. Nor is there one of a large model, whose weights each of them maps.
-
-    Raises:
-        RuntimeFailedError: ONNX Runtime cannot load the model.
     """
-    if isinstance(model, StoredModel) and model.data:
+    if isinstance(model, StoredModel) and model.is_apart:
         return Session(model, threads=threads), None
+    content = model.message if isinstance(model, StoredModel) else model
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         try:
-            session = Session(model, threads=threads, save_optimized=path)
+            session = Session(content, threads=threads, save_optimized=path)
             graph = onnx.load(path)
         except (RuntimeFailedError, OSError, ValueError):
             return Session(model, threads=threads), None

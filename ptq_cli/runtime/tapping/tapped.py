@@ -267,9 +267,6 @@ class TappedModel:
             enough_bytes: how much they may take to have enough samples.
             samples: of a piece, where that is planned already; then as little memory is taken as can be.
             at_once: runs that are under way at once, where that is planned.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime cannot load the model.
         """
         self._taps = tuple(taps)
         self._at_once = at_once or most_at_once(threads, whole_batches=whole_batches)
@@ -303,11 +300,7 @@ class TappedModel:
         )
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the tapped tensors; several threads may call it at once.
-
-        Raises:
-            RuntimeFailedError: ONNX Runtime failed.
-        """
+        """Return the tapped tensors; several threads may call it at once."""
         kinds = self._kinds.get(signature(inputs))
         if kinds is None or not self._bindable:
             arrays = self._session.run(inputs)

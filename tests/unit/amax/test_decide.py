@@ -9,10 +9,11 @@ from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.collector_registry import ChannelCollector
 from ptq_cli.collectors.host_kernels import CHANNEL_BITS
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.formats import INT8, UINT8
 from ptq_cli.recipe.sections import AmaxSettings
+from tests.collected import statistics_of
 from tests.each_case import each_case
 
 OUTLIER = np.concatenate([np.linspace(-1, 2, 9999), [1000.0]]).astype(np.float32)
@@ -26,12 +27,6 @@ def decide_parameters(statistics, settings, format, symmetric):
 
 def decide_amax(statistics, settings):
     return decide_range(statistics, settings, INT8, symmetric=True).amax
-
-
-def statistics_of(values, collector=None):
-    collector = collector or HistogramCollector()
-    assert collector.update(np.asarray(values, np.float32))
-    return collector.statistics()
 
 
 @pytest.mark.parametrize("decide", [check_amax_settings, lambda s: decide_amax(statistics_of([1.0]), s)])

@@ -4,18 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.linear_histogram import histogram_of_values, linear_view, side_candidates
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.max_collector import MaxCollector
+from tests.collected import statistics_of
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(44)
 NORMAL = RNG.normal(size=50_000).astype(np.float32)
 VALUES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
-
-
-def statistics_of(values):
-    collector = HistogramCollector()
-    assert collector.update(np.asarray(values, np.float32))
-    return collector.statistics()
 
 
 @given(values=VALUES, bins=st.integers(1, 300))

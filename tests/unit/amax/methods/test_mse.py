@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from ptq_cli.amax.decide import decide_range
 from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values
 from ptq_cli.amax.mse import mse_amax, mse_range, symmetric_errors
-from ptq_cli.collectors.max_collector import HistogramCollector
 from ptq_cli.core.arithmetic import fake_quantize, parameters_from_range
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.sections import AmaxSettings
+from tests.collected import statistics_of
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(46)
@@ -87,12 +87,6 @@ def test_range_is_the_best_of_every_scale_and_zero_point(negative, positive):
     scale = (found.high - found.low) / 3
     above = round(found.high / scale)
     assert centered_error(histogram, scale, 3 - above, above) == pytest.approx(best, rel=1e-9, abs=1e-6)
-
-
-def statistics_of(values):
-    collector = HistogramCollector()
-    assert collector.update(np.asarray(values, np.float32))
-    return collector.statistics()
 
 
 def real_error(values, choice, format, symmetric):

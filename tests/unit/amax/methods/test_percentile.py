@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from ptq_cli.amax.percentile import percentile_amax
 from ptq_cli.collectors.bit_histogram import BitHistogram
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
+from tests.collected import statistics_of
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(43)
@@ -23,12 +24,6 @@ ARRAYS = {
     "integers": RNG.integers(-100, 100, size=5000).astype(np.float32),
     "few": np.array([1, 2, 3, 4], np.float32),
 }
-
-
-def statistics_of(values):
-    collector = HistogramCollector()
-    assert collector.update(np.asarray(values, np.float32))
-    return collector.statistics()
 
 
 @each_case("percentile", [10, 50, 75, 90, 99, 99.9, 99.99, 99.999, 100])

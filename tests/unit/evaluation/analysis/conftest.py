@@ -1,5 +1,7 @@
 """A small analysis, the same in every test; a test replaces what it is about."""
 
+from dataclasses import replace
+
 import pytest
 
 from ptq_cli.evaluation.analysis.analysis_document import (
@@ -7,12 +9,11 @@ from ptq_cli.evaluation.analysis.analysis_document import (
     AnalyzedModels,
     Cost,
     LayerAnalysis,
-    MetricSummary,
     Samples,
 )
-from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares
 from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.document.report_document import ModelEntry
+from tests.pages import METRIC, SHARES
 
 
 @pytest.fixture
@@ -27,21 +28,8 @@ def analysis() -> Analysis:
         ),
         target="ort-cpu",
         samples=Samples("eval.npz", 256, "d" * 64),
-        metric=MetricSummary(
-            name="top1",
-            unit="share",
-            needs_labels=True,
-            higher_is_better=True,
-            float_value=0.83,
-            quantized_value=0.826,
-            sqnr_db=31.5,
-        ),
-        shares=NoiseShares(
-            weights=NoiseShare(34.5, 0.828),
-            activations=NoiseShare(33.0, 0.829),
-            both=NoiseShare(31.5, 0.826),
-            advice=("activations bound what recovery of weights can win: at most 1.5 dB",),
-        ),
+        metric=METRIC,
+        shares=SHARES,
         order="sqnr",
         cost=Cost(4, 6.5),
         tensors=(ACTIVATION, WEIGHT, BIAS),
@@ -72,10 +60,10 @@ ACTIVATION = TensorAnalysis(
     finding="the middle 99.9 % of values take 4.0 % of the range",
     remedy="--method percentile",
 )
-WEIGHT = TensorAnalysis(
+WEIGHT = replace(
+    ACTIVATION,
     name="fc.weight",
     kind="weight",
-    layers=("/fc/Gemm",),
     op="Gemm",
     dtype="int8",
     shape=(10, 64),
@@ -84,30 +72,25 @@ WEIGHT = TensorAnalysis(
     high=1.25,
     scale_min=0.001,
     scale_max=0.01,
-    zero_point_min=0,
-    zero_point_max=0,
     clipped=0.0,
     range_used=None,
     channel_imbalance=1.5,
     sqnr_accumulated_db=42.0,
     sqnr_isolated_db=42.0,
+    cause="",
+    finding="",
+    remedy="",
 )
-BIAS = TensorAnalysis(
+BIAS = replace(
+    WEIGHT,
     name="fc.bias",
     kind="bias",
-    layers=("/fc/Gemm",),
-    op="Gemm",
     dtype="int32",
     shape=(10,),
-    axis=0,
     low=-2147483.0,
     high=2147483.0,
     scale_min=0.0001,
     scale_max=0.001,
-    zero_point_min=0,
-    zero_point_max=0,
-    clipped=0.0,
-    range_used=None,
     channel_imbalance=None,
     sqnr_accumulated_db=float("inf"),
     sqnr_isolated_db=float("inf"),

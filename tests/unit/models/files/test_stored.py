@@ -1,6 +1,7 @@
 """Models as their files hold them: one file, or a graph with its large constants beside it."""
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.errors import ModelFormatError, OutputFileError
+from ptq_cli.core.errors import ModelFormatError, OutputFileError, PtqError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files import stored
-from ptq_cli.models.files.mapped_constants import data_path, mapped
-from ptq_cli.models.files.stored import read_model, read_parsed, release, store_model
+from ptq_cli.models.files.mapped_constants import ConstantsFile, data_path, mapped, moved_tensor
+from ptq_cli.models.files.stored import read_model, read_parsed, release, serialize, store_mapped, store_model
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.fold_known import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
@@ -273,3 +274,72 @@ def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(
     again = found.load()
     assert len(parsed) == 2
     assert ir.to_proto(first) == ir.to_proto(again) == ir.to_proto(read_model(path).load())
+
+
+# Constants of a model of many bytes that one file holds: they wait in a file, and are mapped from it.
+
+
+@pytest.fixture
+def wait_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 1000)
+
+
+@pytest.mark.usefixtures("wait_early")
+def test_constants_that_wait_are_written_as_if_they_had_been_in_memory(tmp_path: Path) -> None:
+    graph, whole = model(), store_model(model(), tmp_path, "m.onnx")
+    found = store_mapped(graph, tmp_path, "m.onnx")
+    assert type(graph.graph.initializers["w"].const_value) is ir.ExternalTensor
+    assert (found.is_apart, stored.is_large(graph), len(found.content) < 2000) == (False, False, True)
+    assert (found.size, found.sha256, found.message) == (whole.size, whole.sha256, whole.content)
+    x = noise(3, 64)
+    np.testing.assert_array_equal(Session(found).run({"x": x})[0], Session(whole).run({"x": x})[0])
+    write_together(found.files(tmp_path / "m.onnx"))
+    del found, graph
+    gc.collect()
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+    assert (tmp_path / "m.onnx").read_bytes() == whole.content
+
+
+@pytest.mark.usefixtures("wait_early")
+def test_a_large_file_is_loaded_with_its_constants_left_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(store_model(model(), tmp_path, "m.onnx").content)
+    found = load_onnx(path)
+    tensor = found.graph.initializers["w"].const_value
+    assert type(tensor) is ir.Tensor
+    assert not tensor.numpy().flags.owndata
+    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 1 << 20)
+    assert ir.to_proto(found).SerializeToString() == ir.to_proto(load_onnx(path)).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-9], lambda content: content.replace(b"w", b"\xff")]
+)
+@pytest.mark.usefixtures("wait_early")
+def test_a_damaged_large_file_is_refused_as_a_small_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    path, said = tmp_path / "m.onnx", []
+    path.write_bytes(damage(store_model(model(), tmp_path, "m.onnx").content))
+    for limit in (1000, 1 << 20):
+        monkeypatch.setattr(stored, "SMALLEST_MAPPED", limit)
+        with pytest.raises(PtqError) as error:
+            load_onnx(path)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+
+
+@pytest.mark.usefixtures("wait_early")
+def test_a_weight_of_a_table_on_disk_is_a_transpose_of_it(tmp_path: Path) -> None:
+    file, graph = ConstantsFile(tmp_path, "m.onnx"), model()
+    table = file.add(ir.tensor(noise(64, 64)), "table")
+    graph.graph.initializers["w"].const_value = moved_tensor(table, np.transpose, "w")
+    found = serialize(graph)
+    assert len(found.content) < 2000
+    np.testing.assert_array_equal(found.load().graph.initializers["w"].const_value.numpy(), noise(64, 64).T)
+    x = noise(3, 64)
+    whole = store_model(graph, tmp_path, "m.onnx")
+    assert (whole.data, len(whole.content) > 64 * 64 * 4) == ((), True)
+    np.testing.assert_array_equal(Session(found).run({"x": x})[0], Session(whole).run({"x": x})[0])

@@ -144,18 +144,6 @@ def test_only_what_is_behind_a_layer_runs_again() -> None:
     assert staged.behind("last") == (6,)
     assert staged.behind("third") == (2, 3, 4, 5, 6)
     assert staged.behind("first") == (0, 1, 2, 3, 4, 5, 6)
-    assert staged.behind("last", "third") == staged.behind("third")
-
-
-def test_a_layer_is_followed_to_the_end_of_its_neighborhood() -> None:
-    """Of what it changes until then, the tensors that are read behind are told."""
-    staged, inputs = make_twins(CHAIN).staged, sample(build(CHAIN, opset=20))
-    base = staged.run(inputs, quantized=False)
-    found = staged.changed_until("second", base, staged.layers["third"])
-    assert set(found) == {"c3"}, "and not r2, which only the third reads"
-    assert not np.array_equal(found["c3"], staged.floats("c3", base["c3"]))
-    whole = staged.changed_until("second", base, len(staged.stages) - 1)
-    assert np.array_equal(whole["y"], staged.changed("second", base, quantized=True))
 
 
 def test_a_layer_beside_the_output_runs_alone() -> None:

@@ -5,13 +5,10 @@ from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueEr
 from ptq_cli.quantizers import assign
 from ptq_cli.quantizers.assign import assignment_probabilities, hard_assign, quantize_to_centers, soft_assign
 from tests.each_case import each_case
+from tests.unit.quantizers.seeded import seeded
 
 INF, NAN = float("inf"), float("nan")
 CENTERS = torch.tensor([1.0, -2.0, 0.5, 3.0, 3.0, -1.0])
-
-
-def seeded(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def naive(x, centers, temperature, upstream):

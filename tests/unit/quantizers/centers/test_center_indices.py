@@ -5,10 +5,7 @@ from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.center_indices import encode_centers, pack_uint4
 from tests.each_case import each_case
-
-
-def seeded(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+from tests.unit.quantizers.seeded import seeded
 
 
 @each_case("count", [1, 2, 16, 17, 256])

@@ -8,10 +8,7 @@ from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueEr
 from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers
 from ptq_cli.quantizers.learning import learn_centers
 from tests.each_case import each_case
-
-
-def seeded(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+from tests.unit.quantizers.seeded import seeded
 
 
 def generator(seed=0):

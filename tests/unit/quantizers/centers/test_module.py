@@ -5,12 +5,9 @@ from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.assign import quantize_to_centers, soft_assign
 from ptq_cli.quantizers.center_indices import CenterQuantizer
 from tests.each_case import each_case
+from tests.unit.quantizers.seeded import seeded
 
 CENTERS = torch.tensor([-1.0, 0.0, 1.0])
-
-
-def seeded(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def test_forward_and_soft_are_the_functions():

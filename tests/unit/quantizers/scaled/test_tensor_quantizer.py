@@ -19,10 +19,7 @@ from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.recipe.sections import AmaxSettings
 from tests.each_case import each_case
-
-
-def values(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+from tests.unit.quantizers.seeded import seeded
 
 
 def quantizer(**fields) -> TensorQuantizer:
@@ -31,14 +28,14 @@ def quantizer(**fields) -> TensorQuantizer:
 
 class TestQuantizing:
     def test_without_amax_each_tensor_has_its_own(self):
-        x = values(3, 8)
+        x = seeded(3, 8)
         found = quantizer(narrow_range=True)
         assert torch.equal(found(x), fake_quantize(x, x.abs().max()))
         assert torch.equal(found(9 * x), fake_quantize(9 * x, (9 * x).abs().max()))
 
     @each_case("axis", [0, 1, -1, (1,)])
     def test_along_an_axis(self, axis):
-        x = values(3, 5)
+        x = seeded(3, 5)
         index = axis[0] if isinstance(axis, tuple) else axis
         amax = x.abs().amax(dim=1 - index % 2)
         expected = fake_quantize(x, amax, axis=index, narrow_range=False)
@@ -46,14 +43,14 @@ class TestQuantizing:
         assert torch.equal(quantizer(axis=axis, amax=amax.tolist())(x), expected)
 
     def test_integers_and_their_scale(self):
-        x = values(4, 4)
+        x = seeded(4, 4)
         integers, scale = quantizer(amax=1.0, fake_quant=False, num_bits=4)(x)
         expected, expected_scale = quantize(x, 1.0, bits=4, narrow_range=False)
         assert torch.equal(integers, expected)
         assert torch.equal(scale, expected_scale)
 
     def test_disabled_it_lets_pass(self):
-        found, x = quantizer(amax=1.0), values(3)
+        found, x = quantizer(amax=1.0), seeded(3)
         found.state = "disabled"
         assert found(x) is x
 
@@ -101,7 +98,7 @@ class TestCalibrating:
     def test_one_calibration_serves_every_method(self, method):
         found = quantizer(calib_method="histogram")
         found.state = "calibrating"
-        x = values(2, 5000)
+        x = seeded(2, 5000)
         assert found(x[0]) is not None
         found(x[1])
         found.decide_amax(AmaxSettings(method=method, percentile=99.0))
@@ -114,7 +111,7 @@ class TestCalibrating:
     def test_along_axes(self, axis, collector):
         found = quantizer(axis=axis, calib_method=collector)
         found.state = "calibrating"
-        x = values(6, 2, 3, 4)
+        x = seeded(6, 2, 3, 4)
         for batch in x:
             found(batch)
         found.decide_amax(AmaxSettings(method="max"))
@@ -125,7 +122,7 @@ class TestCalibrating:
         assert found(x[0]).shape == x[0].shape
 
     def test_unsigned_levels_decide_an_unsigned_amax(self):
-        x = values(20000).abs()
+        x = seeded(20000).abs()
         found = [
             quantizer(calib_method="histogram", num_bits=4, unsigned=unsigned) for unsigned in (True, False)
         ]
@@ -138,7 +135,7 @@ class TestCalibrating:
     def test_methods_that_need_a_histogram(self):
         found = quantizer()
         found.state = "calibrating"
-        found(values(3))
+        found(seeded(3))
         with pytest.raises(MissingStatisticError):
             found.decide_amax(AmaxSettings(method="entropy"))
 
@@ -164,15 +161,15 @@ class TestCalibrating:
     def test_other_channels_than_before(self):
         found = quantizer(axis=0)
         found.state = "calibrating"
-        found(values(3, 2))
+        found(seeded(3, 2))
         with pytest.raises(QuantizerShapeError, match=r"had the shape \(3, 1\) and now have \(4, 1\)"):
-            found(values(4, 2))
+            found(seeded(4, 2))
 
 
 class TestLearning:
     def test_amax_is_a_parameter_that_finds_its_value(self):
         found = quantizer(num_bits=3, narrow_range=True, learn_amax=True, amax=4.0)
-        x = values(4000)
+        x = seeded(4000)
         optimizer = torch.optim.Adam(found.parameters(), lr=0.05)
         errors = []
         for _ in range(150):
@@ -200,7 +197,7 @@ class TestKeeping:
     @each_case("fields", ROUND_TRIPS, ids=str)
     @each_case("other", [{}, {"axis": 0, "amax": [9.0, 9.0]}, {"learn_amax": True, "amax": 9.0}], ids=str)
     def test_state_dict_makes_any_quantizer_the_same(self, fields, other):
-        found, into, x = quantizer(**fields), quantizer(**other), values(3, 4)
+        found, into, x = quantizer(**fields), quantizer(**other), seeded(3, 4)
         buffer = io.BytesIO()
         torch.save(found.state_dict(), buffer)
         buffer.seek(0)
@@ -219,7 +216,7 @@ class TestKeeping:
         model = nn.Sequential(nn.Linear(4, 4), quantizer(amax=1.0))
         other = nn.Sequential(nn.Linear(4, 4), quantizer())
         other.load_state_dict(model.state_dict())
-        x = values(2, 4)
+        x = seeded(2, 4)
         assert torch.equal(other(x), model(x))
         with pytest.raises(RuntimeError, match=r'Missing key\(s\) in state_dict: "1.amax"'):
             model.load_state_dict(nn.Sequential(nn.Linear(4, 4)).state_dict())
@@ -231,7 +228,7 @@ class TestKeeping:
 
     @each_case("fields", ROUND_TRIPS, ids=str)
     def test_copies_and_pickles_even_while_calibrating(self, fields):
-        found, x = quantizer(calib_method="histogram", **fields), values(3, 4)
+        found, x = quantizer(calib_method="histogram", **fields), seeded(3, 4)
         found.state = "calibrating"
         found(x)
         for other in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):

@@ -14,15 +14,10 @@ from ptq_cli.report.text.markdown import gate_table, report_to_markdown
 from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
-    format_drop,
     format_value,
     label_table,
     no_interval_lines,
-    origin_table,
-    placement_line,
-    placement_table,
     several_tables,
-    size_table,
     verdict_line,
 )
 from tests.each_case import each_case
@@ -46,14 +41,6 @@ def test_values(value: float, unit: Unit, text: str) -> None:
     assert format_value(value, unit) == text
 
 
-@pytest.mark.parametrize(
-    ("drop", "unit", "text"),
-    [(0.0102, "share", "1.02 points"), (-0.002, "share", "-0.20 points"), (0.5, "decibel", "0.50 dB")],
-)
-def test_drops(drop: float, unit: Unit, text: str) -> None:
-    assert format_drop(drop, unit) == text
-
-
 @each_case(
     "size, text",
     [
@@ -67,21 +54,6 @@ def test_drops(drop: float, unit: Unit, text: str) -> None:
 )
 def test_sizes(size: int, text: str) -> None:
     assert format_bytes(size) == text
-
-
-def test_label_metrics_have_both_values_and_the_drop(report: Report) -> None:
-    table = label_table(report)
-    assert table.header == ("metric", "float", "quantized", "drop", "95 % interval")
-    assert table.rows == (("top1", "83.00 %", "82.60 %", "0.40 points", "-0.50 to 1.34"),)
-
-
-def test_comparisons_have_one_value(report: Report) -> None:
-    assert comparison_table(report).rows == (
-        ("sqnr_db", "31.50 dB", "31.20 to 31.90"),
-        ("cosine", "0.9987", "0.99868 to 0.99872"),
-        ("top1_agreement", "98.50 %", "97.55 to 99.10"),
-        ("max_abs_error", "0.125", ""),
-    )
 
 
 def test_rows_of_several_outputs_say_which(report: Report) -> None:
@@ -106,24 +78,6 @@ def test_rows_of_several_outputs_say_which(report: Report) -> None:
     assert (metric[0], comparison[0]) == ("top1 (cls)", "sqnr_db (cls)")
 
 
-def test_sizes_have_the_share_of_float_which_is_the_inverse_of_the_ratio(report: Report) -> None:
-    assert size_table(report).header[-1] == "share"
-    assert report.model.size_ratio == 4.0
-    assert size_table(report).rows == (
-        ("float", "model.float.onnx", "4 MB", ""),
-        ("quantized", "model.int8.onnx", "1 MB", "25.0 % of float"),
-    )
-
-
-def test_placement_lists_float_layers_first(report: Report) -> None:
-    assert placement_line(report) == "2 layers run on integers, 1 stays float"
-    assert placement_table(report).rows == (
-        ("/act/HardSwish", "HardSwish", "float", "ort-cpu has no integer HardSwish"),
-        ("/conv1/Conv", "Conv", "integer", ""),
-        ("/fc/Gemm", "Gemm", "integer", ""),
-    )
-
-
 @pytest.mark.parametrize(
     ("limits", "line"),
     [
@@ -137,19 +91,6 @@ def test_placement_lists_float_layers_first(report: Report) -> None:
 def test_the_verdict_line_counts(report: Report, limits: list[float], line: str) -> None:
     gates = tuple(gate_result("top1", "max_drop", limit, 0.5) for limit in limits)
     assert verdict_line(replace(report, gates=gates)) == line
-
-
-def test_the_origin_names_what_one_needs_to_repeat_it(report: Report) -> None:
-    assert dict(origin_table(report).rows) == {
-        "model": "model.pt, float aaaaaaaaaaaa",
-        "quantized": "bbbbbbbbbbbb",
-        "target": "ort-cpu",
-        "amax": "percentile, percentile = 99.999",
-        "calibration": "histogram, 512 samples, data cccccccccccc",
-        "evaluation": "eval.npz, 1000 samples, data dddddddddddd",
-        "versions": "onnxruntime 1.23.0, ptq 0.1.0",
-        "created": "2026-01-31T12:00:00Z",
-    }
 
 
 def with_first(report: Report, **changes: object) -> Report:

@@ -10,15 +10,14 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.on_device import DeviceModel, as_array
 from ptq_cli.runtime.tapping.taps import tap
 from tests.devices import require_or_skip, use_the_host_as_cuda
+from tests.unit.runtime.tapping.conftest import FLOATS, batch_of
 
-FLOATS = (TensorProto.FLOAT, ["n", 4])
 CUDA = Device("cuda")
 
 
@@ -28,11 +27,6 @@ def device(request, monkeypatch):
         return Device(require_or_skip("cuda"))
     use_the_host_as_cuda(monkeypatch)
     return CUDA
-
-
-def batch_of(size, shape=(4,)):
-    array = np.random.default_rng(size).normal(size=(size, *shape)).astype(np.float32)
-    return Batch({"x": array}, None, tuple(f"s{index}" for index in range(size)))
 
 
 def open_model(model, taps, device, **settings):
@@ -46,11 +40,6 @@ def run_pieces(found, batch):
     return [np.concatenate([as_array(t) for t in tensors]) for tensors in zip(*parts, strict=True)], len(
         parts
     )
-
-
-@pytest.fixture
-def elementwise(build_model):
-    return build_model([("Neg", ["x"], ["a"]), ("Abs", ["a"], ["b"])], {"x": FLOATS}, {"b": FLOATS})
 
 
 @pytest.mark.parametrize(("limit", "parts"), [(8, 9), (16, 5), (64, 5), (10_000, 1)])

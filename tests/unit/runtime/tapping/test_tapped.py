@@ -8,20 +8,14 @@ import onnx_ir as ir
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.channel_blocks import block_of, open_tapped, unblock
 from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap
+from tests.unit.runtime.tapping.conftest import FLOATS, batch_of
 
 RNG = np.random.default_rng(5)
-FLOATS = (TensorProto.FLOAT, ["n", 4])
-
-
-def batch_of(size, shape=(4,), name="x"):
-    array = np.random.default_rng(size).normal(size=(size, *shape)).astype(np.float32)
-    return Batch({name: array}, None, tuple(f"s{index}" for index in range(size)))
 
 
 def tapped(model: onnx.ModelProto, taps, **settings):
@@ -40,11 +34,6 @@ def run_pieces(found: TappedModel, batch, taps):
         parts.append([found.in_model_order(name, a).copy() for name, a in zip(taps, arrays, strict=True)])
         found.one_pass().recycle(arrays)
     return [np.concatenate(tensors) for tensors in zip(*parts, strict=True)], len(parts)
-
-
-@pytest.fixture
-def elementwise(build_model):
-    return build_model([("Neg", ["x"], ["a"]), ("Abs", ["a"], ["b"])], {"x": FLOATS}, {"b": FLOATS})
 
 
 @pytest.fixture

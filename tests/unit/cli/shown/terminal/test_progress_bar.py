@@ -69,8 +69,31 @@ def test_a_rung_tells_the_time_left_by_its_work_once_enough_was_seen(clock, caps
             show(RungProgress("recover (round)", done, 100, **at))
     assert capsys.readouterr().err.splitlines() == [
         "recover (round) …",
-        "recover (round): 1 of 5 layers (l1), error 1.0 dB less, memory 123 MB",
-        "recover (round): 2 of 5 layers (l2), error 2.0 dB less, memory 123 MB",
-        "recover (round): 3 of 5 layers (l3), error 3.0 dB less, memory 123 MB",
-        "recover (round): 4 of 5 layers (l4), error 4.0 dB less, 1:00 min left, memory 123 MB",
+        "recover (round): 1 of 5 layers (l1), gain 1.0 dB, memory 123 MB",
+        "recover (round): 2 of 5 layers (l2), gain 2.0 dB, memory 123 MB",
+        "recover (round): 3 of 5 layers (l3), gain 3.0 dB, memory 123 MB",
+        "recover (round): 4 of 5 layers (l4), gain 4.0 dB, 1:00 min left, memory 123 MB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (80, "4 of 5 layers, gain 4.0 dB, 1:00 min left"),
+        (90, "4 of 5 layers (net/{4}), gain 4.0 dB, 1:00 min left"),
+        (160, "4 of 5 layers (net/{4}), gain 4.0 dB, 1:00 min left, memory 123 MB"),
+    ],
+)
+def test_the_time_left_fits_beside_a_bar(clock, columns, words):
+    display = progress._Bar()
+    display.update(RungProgress("recover (weighed)", 0, None))
+    assert display._bar is not None
+    display._bar.dynamic_ncols = lambda _: (columns, 40)
+    for number in range(1, 5):
+        clock[0] += 10
+        at = {"layer": f"net/{{{number}}}", "number": number, "layers": 5, "gain_db": number}
+        display.update(RungProgress("recover (weighed)", 10 * number, 100, **at))
+    drawn = str(display._bar)
+    display.close()
+    assert drawn.endswith(f"| {words}")
+    assert len(drawn) <= columns

@@ -3,28 +3,15 @@
 import numpy as np
 import pytest
 
-from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
-from ptq_cli.pipeline.calibration.collect import collect as collect_all
 from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
 from tests.each_case import each_case
+from tests.unit.pipeline.calibration.counting.test_collect import batches, collect, saved
 
 RNG = np.random.default_rng(23)
 IMAGES = RNG.normal(size=(12, 3, 6, 6)).astype(np.float32)
-
-
-def collect(*arguments, **rest):
-    statistics, _, samples = collect_all(*arguments, **rest)
-    return statistics, samples
-
-
-def batches(images, size):
-    for start in range(0, len(images), size):
-        part = images[start : start + size]
-        yield Batch({"x": part}, None, tuple(f"s{start + index}" for index in range(len(part))))
 
 
 def model(inputs):
@@ -45,16 +32,6 @@ def run_collect(images=IMAGES, size=4, log=False, method="histogram", threads=1,
         method=method,
         threads=threads,
         **rest,
-    )
-
-
-def saved(result):
-    statistics, samples = result
-    return calibration_bytes(
-        Calibration(
-            Provenance(model="", source="", data="", settings={}, flags={}, method="", samples=samples),
-            statistics,
-        )
     )
 
 

@@ -1,4 +1,4 @@
-"""What was made of a folder: lines for each file, and a summary."""
+"""What ``ptq quantize`` made of a model or a folder, and what ``ptq tune`` tried and chose, in lines."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from ptq_cli.cli.shown.report_lines import (
 from ptq_cli.cli.terminal.output import detail, is_quiet, print_json, print_table, say, tell, warn_of_result
 from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
 from ptq_cli.core.process import interrupt_status
-from ptq_cli.core.words import format_bytes
+from ptq_cli.core.words import few, format_bytes
 from ptq_cli.evaluation.document.report_document import Reports
 from ptq_cli.report.text.summary import Table, share_of_float
 from ptq_cli.report.text.tables import ladder_table, verdict_of
@@ -164,8 +164,7 @@ def print_tuning(result: "TuneResult") -> None:
         ("in float", best.in_float),
     ):
         if names:
-            more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-            detail(f"{what}: {', '.join(names[:MOST_NAMES])}{more}")
+            detail(f"{what}: {few(names, MOST_NAMES)}")
     if ladder.untried:
         detail(ladder.untried)
     if result.interrupted:
