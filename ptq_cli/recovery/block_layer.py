@@ -14,9 +14,9 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE
-from ptq_cli.recovery.block_search import divided_by, factored, search_blocks
+from ptq_cli.recovery.block_search import search_blocks
 from ptq_cli.recovery.code_search import Codes, joined
-from ptq_cli.recovery.layer_rows import JUDGED, NO_HELP, LayerData, Part, read_parts
+from ptq_cli.recovery.layer_rows import NO_HELP, LayerData, Part, read_parts
 from ptq_cli.recovery.quantized_layer import (
     CHANNELS,
     EVERY,
@@ -27,9 +27,11 @@ from ptq_cli.recovery.quantized_layer import (
     decided_again,
     layer_state,
 )
-from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, held_share
+from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, cholesky, held_share, solve
 from ptq_cli.runtime.probes import multiplied_floats
 
+JUDGED = 32
+"""Channels that it is judged by how far to go, at most: it is one number for all of them."""
 LARGE = 1 << 27
 """Bytes of a matrix of 4,096 inputs."""
 AT_ONCE = 1024
@@ -81,7 +83,7 @@ class SharedReads:
         if key not in self._factors:
             if moments.gram.nbytes > LARGE:
                 self._factors = {}
-            self._factors[key] = factored(moments.curvature())
+            self._factors[key] = cholesky(moments.curvature())
         return self._factors[key]
 
 
@@ -194,7 +196,7 @@ def _chosen(
     best, pull = state.weight, None
     if not layer.is_table:
         pull = _pull(moments, best)
-        best = best + share * divided_by(factor, pull)
+        best = best + share * solve(factor, pull)
     grid = code_grid(layer, state, slice(None), 1.0, np.zeros(len(best)))
     found, *errors = search_blocks(curvature, factor, best, grid, state.codes, threads=threads)
     bias = _bias(layer, found, moments)
@@ -278,7 +280,7 @@ def _share(shared: SharedReads, learn: _Fitted, check: _Fitted, weights: Float64
     """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
     # One after the other: the moments of some thousand inputs are as large as ten of their layers.
     moments = learn.moments
-    change, rows = divided_by(shared.factor(moments), _pull(moments, weights)), moments.rows
+    change, rows = solve(shared.factor(moments), _pull(moments, weights)), moments.rows
     del moments
     moments = check.moments
     gain = float((change * _pull(moments, weights)).sum())

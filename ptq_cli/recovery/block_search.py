@@ -10,7 +10,7 @@ import numpy as np
 
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.recovery.code_search import TIE, CodeGrid, Codes
-from ptq_cli.recovery.second_moments import Float64s, cholesky
+from ptq_cli.recovery.second_moments import Float64s
 from ptq_cli.runtime.probes import multiplied_floats
 
 FACTORS = np.linspace(0.55, 1.15, 16)
@@ -27,54 +27,6 @@ MOST_PASSES = 8
 """Over the integers of a block; it ends where none changes."""
 ROWS = 512
 """Output channels that are multiplied at once; threads share them."""
-PANEL = 64
-"""Columns of a triangular matrix that are eliminated together."""
-
-
-def factored(matrix: Float64s) -> Float64s:
-    """Return the Cholesky factor of a positive definite matrix, (K, K), panel by panel."""
-    lower = np.tril(matrix)
-    for own in _panels(len(matrix)):
-        if own.start:
-            lower[own.start :, own] -= multiplied_floats(
-                lower[own.start :, : own.start], lower[own, : own.start].T
-            )
-        lower[own, own] = cholesky(lower[own, own])
-        if own.stop < len(matrix):
-            lower[own.stop :, own] = multiplied_floats(lower[own.stop :, own], _inverse(lower[own, own]).T)
-    return lower
-
-
-def _panels(size: int) -> list[slice]:
-    return [slice(start, min(start + PANEL, size)) for start in range(0, size, PANEL)]
-
-
-def divided_by(lower: Float64s, right: Float64s) -> Float64s:
-    """Return X with ``X (L L^T) = right``, panel by panel.
-
-    Shapes:
-        lower: L, (K, K); right and result: (M, K).
-    """
-    found, size = right.copy(), right.shape[1]
-    for own in (panels := _panels(size)):
-        if own.start:
-            found[:, own] -= multiplied_floats(found[:, : own.start], lower[own, : own.start].T)
-        found[:, own] = multiplied_floats(found[:, own], _inverse(lower[own, own]).T)
-    for own in reversed(panels):
-        if own.stop < size:
-            found[:, own] -= multiplied_floats(found[:, own.stop :], lower[own.stop :, own])
-        found[:, own] = multiplied_floats(found[:, own], _inverse(lower[own, own]))
-    return found
-
-
-def _inverse(lower: Float64s) -> Float64s:
-    """Return the inverse of a small lower triangular matrix."""
-    size = len(lower)
-    found = np.zeros((size, size))
-    for row in range(size):
-        found[row, :row] = -(lower[row, :row, None] * found[:row, :row]).sum(axis=0) / lower[row, row]
-        found[row, row] = 1.0 / lower[row, row]
-    return found
 
 
 def search_blocks(

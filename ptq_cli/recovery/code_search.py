@@ -9,179 +9,94 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
-from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic, add_products
+from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic
+from ptq_cli.runtime.probes import multiplied_floats
 
 # The loops of the search for integers and scales, each over the channels or the inputs of a layer.
 #
-# They are compiled by numba and add in a fixed order, so the number of threads changes no bit of the
-# result.
+# They are compiled by numba and add in a fixed order, and products of matrices are those of one thread, so
+# the number of threads changes no bit of the result.
 
 
 FEW = 9
 """Inputs of which every choice between the next lower and the next higher integer is tried: 2^9."""
 MOST_SWEEPS = 100
 """Over the integers of a channel. It ends where none changes, which takes fewer than ten."""
-PANEL, TILE = 16, 64
-"""Inputs whose errors are taken to others together, and to how many: four divides the first."""
+PANEL = 64
+"""Inputs to which the errors of those behind them are taken by one product."""
 TIE = 1e-12
 """Of what a change by one step costs: a smaller gain is rounding, and would go back and forth."""
 
 
-@compiled
-def search_channels(
-    curvature: Float64s,
+def nearest_planes(
     lower: Float64s,
+    upper: npt.NDArray[np.float32],
     best: Float64s,
-    pull: Float64s,
     trial: Float64s,
-    least: Float64s,
-    block: Int64s,
-    members: Int64s,
-    ends: Float64s,
-    mates: Int64s,
-    starts: int,
-    refits: int,
-    fit_all: bool,
-    integers: Float64s,
-    scales: Float64s,
-) -> None:  # pragma: no cover - compiled
-    """Replace the integers and scales of some channels by the best that are found, if they are better.
+    grid: "CodeGrid",
+) -> tuple[npt.NDArray[np.float32], Float64s]:
+    """Return integers for several channels and scales at once, from the last input to the first, and errors.
 
-    Scales are fitted again for every start, or where that takes too long for the best one alone.
+    What the inputs behind a panel miss is taken to it in float32: its rounding is far below that to integers,
+    and what is chosen is improved by exact sums.
 
     Shapes:
-        best, pull, integers: (C, K); scales: (C, B); trial: (C, F, B), scales to try; least: (C,); mates:
-        (K, any), with -1 for none; ends: the lowest and highest integer, and the most that mates of one sign
-        add up to.
+        lower, upper: (K, K), its transpose; best: (C, K); trial: (C, F, B); the result (K, C, F) and (C, F).
     """
     (channels, tried, blocks), size = trial.shape, best.shape[1]
-    found, errors = np.empty((size, channels, tried)), np.empty((channels, tried))
-    nearest_plane(lower, best, trial, block, ends, mates, found, errors)
-    # Of each channel the best starts, and in the last place what is there.
-    codes = np.empty((channels, starts + 1, size))
-    steps = np.empty((channels, starts + 1, blocks))
-    missed = np.empty((channels * (starts + 1), size))
-    residuals = np.zeros(missed.shape)
-    for channel in range(channels):
-        codes[channel, starts], steps[channel, starts] = integers[channel], scales[channel]
-        for s in range(starts):
-            f = int(np.argmin(errors[channel]))
-            errors[channel, f] = np.inf
-            codes[channel, s], steps[channel, s] = found[:, channel, f], trial[channel, f]
-            if size <= FEW and blocks == 1:
-                try_all(
-                    curvature, best[channel], trial[channel, f, 0], ends, mates, codes[channel, s],
-                    missed[0],
-                )  # fmt: skip
-    for row in range(missed.shape[0]):
-        channel, s = row // (starts + 1), row % (starts + 1)
-        for i in range(size):
-            missed[row, i] = best[channel, i] - steps[channel, s, block[i]] * codes[channel, s, i]
-    add_products(curvature, missed, residuals)
-    product = np.empty(size)
-    for channel in range(channels):
-        if not np.any(integers[channel] != 0.0):
-            continue
-        at, chosen, lowest = channel * (starts + 1), starts, np.inf
-        for s in range(starts):
-            error = improve(
-                curvature, best[channel], pull[channel], block, members, ends, mates,
-                refits if fit_all else 0, least[channel], codes[channel, s], steps[channel, s],
-                residuals[at + s], product,
-            )  # fmt: skip
-            if error < lowest:
-                chosen, lowest = s, error
-        # What is there is a start of its own only where nothing better was found.
-        is_found = lowest < np.sum(missed[at + starts] * residuals[at + starts])
-        chosen = chosen if is_found else starts
-        if not (fit_all and is_found):
-            improve(
-                curvature, best[channel], pull[channel], block, members, ends, mates, refits,
-                least[channel], codes[channel, chosen], steps[channel, chosen], residuals[at + chosen],
-                product,
-            )  # fmt: skip
-        integers[channel], scales[channel] = codes[channel, chosen], steps[channel, chosen]
+    steps = np.ascontiguousarray(trial.reshape(-1, blocks).T)
+    codes, missed = (np.empty((size, channels * tried), np.float32) for _ in range(2))
+    errors = np.zeros(channels * tried)
+    for start in range((size - 1) // PANEL * PANEL, -1, -PANEL):
+        own = slice(start, min(start + PANEL, size))
+        lost = multiplied_floats(upper[own, own.stop :], missed[own.stop :]).astype(np.float64)
+        wanted = np.repeat(best[:, own].T, tried, axis=1)
+        choose_panel(
+            lower[own, own].copy(), start, wanted, steps, grid.block, grid.ends, _mates(grid), codes, lost,
+            missed, errors,
+        )  # fmt: skip
+    return codes.reshape(size, channels, tried), errors.reshape(channels, tried)
 
 
 @compiled
-def nearest_plane(
+def choose_panel(
     lower: Float64s,
-    best: Float64s,
-    trial: Float64s,
+    start: int,
+    wanted: Float64s,
+    steps: Float64s,
     block: Int64s,
     ends: Float64s,
     mates: Int64s,
-    codes: Float64s,
-    errors: Float64s,
-) -> None:  # pragma: no cover - compiled
-    """Find integers for several channels and scales at once, from the last input to the first.
-
-    What the chosen ones miss is taken to the inputs before them in panels, tile by tile of a size that a
-    cache holds.
-
-    Shapes:
-        best: (C, K); trial: (C, F, B); codes: (K, C, F); errors: (C, F).
-    """
-    size, channels, tried = codes.shape
-    columns = channels * tried
-    lost = np.zeros((size, columns))
-    missed = np.zeros((PANEL, columns))
-    errors[:] = 0.0
-    for last in range(size - 1, -1, -PANEL):
-        first = max(last - PANEL + 1, 0)
-        for i in range(last, first - 1, -1):
-            own = missed[last - i]
-            for c in range(channels):
-                part = slice(c * tried, (c + 1) * tried)
-                choose(
-                    lower[i, i], best[c, i], trial[c, :, block[i]], i, ends, mates, codes[:, c],
-                    lost[i, part], own[part], errors[c],
-                )  # fmt: skip
-            for j in range(first, i):
-                factor, row = lower[i, j], lost[j]
-                for f in range(columns):
-                    row[f] += factor * own[f]
-        for left in range(0, first, TILE):  # All panels are whole but the last, which has none before it.
-            for k in range(0, PANEL, 4):
-                one, two, three, four = missed[k], missed[k + 1], missed[k + 2], missed[k + 3]
-                i = last - k
-                for j in range(left, min(left + TILE, first)):
-                    w, x, y, z = lower[i, j], lower[i - 1, j], lower[i - 2, j], lower[i - 3, j]
-                    row = lost[j]
-                    for f in range(columns):
-                        row[f] = (((row[f] + w * one[f]) + x * two[f]) + y * three[f]) + z * four[f]
-
-
-@compiled
-def choose(
-    pivot: float,
-    best: float,
-    steps: Float64s,
-    i: int,
-    ends: Float64s,
-    mates: Int64s,
-    codes: Float64s,
+    codes: npt.NDArray[np.float32],
     lost: Float64s,
-    missed: Float64s,
+    missed: npt.NDArray[np.float32],
     errors: Float64s,
 ) -> None:  # pragma: no cover - compiled
-    """Choose the integer of input ``i`` of one channel for each scale.
+    """Choose the integers of the inputs of a panel, the first of which is ``start``.
 
     Shapes:
-        steps, lost, missed, errors: (F,); codes: (K, F).
+        lower: (P, P); wanted, lost: (P, C * F); steps: (B, C * F); codes, missed: (K, C * F).
     """
-    shift = 1.0 / pivot
-    own = codes[i]
-    for f in range(steps.shape[0]):
-        own[f] = min(max(np.rint((best + lost[f] * shift) / steps[f]), ends[0]), ends[1])
-    for m in mates[i]:
-        if m > i:  # Those before it are not chosen yet, and will look at this one.
-            for f in range(steps.shape[0]):
-                own[f] = beside(own[f], codes[m, f], ends[2])
-    for f in range(steps.shape[0]):
-        missed[f] = best - steps[f] * own[f]
-        rest = pivot * missed[f] + lost[f]
-        errors[f] += rest * rest
+    columns = errors.shape[0]
+    left = np.empty(columns)
+    for i in range(lower.shape[0] - 1, -1, -1):
+        pivot, step, best, own = lower[i, i], steps[block[start + i]], wanted[i], codes[start + i]
+        shift = 1.0 / pivot
+        for f in range(columns):
+            own[f] = min(max(np.rint((best[f] + lost[i, f] * shift) / step[f]), ends[0]), ends[1])
+        for m in mates[start + i]:
+            if m > start + i:  # Those before it are not chosen yet, and will look at this one.
+                for f in range(columns):
+                    own[f] = beside(own[f], codes[m, f], ends[2])
+        for f in range(columns):
+            left[f] = best[f] - step[f] * own[f]
+            rest = pivot * left[f] + lost[i, f]
+            errors[f] += rest * rest
+            missed[start + i, f] = left[f]
+        for j in range(i):
+            factor = lower[i, j]
+            for f in range(columns):
+                lost[j, f] += factor * left[f]
 
 
 @compiled
@@ -205,7 +120,7 @@ def all_fit(codes: Float64s, mates: Int64s, most: float) -> bool:  # pragma: no 
 
 
 @compiled
-def try_all(
+def try_one(
     curvature: Float64s,
     best: Float64s,
     scale: float,
@@ -253,6 +168,21 @@ def try_all(
 
 
 @compiled
+def try_all(
+    curvature: Float64s, best: Float64s, steps: Float64s, ends: Float64s, mates: Int64s, codes: Float64s
+) -> None:  # pragma: no cover - compiled
+    """Replace the codes of few inputs as ``try_one`` does, for each channel and each of its scales.
+
+    Shapes:
+        best: (C, K); steps: (C, any, 1); codes: (C, S, K).
+    """
+    residual = np.empty(codes.shape[2])
+    for c in range(codes.shape[0]):
+        for s in range(codes.shape[1]):
+            try_one(curvature, best[c], steps[c, s, 0], ends, mates, codes[c, s], residual)
+
+
+@compiled
 def improve(
     curvature: Float64s,
     best: Float64s,
@@ -262,26 +192,32 @@ def improve(
     ends: Float64s,
     mates: Int64s,
     refits: int,
-    least: float,
+    least: Float64s,
     codes: Float64s,
-    scale: Float64s,
+    scales: Float64s,
     residual: Float64s,
-    product: Float64s,
-) -> float:  # pragma: no cover - compiled
-    """Improve codes and scale in place; return the objective, at a local optimum of single changes.
+) -> Float64s:  # pragma: no cover - compiled
+    """Improve codes and scales in place; return the objectives, at local optima of single changes.
 
     ``residual`` is what the codes miss times the curvature, and stays that.
+
+    Shapes:
+        best, pull, codes, residual: (R, K), several rows for a channel; scales: (R, B); least and the result:
+        (R,).
     """
-    size = codes.shape[0]
-    descend(curvature, block, ends, mates, codes, scale, residual)
+    running, product = np.ones(codes.shape[0], np.bool_), np.empty(codes.shape[1])
+    descend(curvature, block, ends, mates, codes, scales, residual, running.copy())
     for _ in range(refits):
-        if not refit(curvature, pull, members, least, codes, scale, residual, product):
-            break
-        descend(curvature, block, ends, mates, codes, scale, residual)
-    error = 0.0
-    for i in range(size):
-        error += residual[i] * (best[i] - scale[block[i]] * codes[i])
-    return error
+        for row in range(codes.shape[0]):
+            running[row] = running[row] and refit(
+                curvature, pull[row], members, least[row], codes[row], scales[row], residual[row], product
+            )
+        descend(curvature, block, ends, mates, codes, scales, residual, running.copy())
+    errors = np.zeros(codes.shape[0])
+    for row in range(codes.shape[0]):
+        for i in range(codes.shape[1]):
+            errors[row] += residual[row, i] * (best[row, i] - scales[row, block[i]] * codes[row, i])
+    return errors
 
 
 @compiled
@@ -331,29 +267,37 @@ def descend(
     ends: Float64s,
     mates: Int64s,
     codes: Float64s,
-    scale: Float64s,
+    scales: Float64s,
     residual: Float64s,
+    running: npt.NDArray[np.bool_],
 ) -> None:  # pragma: no cover - compiled
-    """Change one integer at a time to its best value, until none changes."""
-    size = codes.shape[0]
+    """Change one integer at a time of each running row to its best value, until none changes.
+
+    All rows are at the same input, so that what is read of a large curvature serves them all.
+    """
+    rows, size = codes.shape
     for _ in range(MOST_SWEEPS):
-        changed = False
+        changed = np.zeros(rows, np.bool_)
         for i in range(size):
-            step = scale[block[i]]
-            wanted = codes[i] + np.rint(residual[i] / (step * curvature[i, i]))
-            wanted = min(max(wanted, ends[0]), ends[1])
-            for m in mates[i]:
-                if m >= 0:
-                    wanted = beside(wanted, codes[m], ends[2])
-            delta = step * (wanted - codes[i])
-            gain = 2.0 * delta * residual[i] - delta * delta * curvature[i, i]
-            if gain <= TIE * curvature[i, i] * step * step:
-                continue
-            codes[i] = wanted
-            changed = True
-            for j in range(size):
-                residual[j] -= delta * curvature[i, j]
-        if not changed:
+            for row in range(rows):
+                if not running[row]:
+                    continue
+                step = scales[row, block[i]]
+                wanted = codes[row, i] + np.rint(residual[row, i] / (step * curvature[i, i]))
+                wanted = min(max(wanted, ends[0]), ends[1])
+                for m in mates[i]:
+                    if m >= 0:
+                        wanted = beside(wanted, codes[row, m], ends[2])
+                delta = step * (wanted - codes[row, i])
+                gain = 2.0 * delta * residual[row, i] - delta * delta * curvature[i, i]
+                if gain <= TIE * curvature[i, i] * step * step:
+                    continue
+                codes[row, i] = wanted
+                changed[row] = True
+                for j in range(size):
+                    residual[row, j] -= delta * curvature[i, j]
+        running[:] = changed
+        if not np.any(changed):
             return
 
 
@@ -364,16 +308,16 @@ CLIPPED = 4.0
 best with a smaller one: of 4 bits below 0.55, of 8 below 0.97."""
 APART, FAR_APART = 0.02, 0.06
 """How far scales are from each other, and those of a large layer."""
-STARTS, STARTS_OF_BYTES = 6, 2
-"""Scales whose integers are improved one by one. With 8 bits more of them gain less than 0.02 dB."""
+STARTS, STARTS_OF_BYTES = 3, 2
+"""Scales whose integers are improved one by one. More of them gain less than 0.02 dB."""
 REFITS = 3
 LARGE = 1200
 """Above so many inputs the time grows faster than what the further scales are worth."""
-MUCH, FEWER_STARTS = 1e8, 2
-"""Channels times the square of the inputs: above it, too, there are fewer starts, and only the scales of the
-best one are fitted again. That takes 0.4 times as long, and loses 0.1 dB of three at 4 bits."""
+MUCH = 1e8
+"""Channels times the square of the inputs: above it, too, there is one start. A second one takes 0.4 times as
+long again, and gains 0.01 dB."""
 BYTE = 127
-CHANNELS_AT_ONCE = 16
+CHANNELS_AT_ONCE = 32
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -443,19 +387,30 @@ class CodeGrid:
     most: float = np.inf
 
     @property
+    def ends(self) -> Float64s:
+        """The lowest and highest integer, and the most that mates of one sign add up to."""
+        return np.array([self.lowest, self.highest, self.most], np.float64)
+
+    @property
     def has_zeros(self) -> bool:
         """Whether blocks have zero points, which are one of the integers."""
         return self.lowest == 0
 
 
-def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, threads: int = 1) -> Codes:
-    """Return integers and scales that minimize the objective; never worse than those that are given.
+def search_codes(
+    quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, threads: int = 1
+) -> tuple[Codes, Float64s, Float64s]:
+    """Return integers and scales that minimize the objective, and each channel's with ``nearest`` and these.
 
     For each channel several scales are tried. At each, integers are found one after the other, each making up
     for what the earlier ones have lost (Babai's nearest plane); of few inputs, by trying all. The best are
     improved integer by integer until none can be changed alone, and the scale is fitted again, three times.
+    What is found is never worse than what is given.
 
     Threads share the channels, which do not depend on each other: the result is the same.
+
+    Shapes:
+        the objectives (M,).
 
     Edge case:
         A channel whose weights are all 0 stays as it is.
@@ -464,41 +419,65 @@ def search_codes(quadratic: Quadratic, grid: CodeGrid, nearest: Codes, *, thread
         Babai, On Lovász' lattice reduction and the nearest lattice point problem (1986); Frantar et al., GPTQ
         (2023); Nair and Suggala, CDQuant (2024), for coordinate descent.
     """
-    channels, size = nearest.integers.shape
-    integers, scales = nearest.integers.copy(), nearest.scales.copy()
-    blocks = scales.shape[1]
-    members = _members(grid.block, blocks)
-    mates = grid.mates if grid.mates is not None else np.empty((size, 0), np.int64)
-    is_much = channels * size**2 > MUCH
-    starts = _starts(grid.highest, size, is_much=is_much)
+    found = Codes(integers=nearest.integers.astype(np.float64), scales=nearest.scales.copy())
+    before = (quadratic.best * quadratic.pull).sum(axis=1)
+    after = before.copy()
+    upper = np.ascontiguousarray(quadratic.lower.T, np.float32)
+    searched = np.flatnonzero(nearest.integers.any(axis=1))
 
     def part(first: int) -> None:
-        own = slice(first, first + CHANNELS_AT_ONCE)
-        search_channels(
-            quadratic.curvature,
-            quadratic.lower,
-            quadratic.best[own],
-            quadratic.pull[own],
-            _trial(quadratic.best[own], scales[own], grid.least[own], grid),
-            grid.least[own],
-            grid.block,
-            members,
-            np.array([grid.lowest, grid.highest, grid.most], np.float64),
-            mates,
-            starts if grid.free else 1,
-            REFITS if grid.free else 0,
-            not is_much,
-            integers[own],
-            scales[own],
-        )
+        own = searched[first : first + CHANNELS_AT_ONCE]
+        before[own], after[own] = _search_channels(quadratic, upper, grid, found, own)
 
-    firsts = range(0, channels, CHANNELS_AT_ONCE)
-    if len(firsts) == 1:
-        part(0)
+    firsts = range(0, len(searched), CHANNELS_AT_ONCE)
+    if len(firsts) <= 1:
+        list(map(part, firsts))
     else:
         with ThreadPoolExecutor(threads, "search") as pool:
             list(pool.map(part, firsts))
-    return Codes(integers=integers, scales=scales)
+    return found, before, after
+
+
+def _search_channels(
+    quadratic: Quadratic, upper: npt.NDArray[np.float32], grid: CodeGrid, known: Codes, own: Int64s
+) -> tuple[Float64s, Float64s]:
+    """Replace integers and scales of some channels by better ones; return objectives before and after."""
+    best, pull, least = quadratic.best[own], quadratic.pull[own], grid.least[own]
+    integers, scales = known.integers[own], known.scales[own]
+    (channels, size), blocks = best.shape, scales.shape[1]
+    starts, refits = (_starts(grid.highest, size, len(known.integers)), REFITS) if grid.free else (1, 0)
+    trial = _trial(best, scales, least, grid)
+    tried, errors = nearest_planes(quadratic.lower, upper, best, trial, grid)
+    chosen = np.argsort(errors, axis=1, kind="stable")[:, :starts]
+    # Of each channel the best starts, and in the last place what is there.
+    place = np.arange(channels)[:, None]
+    steps = np.concatenate([trial[place, chosen], scales[:, None]], axis=1)
+    codes = np.concatenate([np.moveaxis(tried, 0, 2)[place, chosen], integers[:, None]], axis=1)
+    if size <= FEW and blocks == 1:
+        try_all(quadratic.curvature, best, steps, grid.ends, _mates(grid), codes[:, :-1])
+    missed = best[:, None] - steps[:, :, grid.block] * codes
+    residual = multiplied_floats(missed.reshape(-1, size), quadratic.curvature).reshape(missed.shape)
+    before = (missed[:, -1] * residual[:, -1]).sum(axis=1)
+
+    def improved(rows: tuple[Any, Any]) -> Float64s:
+        """Improve some starts of some channels, and return their objectives."""
+        parts = codes[rows], steps[rows], residual[rows]
+        error: Float64s = improve(
+            quadratic.curvature, best[rows[0]], pull[rows[0]], grid.block, _members(grid.block, blocks),
+            grid.ends, _mates(grid), refits, least[rows[0]], *parts,
+        )  # fmt: skip
+        codes[rows], steps[rows], residual[rows] = parts
+        return error
+
+    rows = np.repeat(np.arange(channels), starts), np.tile(np.arange(starts), channels)
+    errors = improved(rows).reshape(channels, starts)
+    last, after = errors.argmin(axis=1), errors.min(axis=1)
+    # What is there is a start of its own only where nothing better was found.
+    last[after >= before] = starts
+    again = np.flatnonzero(last == starts)
+    after[again] = improved((again, last[again]))
+    known.integers[own], known.scales[own] = codes[place[:, 0], last], steps[place[:, 0], last]
+    return before, after
 
 
 def _trial(best: Float64s, scales: Float64s, least: Float64s, grid: CodeGrid) -> Float64s:
@@ -508,9 +487,10 @@ def _trial(best: Float64s, scales: Float64s, least: Float64s, grid: CodeGrid) ->
     return wanted.astype(np.float32).astype(np.float64)
 
 
-def _starts(highest: int, size: int, *, is_much: bool) -> int:
-    starts = STARTS_OF_BYTES if highest >= BYTE else STARTS
-    return min(starts, FEWER_STARTS) if is_much or size > LARGE else starts
+def _starts(highest: int, size: int, channels: int) -> int:
+    if channels * size**2 > MUCH or size > LARGE:
+        return 1
+    return STARTS_OF_BYTES if highest >= BYTE else STARTS
 
 
 def products_each(highest: int, size: int, channels: int) -> float:
@@ -520,10 +500,9 @@ def products_each(highest: int, size: int, channels: int) -> float:
 
     Example:
         >>> products_each(127, 576, 64), products_each(7, 576, 64)
-        (8.0, 23.5)
+        (8.0, 20.5)
     """
-    starts = _starts(highest, size, is_much=channels * size**2 > MUCH)
-    return len(_shares(highest, size)) / 2 + starts + 2
+    return len(_shares(highest, size)) / 2 + _starts(highest, size, channels) + 2
 
 
 def _shares(highest: int, size: int) -> Float64s:
@@ -549,6 +528,10 @@ def _base(best: Float64s, scales: Float64s, grid: CodeGrid) -> Float64s:
         sums = np.where(best * other > 0.0, np.abs(best + other), 0.0).max(axis=1, keepdims=True, initial=0.0)
         largest = np.maximum(largest, sums * (grid.highest / grid.most))
     return np.where(largest > 0.0, largest / grid.highest, scales)
+
+
+def _mates(grid: CodeGrid) -> Int64s:
+    return grid.mates if grid.mates is not None else np.empty((len(grid.block), 0), np.int64)
 
 
 def _members(block: Int64s, blocks: int) -> Int64s:

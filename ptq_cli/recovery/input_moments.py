@@ -255,50 +255,43 @@ def copy_triangle(
 # Products of bytes with targets of more bits, whose bytes are multiplied one by one.
 
 
-MOST_DIGITS = 3
-"""Bytes of a target. Those that rows are learned from have two; what is set aside may be larger."""
+DIGITS = 2
+"""Bytes of a target."""
 
 
 def byte_moments(
     rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int
-) -> list[SecondMoments] | None:
+) -> list[SecondMoments]:
     """Return the moments of each group of some rows of bytes and of targets, which are put on their steps.
 
-    They are those of ``second_moments`` to the last bit.
+    They are those of ``second_moments`` to the last bit. No target takes more than 2^15 - 1 steps.
 
     Shapes:
         rows: (R, groups * K); made: (R, M); steps: (M,).
-
-    Edge case:
-        None where a target takes more than 2^23 steps on either side of 0.
     """
-    reach = float((np.abs(made).max(axis=0, initial=0.0) / steps).max(initial=0.0))
-    digits = next((n for n in range(2, MOST_DIGITS + 1) if reach < 2.0 ** (8 * n - 1) - 1), None)
-    if digits is None:
-        return None
     if rows.dtype == np.int8:
         rows, zero = rows.view(np.uint8) ^ SIGN, zero + SIGN
     found: list[SecondMoments] = []
     for start in range(0, len(rows), MOST_ROWS // 2):
         some = slice(start, start + MOST_ROWS // 2)
-        part = _byte_moments(rows[some], zero, made[some], steps, groups, digits)
+        part = _byte_moments(rows[some], zero, made[some], steps, groups)
         found = [one.merge(other) for one, other in zip(found, part, strict=True)] if found else part
     return found
 
 
 def _byte_moments(
-    rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int, digits: int
+    rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int
 ) -> list[SecondMoments]:
     count, size, each = len(rows), rows.shape[1] // groups, made.shape[1] // groups
     own = ByteRows(np.swapaxes(rows.reshape(count, groups, size), 0, 1), zero)
-    parts, totals = np.empty((digits, made.shape[1], count), np.uint8), np.empty(made.shape[1], np.int64)
+    parts, totals = np.empty((DIGITS, made.shape[1], count), np.uint8), np.empty(made.shape[1], np.int64)
     split_targets(np.ascontiguousarray(made), steps, parts, totals)
     sums = own.sums().astype(np.int64)
     cross = np.zeros((groups, each, size), np.int64)
     for digit, part in enumerate(parts):
         cross += own.times(part.reshape(groups, each, count)).astype(np.int64) << (8 * digit)
     # The bytes are those of the target and half of what they can tell apart.
-    cross -= sums[:, None] << (8 * digits - 1)
+    cross -= sums[:, None] << (8 * DIGITS - 1)
     gram = np.empty((groups, size, size), np.int64)
     for height, width in _panels(size):
         first = width - height

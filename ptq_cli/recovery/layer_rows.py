@@ -26,10 +26,12 @@ from ptq_cli.recovery.second_moments import (
     Int64s,
     SecondMoments,
     centered,
+    factored,
     fit_least_squares,
     second_moments,
     share_that_holds,
 )
+from ptq_cli.runtime.probes import multiplied_floats
 
 AT_ONCE = 4096
 """Rows that are multiplied at once: enough for a product of matrices to be fast."""
@@ -137,7 +139,7 @@ STEPS = 32767
 """On either side of 0, of targets and of inputs that are floats: 16 bits are finer than a layer's error."""
 CHECKED = 4
 """Every fourth sample that is learned from says how far the optimum of the others holds."""
-JUDGED = 32
+JUDGED = 8
 """Channels of each group that it is judged by, at most: it is one number for all of them."""
 NO_ROWS = "no data reached this part of the model"
 NO_HELP = "the error on the held-out samples did not fall"
@@ -214,12 +216,13 @@ class _Solution:
         """Return what is chosen, or why nothing is."""
         state = self._state
         sums = [self._moments(parts) for parts in (learn, check)]
-        share = self._share(*sums) if check else 1.0
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
         moments = self._centered(totals)
+        factors = [factored(item) for item in moments]
+        share = self._share(sums[0], sums[1], [lower for _, lower in factors]) if check else 1.0
         quadratics = [
-            fit_least_squares(item, state.weight[own], share=share)
-            for own, item in zip(self._parts, moments, strict=True)
+            fit_least_squares(item, state.weight[own], share=share, known=known)
+            for own, item, known in zip(self._parts, moments, factors, strict=True)
         ]
         found, errors = search_layer(
             self._layer, state, quadratics, self._step, self._largest, threads=threads
@@ -227,7 +230,7 @@ class _Solution:
         bias = self._bias(found, moments)
         again = decided_again(self._parameters, self._layer, found, self._stored(bias), self._step)
         changed = again.differs(self._parameters, self._float_model)
-        if changed and decide and not self._holds(found, bias, self._centered(self._moments(decide))):
+        if changed and decide and not self._holds(found, bias, decide):
             return NO_HELP
         return SolvedLayer(
             before=errors[0],
@@ -241,14 +244,12 @@ class _Solution:
         """Return the moments of each group; exact, whatever the parts are."""
         totals: list[SecondMoments] = []
         for read, made in parts:
-            found = self._byte_moments(read, made) or self._float_moments(read, made)
+            if self._layer.parameters is not None and read.itemsize == 1:
+                found = byte_moments(read, self._zero, made, self._target_steps, self._state.groups)
+            else:
+                found = self._float_moments(read, made)
             totals = [one.merge(other) for one, other in zip(totals, found, strict=True)] if totals else found
         return totals
-
-    def _byte_moments(self, read: Array, made: npt.NDArray[np.float32]) -> list[SecondMoments] | None:
-        if self._layer.parameters is None or read.itemsize > 1:
-            return None
-        return byte_moments(read, self._zero, made, self._target_steps, self._state.groups)
 
     def _float_moments(self, read: Array, made: npt.NDArray[np.float32]) -> list[SecondMoments]:
         size, inputs = self._state.weight.shape[1], read.astype(np.float64)
@@ -260,25 +261,29 @@ class _Solution:
             for group, own in enumerate(self._parts)
         ]
 
-    def _centered(self, moments: Sequence[SecondMoments]) -> list[CenteredMoments]:
+    def _centered(self, moments: Sequence[SecondMoments], step: int = 1) -> list[CenteredMoments]:
         return [
             centered(
                 item,
                 input_step=self._step,
-                target_step=self._target_steps[own],
+                target_step=self._target_steps[own][::step],
                 has_bias=self._state.bias is not None,
             )
             for own, item in zip(self._parts, moments, strict=True)
         ]
 
-    def _share(self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments]) -> float:
+    def _share(
+        self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments], lowers: Sequence[Float64s]
+    ) -> float:
         step = -(-len(self._state.weight) // (self._state.groups * JUDGED))
         of_learned, of_checked = (
-            [replace(item, cross=item.cross[::step]) for item in self._centered(part)]
+            self._centered(
+                [replace(item, cross=item.cross[::step], targets=item.targets[::step]) for item in part], step
+            )
             for part in (learned, checked)
         )
         weights = [self._state.weight[own][::step] for own in self._parts]
-        return share_that_holds(of_learned, of_checked, weights)
+        return share_that_holds(of_learned, of_checked, weights, lowers)
 
     def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
         """Return what has to be added to the products for the mean of each channel to be right."""
@@ -296,17 +301,30 @@ class _Solution:
             return None
         return bias + self._state.bias if self._layer.bias_apart else bias
 
-    def _holds(self, found: Codes, bias: Float64s | None, decide: Sequence[CenteredMoments]) -> bool:
+    def _holds(self, found: Codes, bias: Float64s | None, decide: Sequence[Part]) -> bool:
         """Return whether the layer's error falls on samples that nothing was learned from."""
-        block, before, after = self._layer.geometry.block, 0.0, 0.0
         had = self._state.bias
         if had is not None and self._layer.bias_apart:
             had = np.zeros(len(had))
-        for own, item in zip(self._parts, decide, strict=True):
-            biases = [one[own] if one is not None else None for one in (had, bias)]
-            before += item.errors(self._state.codes.weights(block)[own], biases[0]).sum()
-            after += item.errors(found.weights(block)[own], biases[1]).sum()
+        before, after = (
+            self._error(codes.weights(self._layer.geometry.block), own, decide)
+            for codes, own in ((self._state.codes, had), (found, bias))
+        )
         return after < before
+
+    def _error(self, weights: Float64s, bias: Float64s | None, parts: Sequence[Part]) -> float:
+        """Return the sum of the squares that what weights make is away from what they should."""
+        groups, total = len(self._parts), 0.0
+        step = self._step if self._layer.parameters is not None else 1.0
+        turned = np.swapaxes((weights * step).reshape(groups, -1, weights.shape[1]), 1, 2).astype(np.float32)
+        for read, made in parts:
+            rows = (read.astype(np.float32) - self._zero).reshape(len(read), groups, -1)
+            missed = multiplied_floats(np.swapaxes(rows, 0, 1), turned)
+            missed -= np.swapaxes(made.reshape(len(made), groups, -1), 0, 1)
+            if bias is not None:
+                missed += bias.reshape(groups, 1, -1).astype(np.float32)
+            total += float(np.square(missed, dtype=np.float64).sum())
+        return total
 
 
 def _steps(largest: Float64s) -> Float64s:

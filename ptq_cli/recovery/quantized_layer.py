@@ -24,8 +24,7 @@ from ptq_cli.qdq.write.weight_quantizer import BYTE
 from ptq_cli.recovery.block_search import search_blocks
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
-from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic, quadratic_forms
-from ptq_cli.runtime.probes import multiplied_floats
+from ptq_cli.recovery.second_moments import Float64s, Int64s, Quadratic
 
 SHARED = "a weight that several layers share is left to all of them"
 SHARED_BIAS = "a bias that is computed, or that several layers share, cannot be changed"
@@ -409,24 +408,21 @@ def search_layer(
     Each error is a share of what the layer's output varies by. ``quadratics`` are the groups' objectives,
     ``step`` is of what the layer reads, ``largest``, (M,), what its channels make.
     """
-    block = layer.geometry.block
     if by_blocks(layer):
         (quadratic,), grid = quadratics, code_grid(layer, state, slice(None), step, largest)
         parts = (quadratic.curvature, quadratic.lower, quadratic.best)
         blocks, *errors = search_blocks(*parts, grid, state.codes, threads=threads)
-        power = float((multiplied_floats(state.weight, quadratic.curvature) * state.weight).sum()) or 1.0
+        power = float((quadratic.best * quadratic.pull).sum()) or 1.0
         return blocks, (float(errors[0].sum()) / power, float(errors[1].sum()) / power)
     found = Codes(integers=state.codes.integers.copy(), scales=state.codes.scales.copy())
     before = after = power = 0.0
     for group, quadratic in enumerate(quadratics):
         own = state.part(group)
-        nearest = state.codes.part(own)
         grid = code_grid(layer, state, own, step, largest)
-        better = search_codes(quadratic, grid, nearest, threads=threads)
+        better, *errors = search_codes(quadratic, grid, state.codes.part(own), threads=threads)
         found.integers[own], found.scales[own] = better.integers, better.scales
-        before += float(quadratic.error(nearest.weights(block)).sum())
-        after += float(quadratic.error(better.weights(block)).sum())
-        power += float(quadratic_forms(quadratic.curvature, state.weight[own]).sum())
+        before, after = before + float(errors[0].sum()), after + float(errors[1].sum())
+        power += float((quadratic.best * quadratic.pull).sum())
     power = power if power > 0.0 else 1.0
     return found, (before / power, after / power)
 

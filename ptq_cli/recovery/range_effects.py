@@ -31,6 +31,9 @@ FAR = (3.0, 1.0)
 """By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
 after the first piece, and after the second; after the third half of that, then a third."""
 
+KEPT = 1 << 26
+"""Bytes of outputs that are kept for another choice; logits of a language model take gigabytes."""
+
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
 of them: all but one tensor is in float anyway."""
@@ -322,8 +325,12 @@ def model_sqnr(
     *,
     threads: int = 1,
     of: Callable[[Outputs, Outputs], float] = output_sqnr,
+    known: dict[str, Outputs] | None = None,
+    name: str = "",
 ) -> Callable[..., float]:
     """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
+
+    What the float model makes of them is kept in ``known`` by a name, if that is little.
 
     Without ``integer_kernels`` the model's pairs are computed as they are written.
     """
@@ -333,7 +340,10 @@ def model_sqnr(
         with ThreadPoolExecutor(threads, "ranges") as pool:
             return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
 
-    wanted = outputs(float_model)
+    known = {} if known is None else known
+    wanted = known[name] if name in known else outputs(float_model)
+    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
+        known[name] = wanted
 
     def sqnr(model: StoredModel, *, integer_kernels: bool = True) -> float:
         return of(wanted, outputs(model, integer_kernels=integer_kernels))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.runtime.probes import multiplied_floats
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
@@ -82,16 +83,15 @@ def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
     return found
 
 
-# Symmetric systems, solved and multiplied with every sum in a fixed order.
+# Symmetric systems, solved and multiplied.
 #
-# They are compiled by numba and never call BLAS, whose last bits depend on its number of threads.
+# Products of matrices are ONNX Runtime's, in sessions of one thread, and small blocks are compiled: bits
+# depend on the processor, and never on the number of threads, as those of a BLAS library do.
 
 
-PANEL = 32
-"""Columns of a matrix that are eliminated together: as many rows of them fit into a second-level cache. Four
-divides it."""
-TILE = 256
-"""Columns of a panel that stay in the first-level cache while rows are taken from them."""
+BLOCK = 192
+"""Columns of a matrix that are eliminated together: products of so many are fast, and compiled loops take
+next to nothing."""
 
 
 def cholesky(matrix: Float64s) -> Float64s:
@@ -100,193 +100,75 @@ def cholesky(matrix: Float64s) -> Float64s:
     Shapes:
         matrix and result: (K, K).
     """
-    lower = np.tril(matrix)
-    if not _factor(lower, PANEL):
-        raise ValueError("the matrix is not positive definite")
+    lower = matrix.copy()
+    blocks = _blocks(len(matrix))
+    for at, own in enumerate(blocks):
+        lower[own, own.stop :] = 0.0
+        corner = lower[own, own].T.copy()
+        if not _factor(corner):
+            raise ValueError("the matrix is not positive definite")
+        lower[own, own] = corner.T
+        below = multiplied_floats(lower[own.stop :, own], _inverse(lower[own, own]).T)
+        lower[own.stop :, own] = below
+        for other in blocks[at + 1 :]:
+            rest = below[other.start - own.stop :]
+            lower[other.start :, other] -= multiplied_floats(rest, rest[: other.stop - other.start].T)
     return lower
 
 
-@compiled
-def _factor(lower: Float64s, panel: int) -> bool:  # pragma: no cover - compiled
-    size = lower.shape[0]
-    columns = np.empty((panel, size))
-    for start in range(0, size, panel):
-        end = min(start + panel, size)
-        for i in range(start, size):
-            for k in range(start, min(i + 1, end)):
-                columns[k - start, i] = lower[i, k]
-        if not _factor_panel(columns[: end - start], start):
-            return False
-        for i in range(start, size):
-            for k in range(start, min(i + 1, end)):
-                lower[i, k] = columns[k - start, i]
-        whole = size - (size - end) % 4
-        for left in range(end, whole, TILE):
-            for i in range(left, whole, 4):
-                _take_panel(columns, lower[i : i + 4], i, left, min(left + TILE, i + 1))
-        for i in range(end, size):  # What four rows do not have in common.
-            for j in range(i - (i - end) % 4 + 1 if i < whole else end, i + 1):
-                for k in range(end - start):
-                    lower[i, j] -= columns[k, i] * columns[k, j]
-    return True
+def _blocks(size: int) -> list[slice]:
+    return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
 
 
 @compiled
-def _factor_panel(columns: Float64s, start: int) -> bool:  # pragma: no cover - compiled
-    """Factor columns of a matrix from its row ``start`` on, which are rows here: neighbors in memory.
-
-    Shapes:
-        columns: (panel, K).
-    """
+def _factor(columns: Float64s) -> bool:  # pragma: no cover - compiled
+    """Factor a small matrix whose columns are rows here, neighbors in memory; what is above L becomes 0."""
     for k in range(columns.shape[0]):
-        own = columns[k, start:]
+        own = columns[k]
         if not own[k] > 0.0:
             return False
-        root = np.sqrt(own[k])
-        own[k] = root
-        for i in range(k + 1, own.shape[0]):
-            own[i] /= root
+        own[:k] = 0.0
+        own[k:] /= np.sqrt(own[k])
         for j in range(k + 1, columns.shape[0]):
-            other, factor = columns[j, start:], own[j]
-            for i in range(j, own.shape[0]):
-                other[i] -= factor * own[i]
+            columns[j, j:] -= own[j] * own[j:]
     return True
 
 
 @compiled
-def _take_panel(
-    columns: Float64s, rows: Float64s, at: int, start: int, end: int
-) -> None:  # pragma: no cover - compiled
-    """Take a panel's products from columns ``start`` to ``end`` of four rows, the first of which is ``at``.
-
-    Four columns of the panel are taken from four rows in one go, each sum in the order of the columns: what
-    is read of the panel serves all four.
-
-    Shapes:
-        columns: (panel, K); rows: (4, K).
-    """
-    one, two, three, four = (rows[0, start:end], rows[1, start:end],
-                             rows[2, start:end], rows[3, start:end])  # fmt: skip
-    for k in range(0, columns.shape[0], 4):
-        p, q, r, s = (columns[k, start:end], columns[k + 1, start:end],
-                      columns[k + 2, start:end], columns[k + 3, start:end])  # fmt: skip
-        a, b = columns[k, at : at + 4], columns[k + 1, at : at + 4]
-        c, d = columns[k + 2, at : at + 4], columns[k + 3, at : at + 4]
-        for j in range(end - start):
-            w, x, y, z = p[j], q[j], r[j], s[j]
-            one[j] = (((one[j] - a[0] * w) - b[0] * x) - c[0] * y) - d[0] * z
-            two[j] = (((two[j] - a[1] * w) - b[1] * x) - c[1] * y) - d[1] * z
-            three[j] = (((three[j] - a[2] * w) - b[2] * x) - c[2] * y) - d[2] * z
-            four[j] = (((four[j] - a[3] * w) - b[3] * x) - c[3] * y) - d[3] * z
-
-
-def solve(lower: Float64s, right: Float64s) -> Float64s:
-    """Return X with ``X (L L^T) = right``.
-
-    Shapes:
-        lower: (K, K); right and result: (M, K).
-    """
-    columns = np.array(right.T, order="C")  # A copy, also of a single row.
-    _substitute(lower, columns)
-    return np.ascontiguousarray(columns.T)
-
-
-@compiled
-def _substitute(lower: Float64s, columns: Float64s) -> None:  # pragma: no cover - compiled
-    size, width = columns.shape
-    upper = lower.T.copy()
-    for first in range(0, width, 64):
-        own = columns[:, first : first + 64].copy()
-        for i in range(size):
-            take_rows(lower[i], own, own[i], 0, i, 1)
-            own[i] /= lower[i, i]
-        for i in range(size - 1, -1, -1):
-            take_rows(upper[i], own, own[i], size - 1, i, -1)
-            own[i] /= lower[i, i]
-        columns[:, first : first + 64] = own
-
-
-@compiled
-def take_rows(
-    factors: Float64s, rows: Float64s, result: Float64s, start: int, end: int, step: int
-) -> None:  # pragma: no cover - compiled
-    """Take rows times their factors from a row, one after the other from ``start`` to before ``end``.
-
-    Shapes:
-        factors: (K,); rows: (K, M); result: (M,).
-    """
-    k, left = start, abs(end - start)
-    while left >= 4:
-        a, b, c, d = factors[k], factors[k + step], factors[k + 2 * step], factors[k + 3 * step]
-        p, q, r, s = rows[k], rows[k + step], rows[k + 2 * step], rows[k + 3 * step]
-        for m in range(result.shape[0]):
-            result[m] = (((result[m] - a * p[m]) - b * q[m]) - c * r[m]) - d * s[m]
-        k, left = k + 4 * step, left - 4
-    while left > 0:
-        for m in range(result.shape[0]):
-            result[m] -= factors[k] * rows[k, m]
-        k, left = k + step, left - 1
-
-
-def products(matrix: Float64s, rows: Float64s) -> Float64s:
-    """Return the rows times a symmetric matrix.
-
-    Shapes:
-        matrix: (K, K); rows and result: (M, K).
-    """
-    found = np.zeros(rows.shape)
-    add_products(matrix, np.ascontiguousarray(rows), found)
+def _inverse(lower: Float64s) -> Float64s:  # pragma: no cover - compiled
+    """Return the inverse of a small lower triangular matrix."""
+    found = np.eye(lower.shape[0])
+    for i in range(lower.shape[0]):
+        for k in range(i):
+            found[i, : k + 1] -= lower[i, k] * found[k, : k + 1]
+        found[i, : i + 1] /= lower[i, i]
     return found
 
 
-@compiled
-def add_products(matrix: Float64s, rows: Float64s, found: Float64s) -> None:  # pragma: no cover - compiled
-    """Add rows times a symmetric matrix to what is found, in the order of the matrix's rows.
+def _inverses(lower: Float64s) -> list[Float64s]:
+    return [_inverse(lower[own, own]) for own in _blocks(len(lower))]
+
+
+def solve(lower: Float64s, right: Float64s, inverses: Sequence[Float64s] = ()) -> Float64s:
+    """Return X with ``X (L L^T) = right``; ``inverses`` are those of L's blocks, if they are known.
 
     Shapes:
-        matrix: (K, K); rows, found: (M, K).
+        lower: L, (K, K); right and result: (M, K).
     """
-    size = rows.shape[1]
-    for left in range(0, size, TILE):
-        right = min(left + TILE, size)
-        _add_part(matrix, rows, 0, size, left, right, found, left)
+    found = right.copy()
+    blocks = _blocks(right.shape[1])
+    inverses = inverses or _inverses(lower)
+    for own, inverse in zip(blocks, inverses, strict=True):
+        left = found[:, own] - multiplied_floats(found[:, : own.start], lower[own, : own.start].T)
+        found[:, own] = multiplied_floats(left, inverse.T)
+    for own, inverse in zip(reversed(blocks), inverses[::-1], strict=True):
+        left = found[:, own] - multiplied_floats(found[:, own.stop :], lower[own.stop :, own])
+        found[:, own] = multiplied_floats(left, inverse)
+    return found
 
 
-@compiled
-def _add_part(
-    matrix: Float64s,
-    rows: Float64s,
-    start: int,
-    end: int,
-    left: int,
-    right: int,
-    found: Float64s,
-    at: int,
-) -> None:  # pragma: no cover - compiled
-    """Add rows times the matrix's rows from ``start`` to ``end``, of its columns from ``left`` to ``right``.
-
-    Shapes:
-        matrix: (K, K); rows: (M, K); found: (M, any), to which is added from column ``at`` on.
-    """
-    whole = end - (end - start) % 4
-    for i in range(start, whole, 4):
-        p, q = matrix[i, left:right], matrix[i + 1, left:right]
-        r, s = matrix[i + 2, left:right], matrix[i + 3, left:right]
-        for m in range(rows.shape[0]):
-            a, b, c, d = rows[m, i], rows[m, i + 1], rows[m, i + 2], rows[m, i + 3]
-            own = found[m, at : at + right - left]
-            for j in range(own.shape[0]):
-                own[j] = (((own[j] + a * p[j]) + b * q[j]) + c * r[j]) + d * s[j]
-    for i in range(whole, end):
-        for m in range(rows.shape[0]):
-            own = found[m, at : at + right - left]
-            for j in range(own.shape[0]):
-                own[j] += rows[m, i] * matrix[i, left + j]
-
-
-@compiled
-def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:  # pragma: no cover - compiled
-    """Return ``r A r`` of each row r, for a symmetric A.
+def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:
+    """Return ``r A r`` of each row r.
 
     Shapes:
         matrix: (K, K); rows: (M, K); the result (M,).
@@ -295,19 +177,7 @@ def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:  # pragma: no
         >>> quadratic_forms(np.eye(2), np.array([[3.0, 4.0]])).tolist()
         [25.0]
     """
-    found, size = np.zeros(rows.shape[0]), rows.shape[1]
-    twice = 2.0 * rows
-    product = np.empty((rows.shape[0], TILE))
-    for left in range(0, size, TILE):
-        right = min(left + TILE, size)
-        product[:] = 0.0
-        _add_part(matrix, rows, left, right, left, right, product, 0)
-        # What is below the tile stands for what is right of it, too.
-        _add_part(matrix, twice, right, size, left, right, product, 0)
-        for m in range(rows.shape[0]):
-            for j in range(right - left):
-                found[m] += product[m, j] * rows[m, left + j]
-    return found
+    return np.asarray((multiplied_floats(rows, matrix) * rows).sum(axis=1))
 
 
 # Second moments in real units, with what least squares adds to them where they say little.
@@ -360,19 +230,6 @@ class CenteredMoments:
         """
         damping = self.damping
         return solve(lower, self.cross + damping * weights) if damping > 0.0 else weights.copy()
-
-    def errors(self, weights: Float64s, bias: Float64s | None = None) -> Float64s:
-        """Return the mean square error of each channel's output, less the mean square of its target.
-
-        Without a bias that of the best one counts.
-
-        Shapes:
-            weights: (M, K); bias and result: (M,).
-        """
-        found = quadratic_forms(self.gram, weights) - 2.0 * (weights * self.cross).sum(axis=1)
-        if bias is not None and self.input_mean is not None and self.target_mean is not None:
-            found += (self.target_mean - (weights * self.input_mean).sum(axis=1) - bias) ** 2
-        return np.asarray(found)
 
 
 def centered(
@@ -436,16 +293,24 @@ class Quadratic:
     best: Float64s
     pull: Float64s
 
-    def error(self, weights: Float64s) -> Float64s:
-        """Return the objective of weights, (M, K), for each channel, (M,)."""
-        found: Float64s = quadratic_forms(self.curvature, self.best - weights)
-        return found
+
+def factored(moments: CenteredMoments) -> tuple[Float64s, Float64s]:
+    """Return the curvature and its Cholesky factor, (K, K) each."""
+    curvature = moments.curvature()
+    return curvature, cholesky(curvature)
 
 
-def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: float = 1.0) -> Quadratic:
+def fit_least_squares(
+    moments: CenteredMoments,
+    weights: Float64s,
+    *,
+    share: float = 1.0,
+    known: tuple[Float64s, Float64s] | None = None,
+) -> Quadratic:
     """Return the objective whose minimum makes a layer's output, behind a quantized input, the wanted one.
 
-    Go by ``share`` from the weights to the optimum; see ``share_that_holds``.
+    Go by ``share`` from the weights to the optimum; see ``share_that_holds``. ``known`` is what ``factored``
+    returns, for who has it.
 
     Shapes:
         weights: (M, K).
@@ -457,16 +322,18 @@ def fit_least_squares(moments: CenteredMoments, weights: Float64s, *, share: flo
         Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
         float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
     """
-    curvature = moments.curvature()
-    lower = cholesky(curvature)
+    curvature, lower = known or factored(moments)
     best = weights.copy()
     if share > 0.0:
         best += share * (moments.optimum(lower, weights) - weights)
-    return Quadratic(curvature=curvature, lower=lower, best=best, pull=products(curvature, best))
+    return Quadratic(curvature=curvature, lower=lower, best=best, pull=multiplied_floats(best, curvature))
 
 
 def share_that_holds(
-    learned: Sequence[CenteredMoments], checked: Sequence[CenteredMoments], weights: Sequence[Float64s]
+    learned: Sequence[CenteredMoments],
+    checked: Sequence[CenteredMoments],
+    weights: Sequence[Float64s],
+    lowers: Sequence[Float64s],
 ) -> float:
     """Return how far to go, 0 to 1, from a model's weights to the optimum of some rows, judged by others.
 
@@ -474,14 +341,45 @@ def share_that_holds(
     known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
 
     Shapes:
-        weights: (M, K) each.
+        weights: (M, K) each; lowers: (K, K), factors of the curvature of all rows.
     """
     gain = cost = 0.0
-    for one, other, own in zip(learned, checked, weights, strict=True):
-        change = one.optimum(cholesky(one.curvature()), own) - own
-        gain += float((change * (other.cross - products(other.gram, own))).sum())
+    for one, other, own, lower in zip(learned, checked, weights, lowers, strict=True):
+        change = near_solution(one.curvature(), lower, one.cross - multiplied_floats(own, one.gram))
+        gain += float((change * (other.cross - multiplied_floats(own, other.gram))).sum())
         cost += float(quadratic_forms(other.gram, change).sum())
     return held_share(gain, cost, learned[0].rows, checked[0].rows)
+
+
+STEPS = 6
+"""Of conjugate gradients. What is left of the error changes a share by less than 0.01."""
+
+
+def near_solution(matrix: Float64s, lower: Float64s, right: Float64s) -> Float64s:
+    """Return about X with ``X A = right``, by the factor of a matrix that is much like A.
+
+    Shapes:
+        matrix: A, (K, K); lower: (K, K); right and result: (M, K).
+
+    Source:
+        Hestenes and Stiefel, Methods of conjugate gradients for solving linear systems (1952).
+    """
+    if len(matrix) <= BLOCK:  # What is exact takes less.
+        return solve(cholesky(matrix), right)
+    found, rest, inverses = np.zeros(right.shape), right, _inverses(lower)
+    turned = along = solve(lower, rest, inverses)
+    power = (rest * turned).sum(axis=1, keepdims=True)
+    for _ in range(STEPS):
+        if not power.any():
+            break
+        image = multiplied_floats(along, matrix)
+        bend = (along * image).sum(axis=1, keepdims=True)
+        step = np.divide(power, bend, out=np.zeros(power.shape), where=bend > 0.0)
+        found, rest = found + step * along, rest - step * image
+        turned, before = solve(lower, rest, inverses), power
+        power = (rest * turned).sum(axis=1, keepdims=True)
+        along = turned + np.divide(power, before, out=np.zeros(power.shape), where=before > 0.0) * along
+    return found
 
 
 def held_share(gain: float, cost: float, learned: int, checked: int) -> float:

@@ -31,7 +31,7 @@ from ptq_cli.recipe.quantizer_families import (
 )
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import centered, fit_least_squares, second_moments
+from ptq_cli.recovery.second_moments import centered, fit_least_squares, quadratic_forms, second_moments
 
 FAMILIES: dict[str, WeightFamily] = {
     "scaled": ScaledWeights(),
@@ -122,10 +122,13 @@ def test_a_search_keeps_the_pairs_and_is_no_worse_than_what_it_is_given(seed: in
         mates=mates_along(rule, (1, inputs)),
         most=float(LARGEST_SUM),
     )
-    found = search_codes(objective, grid, nearest)
+    found, *_ = search_codes(objective, grid, nearest)
     assert not exceeds_pairs(found.integers, rule)
     block = grid.block
-    before, after = (objective.error(item.weights(block)) for item in (nearest, found))
+    before, after = (
+        quadratic_forms(objective.curvature, objective.best - item.weights(block))
+        for item in (nearest, found)
+    )
     assert (after <= before * (1 + 1e-9) + 1e-12).all()
 
 

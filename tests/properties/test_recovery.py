@@ -13,6 +13,7 @@ from ptq_cli.recovery.second_moments import (
     SecondMoments,
     centered,
     fit_least_squares,
+    quadratic_forms,
     second_moments,
 )
 
@@ -85,10 +86,13 @@ def test_searched_codes_are_no_worse_than_the_nearest_and_no_single_change_impro
 ) -> None:
     size, blocks = shape
     quadratic, grid, nearest = problem(seed, size, channels, bits, blocks)
-    found = search_codes(quadratic, grid, nearest, threads=2)
-    errors = quadratic.error(found.weights(grid.block))
+    found, *_ = search_codes(quadratic, grid, nearest, threads=2)
+    errors = quadratic_forms(quadratic.curvature, quadratic.best - found.weights(grid.block))
     tolerance = 1e-9 * np.abs(quadratic.pull * quadratic.best).sum(axis=1)
-    assert (errors <= quadratic.error(nearest.weights(grid.block)) + tolerance).all()
+    assert (
+        errors
+        <= quadratic_forms(quadratic.curvature, quadratic.best - nearest.weights(grid.block)) + tolerance
+    ).all()
     assert (np.abs(found.integers) <= grid.highest).all()
     assert (found.integers == np.rint(found.integers)).all()
     assert (found.scales == found.scales.astype(np.float32)).all()
@@ -96,7 +100,10 @@ def test_searched_codes_are_no_worse_than_the_nearest_and_no_single_change_impro
         for step in (-1, 1):
             other = found.integers.copy()
             other[:, index] = np.clip(other[:, index] + step, grid.lowest, grid.highest)
-            changed = quadratic.error(Codes(integers=other, scales=found.scales).weights(grid.block))
+            changed = quadratic_forms(
+                quadratic.curvature,
+                quadratic.best - Codes(integers=other, scales=found.scales).weights(grid.block),
+            )
             assert (changed >= errors - tolerance).all()
 
 

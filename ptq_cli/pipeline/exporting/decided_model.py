@@ -37,7 +37,6 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     RangesByEffect,
     RecoveryData,
     choose_ranges,
-    recovery_samples,
 )
 from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
 from ptq_cli.pipeline.setup.resolve import Resolved
@@ -303,7 +302,7 @@ class Recovering:
     every: float = 0.0
 
     def __post_init__(self) -> None:
-        self._samples = recovery_samples(self.data) if self.data is not None else None
+        self._samples = self.data.samples if self.data is not None else None
         kept = tuple(site for site in self.made.plan.weights if site not in self.but)
         self._plan = replace(self.made.plan, weights=kept)
         self.float_model = mapped_model(self.float_model, self.folder)

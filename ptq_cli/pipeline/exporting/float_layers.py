@@ -20,11 +20,9 @@ from ptq_cli.pipeline.exporting.range_candidates import grids_of
 from ptq_cli.pipeline.exporting.recovery_data import (
     MOST_WORK,
     Build,
-    Piece,
     RecoveryData,
     few,
     finite,
-    recovery_samples,
     sample_work,
 )
 from ptq_cli.placement.placed_graph import Placement
@@ -38,7 +36,7 @@ from ptq_cli.runtime.machine import Machine
 STAGE = "float"
 WANTED_DB = 22.0
 """SQNR of the worst output from which on no layer is left in float: 20 dB, and 2 for samples unlike these."""
-JUDGED_ON, MODELS = 64, 8
+JUDGED_ON, MODELS = 32, 8
 """Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 samples may be judged by all of them, and few hide the sample that makes most of the noise."""
 RANKED_ON = 4
@@ -110,13 +108,10 @@ def choose_float_layers(
     the integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what
     was found until then is kept. ``could_be_dynamic`` are the layers that may have ranges found at each run.
     """
-    samples, floats = recovery_samples(data)[0], float_model.load()
-    judged = _judged(samples, floats, data)
-    outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
-
+    samples, floats = data.samples[0], float_model.load()
+    outputs_sqnr, count = _judge(float_model, floats, data, machine)
     measured = _measure(build, floats, outputs_sqnr)
     before, lost = measured(placement)
-    count = sum(map(samples_in, judged))
     found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
     if before >= WANTED_DB:
         return placement, found
@@ -160,10 +155,16 @@ def _ranked(
 def _measure(
     build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
 ) -> Callable[[Placement], tuple[float, float]]:
-    """Return what tells the SQNR of a placement's worst output, but for what the weights lose, and that."""
+    """Return what tells the SQNR of a placement's worst output, but for what the weights lose, and that.
+
+    The first model below what is wanted tells of all whether float weights are better than its own.
+    """
+    lose: list[bool] = []
 
     def measured(placed: Placement) -> tuple[float, float]:
         made = build(placed)[0]
+        if any(lose) and (in_floats := with_float_weights(TwinGraphs(floats, made))) is not None:
+            return outputs_sqnr(serialize(in_floats), integer_kernels=False), math.nan
         found = outputs_sqnr(serialize(made))
         in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
         if in_floats is None:
@@ -171,6 +172,7 @@ def _measure(
         # On flat images the weights' noise may take a constant to a nearer step. With its integer kernels
         # ONNX Runtime would quantize float weights, with one scale for all channels.
         without = max(found, outputs_sqnr(serialize(in_floats), integer_kernels=False))
+        lose.append(without > found)
         return without, without - found
 
     return measured
@@ -187,16 +189,22 @@ def reached_sqnr(
         return found
     if made is None:
         return replace(found, reached=found.after)
-    judged = _judged(recovery_samples(data)[0], float_model.load(), data)
-    outputs_sqnr = model_sqnr(float_model, judged, threads=machine.threads, of=lowest_sqnr)
+    outputs_sqnr, _ = _judge(float_model, float_model.load(), data, machine)
     return replace(found, reached=outputs_sqnr(serialize(made)))
 
 
-def _judged(samples: RecoverySamples, model: ir.Model, data: RecoveryData) -> list[Piece]:
-    """Return the samples that choices are measured on, those held out first."""
-    work = sample_work(model, samples.decide[0], data.inputs)
+def _judge(
+    float_model: StoredModel, floats: ir.Model, data: RecoveryData, machine: Machine
+) -> tuple[Callable[..., float], int]:
+    """Return what tells the SQNR of the worst output, and on how many samples: those held out come first."""
+    samples = data.samples[0]
+    work = sample_work(floats, samples.decide[0], data.inputs)
     most = max(sum(map(samples_in, samples.decide)), min(JUDGED_ON, int(MOST_WORK / (MODELS * work + 1))))
-    return list(few([*samples.decide, *samples.fit], data.inputs, most))
+    pieces = few([*samples.decide, *samples.fit], data.inputs, most)
+    sqnr = model_sqnr(
+        float_model, pieces, threads=machine.threads, of=lowest_sqnr, known=data.known_outputs, name=STAGE
+    )
+    return sqnr, sum(map(samples_in, pieces))
 
 
 def _chosen(

@@ -23,9 +23,12 @@ Candidate = tuple[AmaxSettings, QuantParameters]
 
 
 def range_candidates(
-    plan: Plan, source: str, placement: Placement, calibration: Calibration
+    plan: Plan, source: str, placement: Placement, calibration: Calibration, *, thorough: bool = True
 ) -> list[Candidate]:
-    """Return methods with what they choose, each choice once; the recipe's own comes first."""
+    """Return methods with what they choose, each choice once; the recipe's own comes first.
+
+    Those that take ten times as long as the others are left out if it is not to be ``thorough``.
+    """
     own = placement.settings.activations[source]
     if not isinstance(placement.settings.activation_families[source], ScaledActivations):
         return []
@@ -40,7 +43,7 @@ def range_candidates(
         tried = [own, replace(own, method="mse")]
     elif has_histogram:
         tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
-        tried += [replace(own, method="mse"), replace(own, method="entropy")]
+        tried += [replace(own, method=method) for method in ("mse", "entropy") if thorough]
     found: list[Candidate] = []
     for item in tried:
         try:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Annotated
 
 import numpy as np
@@ -38,7 +39,7 @@ from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.moments_file import Moments, load_moments
 from ptq_cli.recovery.quantized_layer import require_integers
-from ptq_cli.recovery.range_effects import Costs, KnownCosts, model_sqnr, range_costs
+from ptq_cli.recovery.range_effects import Costs, KnownCosts, Outputs, model_sqnr, range_costs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.rescale_model import LITTLE
 from ptq_cli.runtime.machine import Machine
@@ -61,6 +62,7 @@ class RecoveryData:
         dataset: whose arrays have the names of the model's inputs.
         batch_size: samples that run together where the sums do not depend on it.
         known_costs: what ranges have cost the outputs of the same float model on these data.
+        known_outputs: what the float model has made of some of these data, by the rung that chose them.
     """
 
     dataset: Dataset
@@ -68,6 +70,12 @@ class RecoveryData:
     allow_nonfinite: bool
     batch_size: int
     known_costs: KnownCosts = field(default_factory=dict)
+    known_outputs: dict[str, Outputs] = field(default_factory=dict)
+
+    @cached_property
+    def samples(self) -> tuple[RecoverySamples, int, int]:
+        """The samples in pieces, and how many there are to learn from and to decide by."""
+        return recovery_samples(self)
 
 
 def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
@@ -294,23 +302,25 @@ def choose_ranges(
     until then decides.
     """
     require_integers(placement.plan)
-    samples, _, decided_by = recovery_samples(data)
+    samples, _, decided_by = data.samples
     floats = float_model.load()
     sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
-    before = told = sqnr(serialize(build(placement)[0]))
+    made, plan = build(placement)
+    before = told = sqnr(serialize(made))
     asked, within = placement, told_bounds(floats, placement, calibration)
     if within:
         bounded = replace(placement, within=within)
-        found = sqnr(serialize(build(bounded)[0]))
-        placement, told = (bounded, found) if found > before else (placement, before)
-    plan = build(placement)[1]
-    tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
-    grids = {
-        source: [parameters for _, parameters in found]
-        for source, found in tried.items()
-        if not _has_few_bits(found)
-    }
-    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
+        made, of_bounded = build(bounded)
+        if (found := sqnr(serialize(made))) > before:
+            placement, told, plan = bounded, found, of_bounded
+    candidates = partial(range_candidates, plan, placement=placement, calibration=calibration)
+    # Of many tensors those that are measured are chosen by the candidates that take next to no time.
+    is_few = len(plan.sources) <= MOST_TENSORS
+    tried = {source: candidates(source, thorough=is_few) for source in plan.sources}
+    measured, most = affordable(_grids(tried), sample_work(floats, samples.fit[0], data.inputs))
+    if not is_few:
+        tried |= {source: candidates(source) for source in measured}
+        measured = _grids({source: tried[source] for source in measured})
     measured_on = few(samples.fit, data.inputs, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
@@ -345,6 +355,15 @@ def choose_ranges(
         within=placement.within,
     )
     return (changed if kept else asked), result
+
+
+def _grids(tried: Mapping[str, Sequence[Candidate]]) -> dict[str, Sequence[QuantParameters]]:
+    """Return the candidates of the tensors whose choice is measured, all but those of few bits."""
+    return {
+        source: [parameters for _, parameters in found]
+        for source, found in tried.items()
+        if not _has_few_bits(found)
+    }
 
 
 def _best(

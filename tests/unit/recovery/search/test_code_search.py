@@ -5,7 +5,7 @@ import pytest
 
 from ptq_cli.recovery import code_search
 from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import Quadratic, cholesky, products
+from ptq_cli.recovery.second_moments import Quadratic, cholesky, quadratic_forms
 
 OUTPUTS, INPUTS, BLOCK = 24, 38, 19
 
@@ -17,7 +17,7 @@ def layer() -> tuple[Quadratic, CodeGrid, Codes]:
     read = random.normal(size=(500, INPUTS)) @ (np.eye(INPUTS) + 0.3 * random.normal(size=(INPUTS, INPUTS)))
     curvature, weights = read.T @ read / 500, random.normal(size=(OUTPUTS, INPUTS))
     quadratic = Quadratic(
-        curvature=curvature, lower=cholesky(curvature), best=weights, pull=products(curvature, weights)
+        curvature=curvature, lower=cholesky(curvature), best=weights, pull=weights @ curvature
     )
     block = np.repeat(np.arange(INPUTS // BLOCK), BLOCK).astype(np.int64)
     scales = np.abs(weights.reshape(OUTPUTS, -1, BLOCK)).max(axis=2) / 7
@@ -27,11 +27,12 @@ def layer() -> tuple[Quadratic, CodeGrid, Codes]:
 
 def test_a_large_layer_is_searched_in_fewer_steps_and_hardly_worse(layer, monkeypatch):
     quadratic, grid, nearest = layer
-    wanted = search_codes(quadratic, grid, nearest)
+    wanted, *_ = search_codes(quadratic, grid, nearest)
     monkeypatch.setattr(code_search, "MUCH", 0.0)
-    found = search_codes(quadratic, grid, nearest)
+    found, *_ = search_codes(quadratic, grid, nearest)
     before, thorough, fast = (
-        quadratic.error(codes.weights(grid.block)) for codes in (nearest, wanted, found)
+        quadratic_forms(quadratic.curvature, quadratic.best - codes.weights(grid.block))
+        for codes in (nearest, wanted, found)
     )
     assert (fast <= before).all()
     assert not np.array_equal(found.scales, wanted.scales)
