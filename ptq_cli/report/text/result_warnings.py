@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptq_cli.core.words import SHORTEST_RUN, format_bytes, too_spread
+from ptq_cli.core.words import SHORTEST_RUN, few, format_bytes, too_spread
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
@@ -92,10 +92,8 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
     if now is not None and reached <= now:  # Recovery of weights has won more than they would.
         return ()
-    some = ", ".join(names[:MOST_REASONS])
-    rest = f" and {len(names) - MOST_REASONS} more" if len(names) > MOST_REASONS else ""
     does = [f"finds ranges at each run for {dynamic} layer{'s' if dynamic > 1 else ''}"] if dynamic else []
-    does += [f"leaves {some}{rest} in float"] if names else []
+    does += [f"leaves {few(names, MOST_REASONS)} in float"] if names else []
     return (
         f"ptq export --set recovery.float_time={percent / 100:g} {' and '.join(does)}: about "
         f"{reached:.1f} dB, for {percent} % more time",
