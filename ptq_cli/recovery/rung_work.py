@@ -15,8 +15,8 @@ from ptq_cli.recovery.code_search import BYTE, CodeGrid, Codes, products_each, s
 from ptq_cli.recovery.quantized_layer import QuantizedLayer, SolvedLayer, by_blocks
 from ptq_cli.recovery.second_moments import CenteredMoments, fit_least_squares
 
-FACTORS = 2 / 3
-"""Cubes of the inputs that the factorizations take: one of all rows, and one to judge it."""
+FACTORS = 1 / 3
+"""Cubes of the inputs that the factorization takes."""
 SUMMED = 20
 """A product of a sum over rows takes one part of so many of the time that one of the search takes."""
 RUN = 12
