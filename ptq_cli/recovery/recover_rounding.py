@@ -282,9 +282,7 @@ class _Walk:
                 rows.add(piece, read(piece), read(piece), first=self._firsts[piece])
             return data
         floating = stage.floating
-        self._floating.run(
-            floating, floating.model, self._pool, tap=layer.makes, tapped=collect, last=last
-        )
+        self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect, last=last)
         return data
 
     def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:
