@@ -229,8 +229,8 @@ MOST_WORK = 2e12
 only ``max`` for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
-CLEARLY_DB = 3.0
-"""Where the choice of each tensor gains so much, no method is tried for all: each builds and runs a model."""
+CLEARLY_DB, GOOD_DB = 3.0, 35.0
+"""Where the choice of each tensor gains so much and has so much, no method is tried for all tensors."""
 FOR_ALL = (
     AmaxSettings(method="max"),
     *(AmaxSettings(method="percentile", percentile=share) for share in PERCENTILES),
@@ -345,7 +345,7 @@ def choose_ranges(
         placement,
         _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
         lambda made: sqnr(serialize(build(made)[0])),
-        enough=told + CLEARLY_DB,
+        enough=max(told + CLEARLY_DB, GOOD_DB),
     )
     if placement.within and after <= told:
         changed, methods, after = placement, {}, told
