@@ -45,7 +45,7 @@ FAR_DB, JUDGED_FAR_ON = 10.0, 8
 ENOUGH_DB = 30.0
 """SQNR of the worst output on the held-out samples from which on no others are looked at."""
 RANKED_ON = 4
-"""Samples that the noise of a tensor is measured on."""
+"""Samples that the noise of a tensor is measured on, and the fewest held-out ones that may be enough."""
 RANK_WORK = 6e11
 """Multiply-accumulates that ranking may take; of a larger model one sample ranks the tensors whose rows lose
 most."""
@@ -118,10 +118,11 @@ def choose_float_layers(
     ``known`` is the SQNR of all outputs together on the held-out samples, in dB, if it is.
     """
     floats = float_model.load()
+    held_out = data.samples[2]
     # The noise of all outputs is the mean of theirs.
     worst = known - 10.0 * math.log10(len(floats.graph.outputs))
-    if worst >= ENOUGH_DB:
-        return placement, FloatLayers(before=worst, after=worst, decided_by=data.samples[2])
+    if worst >= ENOUGH_DB and held_out >= RANKED_ON:
+        return placement, FloatLayers(before=worst, after=worst, decided_by=held_out)
 
     @cache
     def steps(could_be_dynamic: frozenset[str]) -> Steps:
