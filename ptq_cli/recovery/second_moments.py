@@ -351,8 +351,9 @@ def share_that_holds(
     return held_share(gain, cost, learned[0].rows, checked[0].rows)
 
 
-STEPS = 6
-"""Of conjugate gradients. What is left of the error changes a share by less than 0.01."""
+STEPS = 3
+"""Of conjugate gradients. What is left of the error changes a share by 0.004 on average, and by 0.05 at most:
+near the best share that is next to nothing of what it gains."""
 
 
 def near_solution(matrix: Float64s, lower: Float64s, right: Float64s) -> Float64s:

@@ -457,8 +457,10 @@ def few(
         [28]
     """
     found: list[dict[str, Array]] = []
+    # Two pieces at least: what is far behind on the first is not measured on the second.
+    together = min(TOGETHER, -(-most // 2))
     for piece in pieces:
-        size, together = count_samples(piece, inputs), min(TOGETHER, most)
+        size = count_samples(piece, inputs)
         divides = size > together and _divides(inputs)
         for start in range(0, size, together) if divides else (0,):
             part = slice(start, start + together)
