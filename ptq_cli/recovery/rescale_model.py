@@ -16,7 +16,15 @@ from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, Scal
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
-from ptq_cli.recovery.recovery_samples import Noise, RecoverySamples, gain_interval, noise_of, sqnr_of
+from ptq_cli.recovery.recovery_samples import (
+    MetricGain,
+    MetricWatch,
+    Noise,
+    RecoverySamples,
+    gain_interval,
+    noise_of,
+    sqnr_of,
+)
 from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -347,6 +355,14 @@ LITTLE = 0.1
 Kind = Callable[[ScaleSpace], bool]
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
+
+    noise: Sequence[Noise]
+    watch: MetricWatch | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class RescaledModel:
     """What became of a model's channels.
@@ -359,7 +375,8 @@ class RescaledModel:
         before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
         gain: the ends of the 95 % interval of their difference.
         difference: of the float model's outputs on these, as a share of their largest value.
-        noise: of the outputs of the model's quantized form on these, by piece; None if it was not measured.
+        seen: of the model's quantized form on these; None if it did not run.
+        metric: how much a watched metric gained.
     """
 
     model: ir.Model
@@ -370,7 +387,8 @@ class RescaledModel:
     after: float = float("nan")
     gain: tuple[float, float] = (float("nan"), float("nan"))
     difference: float = 0.0
-    noise: Sequence[Noise] | None = None
+    seen: Seen | None = None
+    metric: MetricGain | None = None
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -384,7 +402,8 @@ def rescale_model(
     judged: Plan | None = None,
     by_row: bool = False,
     least_gain: float | None = None,
-    known: Sequence[Noise] | None = None,
+    watch: Callable[[], MetricWatch] | None = None,
+    known: Seen | None = None,
     threads: int,
 ) -> RescaledModel:
     """Return a model with factors for its channels, if its quantized form is better for them.
@@ -394,8 +413,9 @@ def rescale_model(
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
     another, and ``by_row`` whether each row has a scale of its own there. The interval of its SQNR's gain
-    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is the noise
-    of the model's quantized form, if another kind of spaces has measured it on these samples.
+    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``watch`` begins to
+    follow a metric, which decides before the SQNR where its interval tells a gain from a loss. ``known`` is
+    what was seen of the model's quantized form, if another kind of spaces has run it on these samples.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -406,23 +426,26 @@ def rescale_model(
     found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
     chosen = find_factors(spaces, found, bits, by_row=by_row) if found is not None else []
     if not chosen:
-        return RescaledModel(model=model, spaces=len(spaces), chosen=(), noise=known)
+        return RescaledModel(model=model, spaces=len(spaces), chosen=(), seen=known)
     rescale(rescaled.graph, trace, _by_root(chosen))
     # One model's outputs at a time: logits of a language model are larger than its constants.
     wanted = list(_outputs(serialize(model), samples, threads))
     difference = _difference(zip(wanted, _outputs(serialize(rescaled), samples, threads), strict=True))
 
-    def noise(item: ir.Model) -> list[Noise]:
+    def see(item: ir.Model) -> Seen:
         integers = _in_integers(item, judged or plan, samples, bits, threads)
-        pairs = zip(wanted, _outputs(integers, samples, threads), strict=True)
-        return [noise_of(one, other) for one, other in pairs]
+        noise, follower = list[Noise](), watch() if watch is not None else None
+        for one, other in zip(wanted, _outputs(integers, samples, threads), strict=True):
+            noise.append(noise_of(one, other))
+            if follower is not None:
+                follower.add(other)
+        return Seen(noise, follower)
 
-    noise_before, noise_after = known or noise(model), noise(rescaled)
-    before, after = sqnr_of(noise_before), sqnr_of(noise_after)
-    low, high = gain_interval(noise_before, noise_after)
-    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
-    is_worth = least_gain is None and after - before >= LITTLE
-    kept = after > before and (low > (least_gain or 0.0) or is_worth) and difference <= SAME
+    without, within = known or see(model), see(rescaled)
+    before, after = sqnr_of(without.noise), sqnr_of(within.noise)
+    gain = gain_interval(without.noise, within.noise)
+    metric = within.watch.gain_over(without.watch) if within.watch is not None else None
+    kept = difference <= SAME and _is_better(after - before, gain[0], least_gain, metric)
     return RescaledModel(
         model=rescaled if kept else model,
         spaces=len(spaces),
@@ -430,10 +453,20 @@ def rescale_model(
         kept=kept,
         before=before,
         after=after,
-        gain=(low, high),
+        gain=gain,
         difference=difference,
-        noise=noise_after if kept else noise_before,
+        seen=within if kept else without,
+        metric=metric,
     )
+
+
+def _is_better(gain: float, low: float, least_gain: float | None, metric: MetricGain | None) -> bool:
+    """Say whether a change is kept: by a metric that is sure, or else by a gain in dB, at least ``low``."""
+    if metric is not None and metric.is_sure:
+        return metric.gain[0] > 0.0
+    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
+    is_worth = least_gain is None and gain >= LITTLE
+    return gain > 0.0 and (low > (least_gain or 0.0) or is_worth)
 
 
 def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
