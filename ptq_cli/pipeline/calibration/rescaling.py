@@ -10,6 +10,7 @@ from typing import Annotated
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.recordings import Recordings
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
@@ -40,7 +41,7 @@ from ptq_cli.recipe.recovery_rungs import (
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from ptq_cli.recovery.recovery_samples import MetricGain, RecoverySamples
-from ptq_cli.recovery.rescale_model import BYTE, LITTLE, SAME, RescaledModel, Seen, rescale_model
+from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
