@@ -118,11 +118,15 @@ def _check_methods(amax: AmaxSettings, weights: WeightSettings, activations: Act
                 f"'{key}' is '{method}', which needs evenly spaced steps, and {dtype} has none",
                 hint="choose max or percentile",
             )
-    if amax.weight_method != "max" and isinstance(weight, ScaledWeights) and not weight.symmetric:
+    if (
+        amax.weight_method not in ("max", "mse")
+        and isinstance(weight, ScaledWeights)
+        and not weight.symmetric
+    ):
         raise RecipeValueError(
             f"'amax.weight_method' is '{amax.weight_method}', which chooses a range around 0, and "
             "blocks with zero points have two ends",
-            hint="--recover round chooses scales and zero points by what they lose",
+            hint="choose max or mse",
         )
 
 

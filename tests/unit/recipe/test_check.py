@@ -96,15 +96,17 @@ def test_shape_without_size_is_refused(shape):
 
 def test_a_range_around_0_of_blocks_with_two_ends_is_refused():
     sections = {
-        "amax": {"weight_method": "mse"},
+        "amax": {"weight_method": "entropy"},
         "weights": {"bits": 4, "block_size": 32, "symmetric": False},
     }
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(decode_recipe(sections, "a test"))
-    assert caught.value.message.startswith("'amax.weight_method' is 'mse', which chooses a range around 0")
-    assert "--recover round" in caught.value.hint
+    assert caught.value.message.startswith(
+        "'amax.weight_method' is 'entropy', which chooses a range around 0"
+    )
+    assert caught.value.hint == "choose max or mse"
     sections["weights"]["symmetric"] = True
-    assert check_recipe(decode_recipe(sections, "a test")).amax.weight_method == "mse"
+    assert check_recipe(decode_recipe(sections, "a test")).amax.weight_method == "entropy"
 
 
 def test_defaults_pass_and_are_frozen():
