@@ -225,22 +225,20 @@ class _Walk:
         model = form.model
         # With the constants of rounding to nearest, before they are changed below: the reference of the
         # hold-out.
-        self._nearest.run(form, model, self._pool)
+        last = self._dropped[index]
+        self._nearest.run(form, model, self._pool, last=last)
         # Outputs that nothing reads only judge, and those of a language model are the largest tensors of all.
         is_open = layer is not None and solved is None
         has_targets = layer is not None and is_open and not layer.is_table
         first = self._fit if not has_targets and self._read.isdisjoint(stage.outputs) else 0
         if not has_targets:
-            self._floating.run(stage.floating, stage.floating.model, self._pool, first=first)
+            self._floating.run(stage.floating, stage.floating.model, self._pool, first=first, last=last)
         if layer is not None and is_open:
-            solved = self._solved(layer, self._data(stage, layer))
+            solved = self._solved(layer, self._data(stage, layer, last))
         if isinstance(solved, SolvedLayer):
             model = _changed(model, replaced_arrays(solved.decided, self._places))
         # After the layer is solved: what follows reads what the recovered layer gives.
-        self._quantized.run(form, model, self._pool, first=first)
-        for stream in (self._floating, self._quantized, self._nearest):
-            # As soon as nothing reads them any more: the tensors between layers are most of the memory.
-            stream.drop(self._dropped[index])
+        self._quantized.run(form, model, self._pool, first=first, last=last)
         return solved
 
     def _solved(self, layer: QuantizedLayer, data: LayerData) -> SolvedLayer | str:
@@ -261,7 +259,7 @@ class _Walk:
                 found.append(noise_of(wanted, [stream.floats(name, number) for name in self._outputs]))
         return sqnr_of(noise[0]), sqnr_of(noise[1])
 
-    def _data(self, stage: Stage, layer: QuantizedLayer) -> LayerData:
+    def _data(self, stage: Stage, layer: QuantizedLayer, last: Collection[str]) -> LayerData:
         """Run the float model's stage; collect what its layer should make, and reads in the quantized one."""
         # A layer of many inputs needs more rows than these, or its moments are singular.
         wanted = rows_wanted(layer)
@@ -284,7 +282,7 @@ class _Walk:
                 rows.add(piece, read(piece), read(piece), first=self._firsts[piece])
             return data
         floating = stage.floating
-        self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect)
+        self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect, last=last)
         return data
 
     def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:

@@ -208,7 +208,7 @@ class Shelf:
     def __init__(self, folder: Path, *, limit: int = IN_MEMORY) -> None:
         """Keep ``limit`` bytes in memory, more in files without names, which go with the last reader."""
         self._folder, self._limit = folder, limit
-        self._kept: dict[str, Sequence[Array | None]] = {}
+        self._kept: dict[str, tuple[list[Array | None], int]] = {}
         self._filed: dict[str, _Filed] = {}
         self.held = 0
         self.moved = 0
@@ -225,7 +225,7 @@ class Shelf:
         size = _size(arrays)
         fits = self.held + size <= self._limit and (size < LARGE or not away)
         if fits or not all(item is None or is_array(item) for item in arrays):
-            self._kept[key] = arrays
+            self._kept[key] = list(arrays), size
             self.held += size
             return
         self._filed[key] = _Filed(self._folder, arrays)
@@ -234,11 +234,16 @@ class Shelf:
     def get(self, key: str, index: int) -> Array | None:
         """Return one of a key's arrays; several threads may ask at once."""
         filed = self._filed.get(key)
-        return filed.read(index) if filed is not None else self._kept[key][index]
+        return filed.read(index) if filed is not None else self._kept[key][0][index]
+
+    def let_go(self, key: str, index: int) -> None:
+        """Let go of one of a key's arrays that is in memory; the others, and what they count for, stay."""
+        if key in self._kept:
+            self._kept[key][0][index] = None
 
     def drop(self, key: str) -> None:
         """Let go of a key, if it is there."""
-        self.held -= _size(self._kept.pop(key, ()))
+        self.held -= self._kept.pop(key, ((), 0))[1]
         filed = self._filed.pop(key, None)
         if filed is not None:
             filed.close()

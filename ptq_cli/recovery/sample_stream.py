@@ -49,12 +49,14 @@ class SampleStream:
         tapped: Tapped | None = None,
         keep: bool = True,
         first: int = 0,
+        last: Collection[str] = (),
     ) -> None:
         """Run a stage on the pieces from ``first`` on, several at once, each by one thread.
 
         The result is that of any number of threads. ``model`` is the form's, or one with other constants.
         ``tapped`` is given the tensor ``tap`` of the stage. With ``keep`` its outputs are kept for the stages
-        behind it; without it nothing behind ``tap`` is computed.
+        behind it; without it nothing behind ``tap`` is computed. What is read for the ``last`` time is let go
+        of piece by piece: memory that was just used is much faster than other, whose pages are still to come.
         """
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]
@@ -78,8 +80,12 @@ class SampleStream:
                 made[piece][port.tensor] = (
                     Held(before.floats, array) if port.integers else Held(array, before.integers)
                 )
+            for key in self._keys(last):
+                self._shelf.let_go(key, piece)
 
         list(pool.map(one, range(first, self._count)))
+        for key in self._keys(last):
+            self._shelf.drop(key)
         for name in made[-1] if keep and made else ():
             self._keep(name, [held.get(name, Held()) for held in made])
 
@@ -95,11 +101,8 @@ class SampleStream:
         """Return the real values of a tensor."""
         return floats_of(self._held(tensor, piece), self._pairs.get(tensor))
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Let go of tensors that no further stage reads."""
-        for name in names:
-            for kind in ("floats", "integers"):
-                self._shelf.drop(f"{id(self)} {kind} {name}")
+    def _keys(self, names: Iterable[str]) -> list[str]:
+        return [f"{id(self)} {kind} {name}" for name in names for kind in ("floats", "integers")]
 
     def _keep(self, name: str, held: Sequence[Held]) -> None:
         away = name in self._judged

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Annotated
 
 import onnx_ir as ir
@@ -39,6 +40,8 @@ WANTED_DB = 22.0
 JUDGED_ON, MODELS = 32, 8
 """Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 samples may be judged by all of them, and few hide the sample that makes most of the noise."""
+FAR_DB, JUDGED_FAR_ON = 10.0, 8
+"""SQNR below which so few samples show that no choice is enough; if one is, all of them judge again."""
 RANKED_ON = 4
 """Samples that the noise of a tensor is measured on."""
 RANK_WORK = 6e11
@@ -100,6 +103,7 @@ def choose_float_layers(
     limit: float,
     profile: MachineProfile | None = None,
     could_be_dynamic: frozenset[str] = frozenset(),
+    known: float = math.inf,
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with as many layers in float, or with ranges found at each run, as 22 dB take.
 
@@ -107,21 +111,48 @@ def choose_float_layers(
     is measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of
     the integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what
     was found until then is kept. ``could_be_dynamic`` are the layers that may have ranges found at each run.
+    The worst output has at most the SQNR ``known``, in dB.
     """
-    samples, floats = data.samples[0], float_model.load()
-    outputs_sqnr, count = _judge(float_model, floats, data, machine)
-    measured = _measure(build, floats, outputs_sqnr)
-    before, lost = measured(placement)
-    found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
-    if before >= WANTED_DB:
-        return placement, found
-    if target.runtime != ONNXRUNTIME:
-        why = f"what layers in float cost is not known of target {target.name}"
-        return placement, replace(found, refused=why)
-    progress(RunProgress(STAGE, 0, None))
-    grids, pieces = _ranked(floats, placement, grids_of(placement, calibration), samples, data)
-    noise = tensor_noise(
-        floats,
+    floats = float_model.load()
+
+    @cache
+    def steps(could_be_dynamic: frozenset[str]) -> Steps:
+        progress(RunProgress(STAGE, 0, None))
+        noise = _noise(floats, placement, calibration, data, machine, progress, stop)
+        return Steps(floats, placement, target, noise, profile, could_be_dynamic)
+
+    def choose(most: int) -> tuple[Placement, FloatLayers]:
+        outputs_sqnr, count = _judge(float_model, floats, data, machine, most)
+        measured = _measure(build, floats, outputs_sqnr)
+        before, lost = measured(placement)
+        found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
+        if before >= WANTED_DB:
+            return placement, found
+        if target.runtime != ONNXRUNTIME:
+            why = f"what layers in float cost is not known of target {target.name}"
+            return placement, replace(found, refused=why)
+        dynamic = could_be_dynamic if lost < WEIGHTS_MATTER_DB else frozenset()
+        return _chosen(steps(dynamic), placement, found, limit, without, measured, stop)
+
+    if known < FAR_DB:
+        chosen, found = choose(JUDGED_FAR_ON)
+        if stop() or not max(found.after, found.more_sqnr) >= WANTED_DB:
+            return chosen, found
+    return choose(JUDGED_ON)
+
+
+def _noise(
+    model: ir.Model,
+    placement: Placement,
+    calibration: Calibration,
+    data: RecoveryData,
+    machine: Machine,
+    progress: ProgressCallback,
+    stop: Callable[[], bool],
+) -> dict[str, float]:
+    grids, pieces = _ranked(model, placement, grids_of(placement, calibration), data.samples[0], data)
+    return tensor_noise(
+        model,
         placement.plan,
         grids,
         pieces,
@@ -129,9 +160,6 @@ def choose_float_layers(
         stop=stop,
         done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
     )
-    could_be_dynamic = could_be_dynamic if lost < WEIGHTS_MATTER_DB else frozenset()
-    steps = Steps(floats, placement, target, noise, profile, could_be_dynamic)
-    return _chosen(steps, placement, found, limit, without, measured, stop)
 
 
 def _ranked(
@@ -189,22 +217,25 @@ def reached_sqnr(
         return found
     if made is None:
         return replace(found, reached=found.after)
-    outputs_sqnr, _ = _judge(float_model, float_model.load(), data, machine)
+    outputs_sqnr, _ = _judge(float_model, float_model.load(), data, machine, found.decided_by)
     return replace(found, reached=outputs_sqnr(serialize(made)))
 
 
 def _judge(
-    float_model: StoredModel, floats: ir.Model, data: RecoveryData, machine: Machine
+    float_model: StoredModel, floats: ir.Model, data: RecoveryData, machine: Machine, most: int
 ) -> tuple[Callable[..., float], int]:
     """Return what tells the SQNR of the worst output, and on how many samples: those held out come first."""
     samples = data.samples[0]
-    work = sample_work(floats, samples.decide[0], data.inputs)
-    most = max(sum(map(samples_in, samples.decide)), min(JUDGED_ON, int(MOST_WORK / (MODELS * work + 1))))
+    if most > JUDGED_FAR_ON:
+        affordable = int(MOST_WORK / (MODELS * sample_work(floats, samples.decide[0], data.inputs) + 1))
+        most = max(sum(map(samples_in, samples.decide)), min(most, affordable))
     pieces = few([*samples.decide, *samples.fit], data.inputs, most)
+    count = sum(map(samples_in, pieces))
+    name = f"{STAGE} {count}"
     sqnr = model_sqnr(
-        float_model, pieces, threads=machine.threads, of=lowest_sqnr, known=data.known_outputs, name=STAGE
+        float_model, pieces, threads=machine.threads, of=lowest_sqnr, known=data.known_outputs, name=name
     )
-    return sqnr, sum(map(samples_in, pieces))
+    return sqnr, count
 
 
 def _chosen(
@@ -228,9 +259,10 @@ def _chosen(
     if chosen is not None and after >= found.before + LEAST_GAIN_DB:
         placement, (in_float, dynamic) = _placed(without, chosen), chosen.move
         found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
-    every = list(steps.up_to(math.inf))
-    if found.after < WANTED_DB and not stop() and every[-1:] != [chosen]:
-        more, after = _fewest(every, sqnr, stop)
+    if found.after < WANTED_DB and not stop():
+        # Within the limit even the last step is not enough.
+        further = [step for step in steps.up_to(math.inf) if step.slower > limit]
+        more, after = _fewest(further, sqnr, stop)
         if more is not None and after > found.after:
             in_float, dynamic = more.move
             found = replace(found, more=in_float, more_dynamic=dynamic, more_sqnr=after)

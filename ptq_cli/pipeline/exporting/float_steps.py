@@ -73,7 +73,7 @@ class Steps:
             for layer in placement.plan.layers
             if not layer.quantized and layer.name in could
         }
-        self._steps: dict[Move, Step] = {}
+        self._plans: dict[Move, Plan] = {}
         self._base, self._measured = self._plan(((), ())), set(placement.target_plan.measured)
         self._sizes = Sizes.of(model)
         self._time = integer_time(model, self._base, self._sizes)
@@ -103,7 +103,7 @@ class Steps:
         """Return a step with one more move, which a tensor asked for."""
         both = _both(last.move, move)
         if move[0] or both == last.move:
-            return self._step(both)
+            return self._planned(both)
         # Not planned, which on a large graph takes longer than to measure the tensor's noise.
         added = sum(conversions_at_each_run(self._model, move[1], self._sizes)) / self._time
         return Step(both, last.left - self._noise[source] / self._total, last.slower + added)
@@ -119,17 +119,17 @@ class Steps:
         return tuple(dict.fromkeys((*makers, *readers))), ()
 
     def _plan(self, move: Move) -> Plan:
-        in_float, dynamic = move
-        excluded = {**self._excluded, **dict.fromkeys(in_float, REASON)}
-        modes = {**self._dynamic, **dict.fromkeys(dynamic, ROW)}
-        return make_plan(
-            self._model,
-            self._target,
-            excluded=excluded,
-            dynamic=modes,
-            may_be_empty=True,
-            alone=self._target_plan,
-        )
+        if move not in self._plans:  # What a tensor asks for is the first step, and each limit begins alike.
+            in_float, dynamic = move
+            self._plans[move] = make_plan(
+                self._model,
+                self._target,
+                excluded={**self._excluded, **dict.fromkeys(in_float, REASON)},
+                dynamic={**self._dynamic, **dict.fromkeys(dynamic, ROW)},
+                may_be_empty=True,
+                alone=self._target_plan,
+            )
+        return self._plans[move]
 
     def _slower_by(self, profile: MachineProfile | None) -> Callable[[Plan], float]:
         """Return what tells by which share of its time the model is slower with another plan than it is now.
@@ -144,11 +144,6 @@ class Steps:
             return lambda plan: predicted(circuit, seam, unit_sides(circuit, plan)) / least - 1.0
         saved = savings(model, self._base, self._sizes).work
         return lambda plan: (saved - savings(model, plan, self._sizes).work) / self._time
-
-    def _step(self, move: Move) -> Step:
-        if move not in self._steps:  # Each limit begins with the same ones.
-            self._steps[move] = self._planned(move)
-        return self._steps[move]
 
     def _planned(self, move: Move) -> Step:
         plan = self._plan(move)

@@ -260,6 +260,11 @@ class RangesByEffect:
     ] = field(default_factory=dict)
 
     @property
+    def reached(self) -> float:
+        """SQNR of the outputs on the held-out samples with what was kept, in dB."""
+        return self.after if self.kept else self.before
+
+    @property
     def changed(self) -> int:
         """How many tensors have another range than the recipe's method gives."""
         return len(self.methods.keys() | self.within.keys())
