@@ -16,14 +16,40 @@ from ptq_cli.core.tensors import Array, is_array
 
 @dataclass(frozen=True, kw_only=True)
 class RecoverySamples:
-    """What a pass learns from, and what it is judged by: no sample is in both.
+    """What a pass learns from, and what it is judged by.
 
     Attributes:
-        fit, decide: the model's inputs, in pieces of some samples each.
+        fit, decide: the model's inputs, in pieces of some samples each; no sample is in both.
     """
 
     fit: Sequence[Mapping[str, Array]]
     decide: Sequence[Mapping[str, Array]]
+
+    @property
+    def pieces(self) -> list[Mapping[str, Array]]:
+        """All of them, those held out last."""
+        return [*self.fit, *self.decide]
+
+    @property
+    def judge(self) -> list[Mapping[str, Array]]:
+        """The last of them, which judge whether the model as a whole is better."""
+        return self.pieces[self.first_judged :]
+
+    @property
+    def first_judged(self) -> int:
+        """The first of the last pieces that have three eighths of the samples.
+
+        Of fewer one or two make most of the noise; that what was learned fits its own samples alone is rarer.
+
+        Example:
+            >>> one, part = {"x": np.zeros((28, 1))}, {"x": np.zeros((4, 1))}
+            >>> RecoverySamples(fit=[one] * 4, decide=[part] * 4).first_judged
+            2
+        """
+        sizes = [samples_in(piece) for piece in self.pieces]
+        enough = JUDGED * sum(sizes)
+        fits = range(len(self.fit) + 1)
+        return max(first for first in fits if not first or sum(sizes[first:]) >= enough)
 
 
 def samples_in(piece: Mapping[str, Array]) -> int:
@@ -33,6 +59,8 @@ def samples_in(piece: Mapping[str, Array]) -> int:
 
 AT_ONCE = 1 << 23
 """Values of an output that are compared at once."""
+JUDGED = 3 / 8
+"""Least share of the samples that judge whether a model as a whole is better."""
 SEVERAL = 2
 """Of fewer gains there is no deviation."""
 

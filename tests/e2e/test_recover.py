@@ -103,7 +103,7 @@ def test_every_layer_s_error_falls_and_the_output_gains(quantize, kind, quantize
     assert found.kept == (found.after > found.before)
     least = 0.9 if quantizer == "4 bits of both" else 1.0  # What few steps of activations lose is lost.
     assert quantizer == "8 bits" or found.after > found.before + least
-    assert (found.samples, found.decided_by) == (70, 10)
+    assert (found.samples, found.decided_by) == (70, 52)
 
 
 # Of an odd number of channels, so that pairs of the two orders differ.
