@@ -183,3 +183,10 @@ def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_g
     monkeypatch.setattr("ptq_cli.recovery.rung_work.LONG", 1.0)
     assert quantize_gated(recover=["all"], float_time=0.2).recovery is None
     assert [item.rung for item in quantize_gated(recover=["all", "round"]).recovery.effects] == ["round"]
+
+
+@pytest.mark.parametrize(("loud", "limit", "judged_by"), [(1.0, 0.5, 4), (3000.0, 0.5, 32), (3000.0, 0.0, 8)])
+def test_x(loud, limit, judged_by, quantize, monkeypatch):
+    found = quantize(loud=loud, recover=["ranges", "float"], float_time=limit)
+    print(found.ranges, found.float_layers)
+    assert found.float_layers.decided_by == judged_by

@@ -184,7 +184,7 @@ def decided_model(
                 limit=recipe.recovery.float_time,
                 profile=latency.profile if latency is not None else None,
                 could_be_dynamic=_could_be_dynamic(graph, placement.plan, resolved),
-                known=ranges.reached if ranges is not None else math.inf,
+                known=ranges.reached if ranges is not None else math.nan,
             )
     decided = _decide(graph, placement, target, calibration, name, keep, memory)
     work = multiply_accumulates(decided.model).counts

@@ -42,6 +42,8 @@ JUDGED_ON, MODELS = 32, 8
 samples may be judged by all of them, and few hide the sample that makes most of the noise."""
 FAR_DB, JUDGED_FAR_ON = 10.0, 8
 """SQNR below which so few samples show that no choice is enough; if one is, all of them judge again."""
+ENOUGH_DB = 30.0
+"""SQNR of the worst output on the held-out samples from which on no others are looked at."""
 RANKED_ON = 4
 """Samples that the noise of a tensor is measured on."""
 RANK_WORK = 6e11
@@ -63,7 +65,9 @@ class FloatLayers:
 
     layers: Annotated[Names, "Layers that it left in float, those that gain the most first."] = ()
     dynamic: Annotated[Names, "Layers for which it had ranges found at each run, likewise."] = ()
-    before: Annotated[float, "SQNR of the worst output without what the weights lose, in dB."]
+    before: Annotated[
+        float, "SQNR of the worst output without what the weights lose, or 30 dB or more that it surely has."
+    ]
     after: Annotated[float, "SQNR of the worst output with these."]
     weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
     decided_by: Annotated[int, "How many samples that was measured on."]
@@ -103,7 +107,7 @@ def choose_float_layers(
     limit: float,
     profile: MachineProfile | None = None,
     could_be_dynamic: frozenset[str] = frozenset(),
-    known: float = math.inf,
+    known: float = math.nan,
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with as many layers in float, or with ranges found at each run, as 22 dB take.
 
@@ -111,9 +115,13 @@ def choose_float_layers(
     is measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of
     the integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what
     was found until then is kept. ``could_be_dynamic`` are the layers that may have ranges found at each run.
-    The worst output has at most the SQNR ``known``, in dB.
+    ``known`` is the SQNR of all outputs together on the held-out samples, in dB, if it is.
     """
     floats = float_model.load()
+    # The noise of all outputs is the mean of theirs.
+    worst = known - 10.0 * math.log10(len(floats.graph.outputs))
+    if worst >= ENOUGH_DB:
+        return placement, FloatLayers(before=worst, after=worst, decided_by=data.samples[2])
 
     @cache
     def steps(could_be_dynamic: frozenset[str]) -> Steps:

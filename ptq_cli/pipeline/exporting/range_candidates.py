@@ -23,12 +23,9 @@ Candidate = tuple[AmaxSettings, QuantParameters]
 
 
 def range_candidates(
-    plan: Plan, source: str, placement: Placement, calibration: Calibration, *, thorough: bool = True
+    plan: Plan, source: str, placement: Placement, calibration: Calibration
 ) -> list[Candidate]:
-    """Return methods with what they choose, each choice once; the recipe's own comes first.
-
-    Those that take ten times as long as the others are left out if it is not to be ``thorough``.
-    """
+    """Return methods with what they choose, each choice once; the recipe's own comes first."""
     own = placement.settings.activations[source]
     if not isinstance(placement.settings.activation_families[source], ScaledActivations):
         return []
@@ -43,7 +40,7 @@ def range_candidates(
         tried = [own, replace(own, method="mse")]
     elif has_histogram:
         tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
-        tried += [replace(own, method=method) for method in ("mse", "entropy") if thorough]
+        tried += [replace(own, method=method) for method in ("mse", "entropy")]
     found: list[Candidate] = []
     for item in tried:
         try:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -232,6 +232,8 @@ MOST_WORK = 2e12
 only ``max`` for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
+CLEARLY_DB = 3.0
+"""Where the choice of each tensor gains so much, no method is tried for all: each builds and runs a model."""
 FOR_ALL = (
     AmaxSettings(method="max"),
     *(AmaxSettings(method="percentile", percentile=share) for share in PERCENTILES),
@@ -321,14 +323,13 @@ def choose_ranges(
         made, of_bounded = build(bounded)
         if (found := sqnr(serialize(made))) > told:
             placement, told, plan = bounded, found, of_bounded
-    candidates = partial(range_candidates, plan, placement=placement, calibration=calibration)
-    # Of many tensors those that are measured are chosen by the candidates that take next to no time.
-    is_few = len(plan.sources) <= MOST_TENSORS
-    tried = {source: candidates(source, thorough=is_few) for source in plan.sources}
-    measured, most = affordable(_grids(tried), sample_work(floats, samples.fit[0], data.inputs))
-    if not is_few:
-        tried |= {source: candidates(source) for source in measured}
-        measured = _grids({source: tried[source] for source in measured})
+    tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
+    grids = {
+        source: [parameters for _, parameters in found]
+        for source, found in tried.items()
+        if not _has_few_bits(found)  # With few bits there is no choice by effect.
+    }
+    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
     measured_on = few(samples.fit, data.inputs, most)
     progress(RunProgress(STAGE, 0, None))
     costs = range_costs(
@@ -347,6 +348,7 @@ def choose_ranges(
         placement,
         _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
         lambda made: sqnr(serialize(build(made)[0])),
+        enough=told + CLEARLY_DB,
     )
     if placement.within and after <= told:
         changed, methods = placement, {}
@@ -369,19 +371,17 @@ def choose_ranges(
     return (changed if kept else asked), result
 
 
-def _grids(tried: Mapping[str, Sequence[Candidate]]) -> dict[str, Sequence[QuantParameters]]:
-    """Return the candidates of the tensors whose choice is measured, all but those of few bits."""
-    return {
-        source: [parameters for _, parameters in found]
-        for source, found in tried.items()
-        if not _has_few_bits(found)
-    }
-
-
 def _best(
-    placement: Placement, assignments: Iterator[dict[str, AmaxSettings]], sqnr: Callable[[Placement], float]
+    placement: Placement,
+    assignments: Iterator[dict[str, AmaxSettings]],
+    sqnr: Callable[[Placement], float],
+    *,
+    enough: float,
 ) -> tuple[Placement, dict[str, AmaxSettings], float]:
-    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
+    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB.
+
+    Nothing is tried behind one that is ``enough``.
+    """
     best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
     for methods in assignments:
         settings = replace(placement.settings, activations={**placement.settings.activations, **methods})
@@ -389,6 +389,8 @@ def _best(
         found = sqnr(changed)
         if found > best[2]:
             best = changed, methods, found
+        if found >= enough:
+            break
     return best
 
 
