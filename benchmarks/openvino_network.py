@@ -19,7 +19,7 @@ from benchmarks.zoo_network import Feed, feeds_of, quantize_with_ptq, sqnr_db
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.latency import LatencyRatio, LatencyTurns, Scenario, opener
-from ptq_cli.runtime.engine import OPEN_VINO
+from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.turns import take_rounds
 
 OURS, THEIRS, FLOAT = range(3)

@@ -16,7 +16,7 @@ FILES: Mapping[str, str] = {
     "analysis.json": "evaluation.analysis.analysis_document:Analysis",
     "details.json": "evaluation.document.details:Details",
     "devices.json": "evaluation.cases.device_answers:DeviceAnswers",
-    "tune.json": "evaluation.document.measurement:Ladder",
+    "tune.json": "evaluation.document.ladder:Ladder",
     "bench.json": "pipeline.run_bench:BenchResult",
     "drift.json": "evaluation.document.drift_document:Drift",
 }

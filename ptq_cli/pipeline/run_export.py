@@ -241,7 +241,7 @@ def make_export(
 
     A ``plan`` that was made already is taken, and weights of ``decided`` where they are known.
     """
-    recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
+    recipe = resolved.recipe
     path = output or run.quantized_file(recipe.weights)
     if float_model.is_apart and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
@@ -280,6 +280,22 @@ def make_export(
         again = made.model if recovery is not None or not made.float_layers.dynamic else None
         reached = reached_sqnr(made.float_layers, float_model, again, data, resolved.machine)
         made = replace(made, float_layers=reached)
+    return _stored(made, resolved, calibration, float_model, run, path, recovery, taken=len(given.sites))
+
+
+def _stored(
+    made: DecidedModel,
+    resolved: Resolved,
+    calibration: Calibration,
+    float_model: StoredModel,
+    run: RunDirectory,
+    path: Path,
+    recovery: Recovery | None,
+    *,
+    taken: int,
+) -> Exported:
+    """Return the bytes of a quantized model whose integers are written into its graph."""
+    recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     _finish(made, target)
     if target.static_shapes:
         sizes = closed_sizes(made.model, recipe.model.input_shape, target.name)
@@ -294,9 +310,8 @@ def make_export(
     brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
     of_files = (brought or float_model.size, stored.size)
     result = _result(made, asked, target, path, of_files, method, kernels.result(), recovery)
-    result = replace(result, taken=len(given.sites))
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
-    return Exported(result, stored, files)
+    return Exported(replace(result, taken=taken), stored, files)
 
 
 def _rungs_of_weights(

@@ -12,7 +12,7 @@ from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
-from ptq_cli.evaluation.document.measurement import INTERRUPTED, Ladder, LadderStep
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject

@@ -118,6 +118,16 @@ def _check_methods(amax: AmaxSettings, weights: WeightSettings, activations: Act
                 f"'{key}' is '{method}', which needs evenly spaced steps, and {dtype} has none",
                 hint="choose max or percentile",
             )
+    if (
+        amax.weight_method not in ("max", "mse")
+        and isinstance(weight, ScaledWeights)
+        and not weight.symmetric
+    ):
+        raise RecipeValueError(
+            f"'amax.weight_method' is '{amax.weight_method}', which chooses a range around 0, and "
+            "blocks with zero points have two ends",
+            hint="choose max or mse",
+        )
 
 
 def _check_constant(name: str, value: object) -> None:

@@ -551,6 +551,11 @@ class GateSettings:
     )
 
     @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics whose values have limits."""
+        return [*self.max_drop, *self.max_ratio, *self.min, *self.max_regression]
+
+    @property
     def has_limits(self) -> bool:
         """Whether there is a limit."""
         limits = (self.max_drop, self.max_ratio, self.min, self.max_drift, self.max_size, self.max_regression)

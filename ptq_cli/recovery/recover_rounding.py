@@ -81,7 +81,7 @@ class RecoveredRounding:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
         decided: the weights and biases that were chosen.
-        before, after: SQNR of the model's outputs on the samples to decide by, in dB; NaN where no model was
+        before, after: SQNR of the model's outputs on the samples that judge, in dB; NaN where no model was
             run to choose them.
     """
 
@@ -115,7 +115,7 @@ def recover_rounding(
     """Return better integers, scales and biases for a quantized model's layers.
 
     Three streams of tensors go through the model: that of the float model, that of the quantized one with the
-    layers that are done, and, of the samples to decide by, that of the quantized one as it was.
+    layers that are done, and, of the samples that judge, that of the quantized one as it was.
 
     Tensors that do not fit into ``memory`` wait in ``folder``. The result does not depend on the threads.
     Once ``stop`` says so, the layers that are left stay as they are. Layers of ``checkpoint`` are
@@ -204,17 +204,18 @@ class _Walk:
     ) -> None:
         self._float_model, self._places, self._parameters = twins.float_model, places, parameters
         self._pool, self._threads, self._shared = pool, threads, SharedReads()
-        self._fit, self._decide = len(samples.fit), len(samples.decide)
+        self._fit, self._first_judged, pieces = len(samples.fit), samples.first_judged, samples.pieces
+        self._count = len(pieces)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
         self._dropped = last_readers(stages, self._outputs)
         self._read = {name for stage in stages for name in stage.inputs}
         sizes, aside = ([samples_in(piece) for piece in part] for part in (samples.fit, samples.decide))
         self._samples, self._set_aside = sum(sizes), sum(aside)
         self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
-        pieces, judged = (*samples.fit, *samples.decide), {*self._outputs} - self._read
-        self._floating = SampleStream(twins.pairs, pieces, shelf, judged, self._fit)
-        self._quantized = SampleStream(twins.pairs, pieces, shelf, judged, self._fit)
-        self._nearest = SampleStream(twins.pairs, samples.decide, shelf, judged)
+        judged = {*self._outputs} - self._read
+        self._floating = SampleStream(twins.pairs, pieces, shelf, judged, self._first_judged)
+        self._quantized = SampleStream(twins.pairs, pieces, shelf, judged, self._first_judged)
+        self._nearest = SampleStream(twins.pairs, samples.judge, shelf, judged)
 
     def through(
         self, index: int, stage: Stage, layer: QuantizedLayer | None, known: Mapping[str, SolvedLayer]
@@ -223,14 +224,13 @@ class _Walk:
         form = stage.quantized or stage.floating
         solved: SolvedLayer | str | None = known.get(layer.name) if layer is not None else None
         model = form.model
-        # With the constants of rounding to nearest, before they are changed below: the reference of the
-        # hold-out.
+        # With the constants of rounding to nearest, before they are changed below, to judge the whole by.
         last = self._dropped[index]
         self._nearest.run(form, model, self._pool, last=last)
         # Outputs that nothing reads only judge, and those of a language model are the largest tensors of all.
         is_open = layer is not None and solved is None
         has_targets = layer is not None and is_open and not layer.is_table
-        first = self._fit if not has_targets and self._read.isdisjoint(stage.outputs) else 0
+        first = self._first_judged if not has_targets and self._read.isdisjoint(stage.outputs) else 0
         if not has_targets:
             self._floating.run(stage.floating, stage.floating.model, self._pool, first=first, last=last)
         if layer is not None and is_open:
@@ -248,10 +248,10 @@ class _Walk:
         return solve_layer(*subject, data, threads=self._threads)
 
     def sqnr(self) -> tuple[float, float]:
-        """Return the SQNR of the outputs on the samples to decide by, as the model was and as it is."""
+        """Return the SQNR of the outputs on the samples that judge, as the model was and as it is."""
         noise: tuple[list[Noise], list[Noise]] = ([], [])
-        for piece in range(self._decide):  # Logits of all of them are too many to hold.
-            own = self._fit + piece
+        for own in range(self._first_judged, self._count):  # Logits of all of them are too many to hold.
+            piece = own - self._first_judged
             wanted = [self._floating.floats(name, own) for name in self._outputs]
             for found, (stream, number) in zip(
                 noise, ((self._nearest, piece), (self._quantized, own)), strict=True
@@ -277,7 +277,7 @@ class _Walk:
             rows.add(piece, read(piece), lost(piece, made), first=self._firsts[piece])
 
         if layer.is_table:
-            for piece in range(self._fit + self._decide):
+            for piece in range(self._count):
                 rows = data.learn if piece < self._fit else data.decide
                 rows.add(piece, read(piece), read(piece), first=self._firsts[piece])
             return data

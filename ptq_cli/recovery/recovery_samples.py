@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated, Any, Literal, Protocol
 
 import numpy as np
 
@@ -16,14 +16,40 @@ from ptq_cli.core.tensors import Array, is_array
 
 @dataclass(frozen=True, kw_only=True)
 class RecoverySamples:
-    """What a pass learns from, and what it is judged by: no sample is in both.
+    """What a pass learns from, and what it is judged by.
 
     Attributes:
-        fit, decide: the model's inputs, in pieces of some samples each.
+        fit, decide: the model's inputs, in pieces of some samples each; no sample is in both.
     """
 
     fit: Sequence[Mapping[str, Array]]
     decide: Sequence[Mapping[str, Array]]
+
+    @property
+    def pieces(self) -> list[Mapping[str, Array]]:
+        """All of them, those held out last."""
+        return [*self.fit, *self.decide]
+
+    @property
+    def judge(self) -> list[Mapping[str, Array]]:
+        """The last of them, which judge whether the model as a whole is better."""
+        return self.pieces[self.first_judged :]
+
+    @property
+    def first_judged(self) -> int:
+        """The first of the last pieces that have three eighths of the samples.
+
+        Of fewer one or two make most of the noise; that what was learned fits its own samples alone is rarer.
+
+        Example:
+            >>> one, part = {"x": np.zeros((28, 1))}, {"x": np.zeros((4, 1))}
+            >>> RecoverySamples(fit=[one] * 4, decide=[part] * 4).first_judged
+            2
+        """
+        sizes = [samples_in(piece) for piece in self.pieces]
+        enough = JUDGED * sum(sizes)
+        fits = range(len(self.fit) + 1)
+        return max(first for first in fits if not first or sum(sizes[first:]) >= enough)
 
 
 def samples_in(piece: Mapping[str, Array]) -> int:
@@ -33,6 +59,8 @@ def samples_in(piece: Mapping[str, Array]) -> int:
 
 AT_ONCE = 1 << 23
 """Values of an output that are compared at once."""
+JUDGED = 3 / 8
+"""Least share of the samples that judge whether a model as a whole is better."""
 SEVERAL = 2
 """Of fewer gains there is no deviation."""
 
@@ -157,6 +185,40 @@ def _share(sums: Iterable[tuple[float, float]]) -> float:
     if signal > 0.0:
         return noise / signal
     return 0.0 if noise == 0.0 else 1.0
+
+
+# What the metric that the user limits says of a quantized form, beside its SQNR.
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricGain:
+    """How much better a metric is of one quantized form than of another, on the same samples."""
+
+    name: Annotated[str, "The metric."]
+    unit: Annotated[Literal["share", "decibel", "number"], "Of the values; a share is from 0 to 1."]
+    before: Annotated[float, "The quantized model's value without the rung."]
+    after: Annotated[float, "With it."]
+    gain: Annotated[tuple[float, float], "The ends of the 95 % interval of the gain; above 0 is better."]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval tells a gain from a loss."""
+        return self.gain[0] > 0.0 or self.gain[1] < 0.0
+
+    def values(self) -> dict[str, object]:
+        """Return it for the metadata of a model, in so many digits as no number of threads changes."""
+        before, after, low, high = (float(f"{x:.4g}") for x in (self.before, self.after, *self.gain))
+        return {"name": self.name, "values": [before, after], "gain": [low, high]}
+
+
+class MetricWatch(Protocol):
+    """Follows a metric over the outputs of one quantized form."""
+
+    def add(self, outputs: Sequence[Array]) -> None:
+        """Take the outputs of the next piece to decide by."""
+
+    def gain_over(self, other: Any) -> MetricGain | None:
+        """Return how much better this form is than another one's watch; None if samples cannot tell."""
 
 
 # Arrays that wait until they are needed: in memory as far as it goes, then in a file.

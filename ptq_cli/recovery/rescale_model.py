@@ -8,16 +8,25 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import grid_of_range
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.rescaling.channel_ids import Factors
 from ptq_cli.models.rescaling.scale_rules import trace_scales
-from ptq_cli.models.rescaling.scale_spaces import NO_CHANNEL, HeldChannels, ScaleSpace, rescale, scale_spaces
+from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, rescale, scale_spaces
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
-from ptq_cli.recovery.recovery_samples import Noise, RecoverySamples, gain_interval, noise_of, sqnr_of
-from ptq_cli.recovery.space_samples import Float32s, SpaceReader, SpaceSamples, sample_spaces
+from ptq_cli.recovery.channel_factors import TINY, SpaceFactors, find_factors
+from ptq_cli.recovery.recovery_samples import (
+    MetricGain,
+    MetricWatch,
+    Noise,
+    RecoverySamples,
+    gain_interval,
+    noise_of,
+    sqnr_of,
+)
+from ptq_cli.recovery.space_samples import sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
@@ -25,9 +34,6 @@ from ptq_cli.runtime.tapping.taps import tap
 
 
 Range = tuple[float, float]
-BYTE = 8
-HIGHEST = np.float32(127.0)
-TINY = 1e-30
 
 
 def tensor_ranges(
@@ -62,7 +68,8 @@ def plainly_quantized(
 
     def decide(site: ActivationSite) -> QuantParameters:
         ends = [ranges[name] for name in plan.members(site.source)]
-        return _grid(site, min(low for low, _ in ends), max(high for _, high in ends))
+        low, high = min(low for low, _ in ends), max(high for _, high in ends)
+        return grid_of_range(low, high, site.format, symmetric=site.symmetric)
 
     quantized = model.clone()
     if bits < BYTE:
@@ -83,261 +90,6 @@ def _round_weights(model: ir.Model, plan: Plan, bits: int) -> None:
             )
 
 
-def _grid(site: ActivationSite, low: float, high: float, share: float = 1.0) -> QuantParameters:
-    return grid_of_range(share * low, share * high, site.format, symmetric=site.symmetric)
-
-
-# The factors of channels: a family of one strength for each space, tried on what its layers read.
-
-
-STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)
-"""0 gives all channels the same largest weight, 1 the same range."""
-GAIN, GAIN_OF_FEW = 0.5, 0.9
-"""A space keeps its channels unless the error falls below this share of what it was; with fewer bits, where
-all noise is of activations, a little less is worth it."""
-SHARES_OF_FEW = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
-"""Of a tensor's range, tried where it has fewer bits: one that holds every value wastes most of 16 steps."""
-STEPS_OF_FEW = 4
-"""Factors in each octave with fewer bits: channels of ordinary networks are less than an octave apart, and
-what these lose there is far above the float model's last bits."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpaceFactors:
-    """The factors that were chosen for a space.
-
-    Attributes:
-        space: the space.
-        factors: of its channels.
-        strength: that was best.
-        before, after: error of what its readers make, as a share of what that varies by, without and with.
-    """
-
-    space: ScaleSpace
-    factors: Factors
-    strength: float
-    before: float
-    after: float
-
-
-def find_factors(
-    spaces: Sequence[ScaleSpace], found: SpaceSamples, bits: int, *, by_row: bool = False
-) -> list[SpaceFactors]:
-    """Return factors for the spaces that gain from them, in order; each row may have a scale of its own."""
-    readers = {name: _Trial(reader, bits, by_row=by_row) for name, reader in found.readers.items()}
-    table = {name: np.ones(len(item.low)) for name, item in found.ranges.items()}
-    chosen = []
-    for space in spaces:
-        trial = _SpaceTrial(space, readers, found, table, by_row=by_row)
-        best = trial.best()
-        if best is not None:
-            chosen.append(best)
-            trial.keep(best.factors)
-    return chosen
-
-
-class _Trial:
-    """A reader whose output's error is measured."""
-
-    def __init__(self, reader: SpaceReader, bits: int, *, by_row: bool) -> None:
-        self.reader, self._by_row = reader, by_row
-        self._highest = float(2 ** (bits - 1) - 1)
-        self._read = reader.read()
-        self._product = self._multiply(self._read, reader.weight)
-        varied = (
-            self._product - self._product.mean(axis=0, keepdims=True) if len(self._product) else self._product
-        )
-        self._signal = float(np.sum(varied.astype(np.float64) ** 2))
-
-    @property
-    def is_measured(self) -> bool:
-        return self._signal > 0.0
-
-    def weight_by_channel(self, count: int) -> Factors:
-        """Return, of each index of the tensor, its largest weight beside what an output is made of."""
-        weight = self._apart(np.abs(self.reader.weight))  # (groups, M / groups, K)
-        spread = self._read.std(axis=0).reshape(len(weight), 1, -1) if len(self._read) else np.ones((1, 1, 1))
-        size = np.sqrt(np.sum((weight * spread) ** 2, axis=2, keepdims=True))
-        share = (weight / np.maximum(size, 1e-30)).max(axis=1).reshape(-1)
-        found = np.zeros(count)
-        np.maximum.at(found, self.reader.columns, share)
-        return found
-
-    def error(self, factors: Factors, low: Factors, high: Factors, noise: Factors) -> float:
-        """Return the error of the output, as a share of what it varies by.
-
-        Factors, ranges and ``noise``, the variance that other tensors add, are of each index; the latter two
-        without factors.
-        """
-        scaled = factors[self.reader.columns].astype(np.float32)
-        weight = self._rounded(
-            self._apart(self.reader.weight) / scaled.reshape(self.reader.geometry.groups, 1, -1)
-        ).reshape(self.reader.weight.shape)
-        reads = self._roundings(
-            self._read * scaled, float((low * factors).min()), float((high * factors).max())
-        )
-        missed = [self._multiply(read, weight) - self._product for read in reads]
-        power = (self._apart(self.reader.weight).astype(np.float64) ** 2).sum(axis=1).reshape(-1)
-        added = len(self._product) * float(np.sum(power * noise[self.reader.columns]))
-        return (min(float(np.sum(item.astype(np.float64) ** 2)) for item in missed) + added) / self._signal
-
-    def _roundings(self, read: Float32s, low: float, high: float) -> Iterator[Float32s]:
-        """Yield what is read as the quantized model may round it, of which the best counts."""
-        site = self.reader.activation
-        if self._by_row:
-            yield _on_own_scales(read)
-            return
-        for share in SHARES_OF_FEW if site.format.bits < BYTE else (1.0,):
-            yield _on_grid(read, _grid(site, low, high, share))
-
-    def _rounded(self, weight: Float32s) -> Float32s:
-        axes = (0, 1, 2) if self.reader.site.axis is None else 2
-        scale = np.maximum(np.abs(weight).max(axis=axes, keepdims=True) / self._highest, 1e-30)
-        return np.asarray(np.rint(weight / scale) * scale, np.float32)
-
-    def _apart(self, weight: Float32s) -> Float32s:
-        return weight.reshape(self.reader.geometry.groups, -1, weight.shape[1])
-
-    def _multiply(self, read: Float32s, weight: Float32s) -> Float32s:
-        apart = self._apart(weight)
-        columns = read.reshape(len(read), len(apart), -1).transpose(1, 0, 2)
-        product = np.matmul(columns, apart.transpose(0, 2, 1)).transpose(1, 0, 2)
-        return np.asarray(product.reshape(len(read), -1), np.float32)
-
-
-class _SpaceTrial:
-    """One space, whose strengths are tried."""
-
-    def __init__(
-        self,
-        space: ScaleSpace,
-        readers: Mapping[str, _Trial],
-        found: SpaceSamples,
-        table: Mapping[str, Factors],
-        *,
-        by_row: bool,
-    ) -> None:
-        self._space, self._found, self._table, self._by_row = space, found, table, by_row
-        self._held = [item for item in space.held if item.name in found.ranges]
-        names = {item.name for item in self._held}
-        self._has_few_bits = any(found.sites[name].format.bits < BYTE for name in names)
-        self._trials = [
-            trial
-            for item in space.readers
-            if (trial := readers.get(item.name)) is not None
-            and trial.is_measured
-            and trial.reader.activation.tensor in names
-        ]
-
-    def best(self) -> SpaceFactors | None:
-        """Return the best factors, or None where they gain too little."""
-        if not self._trials:
-            return None
-        ones = np.ones(len(self._space.roots))
-        before = self._error(ones)
-        tried = [(self._factors(strength), strength) for strength in STRENGTHS]
-        errors = [self._error(factors) for factors, _ in tried]
-        index = int(np.argmin(errors))
-        if not errors[index] < (GAIN_OF_FEW if self._has_few_bits else GAIN) * before:
-            return None
-        factors, strength = tried[index]
-        return SpaceFactors(
-            space=self._space, factors=factors, strength=strength, before=before, after=errors[index]
-        )
-
-    def keep(self, factors: Factors) -> None:
-        """Let the spaces that follow see these factors."""
-        for item in self._held:
-            self._table[item.name][:] = self._at(item, factors)
-
-    def _at(self, item: HeldChannels, factors: Factors) -> Factors:
-        """Return the factor of each index of a tensor."""
-        own = item.channels != NO_CHANNEL
-        return np.where(own, factors[item.channels], self._table[item.name])
-
-    def _error(self, factors: Factors) -> float:
-        # Of few bits the noise of whole ranges would hide what the readers' own best ranges gain.
-        noise = {} if self._has_few_bits else self._noise(factors)
-        total = 0.0
-        for trial in self._trials:
-            tensor = trial.reader.activation.tensor
-            item = next(item for item in self._held if item.name == tensor)
-            found = self._found.ranges[tensor]
-            own = self._found.sites[tensor].source
-            others = sum((part for source, part in noise.items() if source != own), np.zeros(len(factors)))
-            added = np.where(item.channels != NO_CHANNEL, others[item.channels], 0.0)
-            total += trial.error(self._at(item, factors), found.low, found.high, added)
-        return total
-
-    def _noise(self, factors: Factors) -> dict[str, Factors]:
-        """Return what rounding adds to each channel, before it got its factor, by the source of the grid."""
-        noise: dict[str, Factors] = {}
-        # Where rows get their scales at each run, nothing between layers is rounded.
-        for item in self._held if not self._by_row else ():
-            found, site, at = (
-                self._found.ranges[item.name],
-                self._found.sites[item.name],
-                self._at(item, factors),
-            )
-            if site.source in noise:
-                continue
-            grid = _grid(site, float((found.low * at).min()), float((found.high * at).max()))
-            own = np.unique(item.channels[item.channels != NO_CHANNEL])
-            noise[site.source] = np.zeros(len(factors))
-            noise[site.source][own] = float(grid.scale) ** 2 / 12.0 / factors[own] ** 2
-        return noise
-
-    def _factors(self, strength: float) -> Factors:
-        count = len(self._space.roots)
-        reach, weight = np.zeros(count), np.zeros(count)
-        for trial in self._trials:
-            item = next(item for item in self._held if item.name == trial.reader.activation.tensor)
-            found = self._found.ranges[item.name]
-            own = item.channels != NO_CHANNEL
-            if not self._has_few_bits:
-                np.maximum.at(reach, item.channels[own], np.maximum(-found.low, found.high)[own])
-            by_index = trial.weight_by_channel(len(found.low))
-            np.maximum.at(weight, item.channels[own], by_index[own])
-        if self._has_few_bits:
-            reach = self._mean_reach(count)
-        alive = (reach > 0.0) & (weight > 0.0)
-        if not alive.any():
-            return np.ones(count)
-        factors = weight[alive] ** (1.0 - strength) / reach[alive] ** strength
-        factors *= reach[alive].max() / (factors * reach[alive]).max()
-        # Powers of two, of 8 bits: products and sums of the float model keep every bit.
-        finer = STEPS_OF_FEW if self._has_few_bits else 1
-        steps = np.rint(np.log2(factors) * finer) / finer
-        result = np.full(count, 2.0 ** steps.min())  # What was always 0 is made no larger than the others.
-        result[alive] = 2.0**steps
-        return result
-
-    def _mean_reach(self, count: int) -> Factors:
-        """Return how far each channel reaches, as a geometric mean over the tensors of the space.
-
-        Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
-        """
-        reach, tensors = np.zeros(count), np.zeros(count)
-        for item in self._held:
-            found, own = self._found.ranges[item.name], item.channels != NO_CHANNEL
-            far = np.maximum(-found.low, found.high)
-            np.add.at(reach, item.channels[own], np.log(np.maximum(far / max(far.max(), TINY), TINY))[own])
-            np.add.at(tensors, item.channels[own], 1.0)
-        return np.where(tensors > 0.0, np.exp(reach / np.maximum(tensors, 1.0)), 0.0)
-
-
-def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
-    scale, zero = np.float32(grid.scale), np.float32(int(grid.zero_point))
-    steps = np.rint(values / scale) + zero
-    return np.asarray((np.clip(steps, grid.format.qmin, grid.format.qmax) - zero) * scale, np.float32)
-
-
-def _on_own_scales(values: Float32s) -> Float32s:
-    """Round rows as the dynamic form does, each with the scale of its largest value; 0 stays 0."""
-    scale = np.maximum(np.abs(values).max(axis=1, keepdims=True, initial=0.0) / HIGHEST, TINY)
-    return np.asarray(np.rint(values / scale) * scale, np.float32)
-
-
 SAME = 1e-5
 """The largest difference of an output, as a share of its largest value, that counts as rounding."""
 
@@ -345,6 +97,14 @@ LITTLE = 0.1
 """In dB: a smaller gain has to be sure."""
 
 Kind = Callable[[ScaleSpace], bool]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
+
+    noise: Sequence[Noise]
+    watch: MetricWatch | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +119,8 @@ class RescaledModel:
         before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
         gain: the ends of the 95 % interval of their difference.
         difference: of the float model's outputs on these, as a share of their largest value.
-        noise: of the outputs of the model's quantized form on these, by piece; None if it was not measured.
+        seen: of the model's quantized form on these; None if it did not run.
+        metric: how much a watched metric gained.
     """
 
     model: ir.Model
@@ -370,7 +131,8 @@ class RescaledModel:
     after: float = float("nan")
     gain: tuple[float, float] = (float("nan"), float("nan"))
     difference: float = 0.0
-    noise: Sequence[Noise] | None = None
+    seen: Seen | None = None
+    metric: MetricGain | None = None
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
@@ -384,7 +146,8 @@ def rescale_model(
     judged: Plan | None = None,
     by_row: bool = False,
     least_gain: float | None = None,
-    known: Sequence[Noise] | None = None,
+    watch: Callable[[], MetricWatch] | None = None,
+    known: Seen | None = None,
     threads: int,
 ) -> RescaledModel:
     """Return a model with factors for its channels, if its quantized form is better for them.
@@ -394,8 +157,9 @@ def rescale_model(
 
     ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
     another, and ``by_row`` whether each row has a scale of its own there. The interval of its SQNR's gain
-    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is the noise
-    of the model's quantized form, if another kind of spaces has measured it on these samples.
+    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``watch`` begins to
+    follow a metric, which decides before the SQNR where its interval tells a gain from a loss. ``known`` is
+    what was seen of the model's quantized form, if another kind of spaces has run it on these samples.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
@@ -406,23 +170,26 @@ def rescale_model(
     found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
     chosen = find_factors(spaces, found, bits, by_row=by_row) if found is not None else []
     if not chosen:
-        return RescaledModel(model=model, spaces=len(spaces), chosen=(), noise=known)
+        return RescaledModel(model=model, spaces=len(spaces), chosen=(), seen=known)
     rescale(rescaled.graph, trace, _by_root(chosen))
     # One model's outputs at a time: logits of a language model are larger than its constants.
     wanted = list(_outputs(serialize(model), samples, threads))
     difference = _difference(zip(wanted, _outputs(serialize(rescaled), samples, threads), strict=True))
 
-    def noise(item: ir.Model) -> list[Noise]:
+    def see(item: ir.Model) -> Seen:
         integers = _in_integers(item, judged or plan, samples, bits, threads)
-        pairs = zip(wanted, _outputs(integers, samples, threads), strict=True)
-        return [noise_of(one, other) for one, other in pairs]
+        noise, follower = list[Noise](), watch() if watch is not None else None
+        for one, other in zip(wanted, _outputs(integers, samples, threads), strict=True):
+            noise.append(noise_of(one, other))
+            if follower is not None:
+                follower.add(other)
+        return Seen(noise, follower)
 
-    noise_before, noise_after = known or noise(model), noise(rescaled)
-    before, after = sqnr_of(noise_before), sqnr_of(noise_after)
-    low, high = gain_interval(noise_before, noise_after)
-    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
-    is_worth = least_gain is None and after - before >= LITTLE
-    kept = after > before and (low > (least_gain or 0.0) or is_worth) and difference <= SAME
+    without, within = known or see(model), see(rescaled)
+    before, after = sqnr_of(without.noise), sqnr_of(within.noise)
+    gain = gain_interval(without.noise, within.noise)
+    metric = within.watch.gain_over(without.watch) if within.watch is not None else None
+    kept = difference <= SAME and _is_better(after - before, gain[0], least_gain, metric)
     return RescaledModel(
         model=rescaled if kept else model,
         spaces=len(spaces),
@@ -430,10 +197,20 @@ def rescale_model(
         kept=kept,
         before=before,
         after=after,
-        gain=(low, high),
+        gain=gain,
         difference=difference,
-        noise=noise_after if kept else noise_before,
+        seen=within if kept else without,
+        metric=metric,
     )
+
+
+def _is_better(gain: float, low: float, least_gain: float | None, metric: MetricGain | None) -> bool:
+    """Say whether a change is kept: by a metric that is sure, or else by a gain in dB, at least ``low``."""
+    if metric is not None and metric.is_sure:
+        return metric.gain[0] > 0.0
+    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
+    is_worth = least_gain is None and gain >= LITTLE
+    return gain > 0.0 and (low > (least_gain or 0.0) or is_worth)
 
 
 def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:

@@ -16,7 +16,8 @@ from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_opera
 from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, RUNTIME_TITLES, Target
 from ptq_cli.runtime.block_levels import EXACT
-from ptq_cli.runtime.engine import OPEN_VINO, Engine, Kernel, KernelCounts, Model, Placement
+from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model, Placement
+from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import QNN_HTP, is_installed
 from ptq_cli.runtime.session import Session
 

@@ -11,7 +11,7 @@ from ptq_cli.core import errors
 from ptq_cli.core.process import INTERRUPTED, TERMINATED
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.details import Details
-from ptq_cli.evaluation.document.measurement import Ladder
+from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.recovery import moments_file
 from tests.each_case import each_case

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ptq_cli.evaluation.latency import LatencyTurns
-from ptq_cli.runtime.engine import CompiledModel, Model, OpenVino
+from ptq_cli.runtime.engine import Model
+from ptq_cli.runtime.openvino import CompiledModel, OpenVino
 from ptq_cli.runtime.turns import Turns
 from tests.e2e.conftest import Ptq, Refuse
 

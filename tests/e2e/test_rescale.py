@@ -210,3 +210,31 @@ def test_a_gain_that_may_be_chance_is_kept_where_it_was_asked_for_and_told(
     monkeypatch.setattr(rescale_model, "SAME", -1.0)
     (told,) = quantize(uneven(BLOCKS, 5.0), "changed", recover=["equalize"]).calibration.rescaled
     assert not told.kept
+
+
+def test_the_metric_that_the_recipe_limits_decides_before_the_sqnr(
+    quantize: Quantize, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ptq_cli.recovery import rescale_model
+
+    quantize(uneven(BLOCKS, 5.0), "plain", recover=["none"])
+    samples = np.load("calib.npz")["x"]
+    Path("gate.toml").write_text("[gate]\nmax_ratio = { mse = 1.02 }\n")
+    told = []
+    # Labels are what the model without factors says, or what the float model does.
+    for path in ("plain/model.int8.onnx", "model.onnx"):
+        labels = Session(Path(path), threads=1).run({"x": samples})[0]
+        np.savez("labeled.npz", x=samples, label=labels)
+        words = {"recipe": "gate.toml", "data": "labeled.npz", "threads": 1, "run": "gated"}
+        (item,) = ptq_cli.calibrate("model.onnx", recover=["equalize"], **words).rescaled
+        told.append(item)
+    lost, won = told
+    assert lost.gain[0] > 10 and not lost.kept and won.kept
+    assert "it did not help, so it was not kept (mse from " in lost.describe(), lost.describe()
+    assert "a loss of" in lost.describe() and "groups of channels; mse from" in won.describe()
+    (item,) = json.loads(ir.load("gated/model.float.onnx").metadata_props[RESCALED])
+    assert item["metric"]["name"] == "mse" and item["metric"]["gain"][0] > 0
+    # What nobody asked for is kept, too, though its decibels may be chance.
+    monkeypatch.setattr(rescale_model, "gain_interval", lambda *_noises: (-0.4, 1.6))
+    (item,) = ptq_cli.calibrate("model.onnx", **words).rescaled
+    assert item.kept and item.metric.is_sure

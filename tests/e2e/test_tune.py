@@ -13,7 +13,7 @@ import pytest
 import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
-from ptq_cli.evaluation.document.measurement import INTERRUPTED
+from ptq_cli.evaluation.document.ladder import INTERRUPTED
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning import candidate_models

@@ -73,13 +73,13 @@ def ranges_line(ranges: "RangesByEffect") -> str:
         ...     methods={"x": "max"},
         ... )
         >>> print(ranges_line(found))
-        chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 held-out samples
+        chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 samples
     """
     if not ranges.tensors:
         return "note: no range was changed (ranges): each tensor has only one way to choose it"
     if not ranges.changed:
         return f"note: no range of {counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
-    by = f"on {counted(ranges.decided_by, 'held-out sample')}"
+    by = f"on {counted(ranges.decided_by, 'sample')}"
     change = f"output SQNR from {_decibels(ranges.before)} to {_decibels(ranges.after)} dB {by}"
     if ranges.kept:
         told = f", {len(ranges.within)} by what their readers tell apart" if ranges.within else ""
@@ -126,7 +126,7 @@ def _summary(effect: "RungEffect") -> str:
     if not effect.decided_by:
         typical = median(10.0 * math.log10(item.before / item.after) for item in _measured(effect))
         return f"{recovered} the error of a layer fell by {typical:.1f} dB (median); no samples were held out"
-    by = f"on {counted(effect.decided_by, 'held-out sample')}"
+    by = f"on {counted(effect.decided_by, 'sample')}"
     change = f"output SQNR from {_decibels(effect.before)} to {_decibels(effect.after)} dB {by}"
     if effect.kept:
         return f"{recovered} {change}"

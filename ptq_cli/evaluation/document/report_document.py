@@ -18,7 +18,8 @@ from ptq_cli.evaluation.document.gate_result import (
     verdict,
 )
 from ptq_cli.evaluation.document.generation import Generation
-from ptq_cli.evaluation.document.measurement import AccuracyLevel, Ladder, Measurement, require_consistent
+from ptq_cli.evaluation.document.ladder import Ladder
+from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement, require_consistent
 from ptq_cli.evaluation.document.stream import Stream
 
 if TYPE_CHECKING:

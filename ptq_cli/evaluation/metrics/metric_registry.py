@@ -11,7 +11,7 @@ from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
 from ptq_cli.evaluation.document.generation import GENERATED
-from ptq_cli.evaluation.metrics.auroc import Auroc, MeanIou
+from ptq_cli.evaluation.metrics.auroc import Auroc
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
 from ptq_cli.evaluation.metrics.class_accuracy import (
     ClassAccuracy,
@@ -20,6 +20,7 @@ from ptq_cli.evaluation.metrics.class_accuracy import (
     Top1Agreement,
     TopK,
 )
+from ptq_cli.evaluation.metrics.mean_iou import MeanIou
 from ptq_cli.evaluation.metrics.similarities import Cosine, Spearman
 from ptq_cli.evaluation.metrics.token_metrics import EmbeddingCosine, ExactMatch, Perplexity, TokenAccuracy
 from ptq_cli.evaluation.metrics.value_errors import (

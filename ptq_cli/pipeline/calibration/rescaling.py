@@ -2,13 +2,15 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
+from ptq_cli.calibdata.recordings import Recordings
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
@@ -16,6 +18,7 @@ from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import check_stored, is_large, serialize, store_mapped
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
+from ptq_cli.pipeline.calibration.limited_metric import LimitedMetric, gain_in_words, limited_metric
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject
 from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved
@@ -37,8 +40,8 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recovery.recovery_samples import Noise, RecoverySamples
-from ptq_cli.recovery.rescale_model import BYTE, LITTLE, SAME, RescaledModel, rescale_model
+from ptq_cli.recovery.recovery_samples import MetricGain, RecoverySamples
+from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
 # What was done to the channels of a float model before it was calibrated, in words and values.
@@ -65,11 +68,14 @@ class Rescaling:
     ] = None
     reason: Annotated[str, "Why nothing was done, if that is not for want of gain."] = ""
     is_limited: Annotated[bool, "Whether the limit of memory is that reason."] = False
+    metric: Annotated[
+        MetricGain | None, "Of the metric that the recipe limits, where these samples tell it."
+    ] = None
 
     def values(self) -> dict[str, object]:
         """Return it for JSON, and for the metadata of a model; an SQNR that is not finite is null."""
         decibels = (self.before, self.after)
-        return {
+        found = {
             "rung": self.rung,
             "kept": self.kept,
             "groups": self.groups,
@@ -81,6 +87,7 @@ class Rescaling:
             "strengths": dict(self.strengths or {}),
             "reason": self.reason,
         }
+        return found if self.metric is None else found | {"metric": self.metric.values()}
 
     def describe(self) -> str:
         """Return what was done, or why nothing was, as a line.
@@ -92,24 +99,32 @@ class Rescaling:
             >>> Rescaling(rung="smooth").describe()
             'note: smooth changed nothing: the model has no channels that it could change'
         """
-        samples = f"{self.decided_by} held-out sample{'' if self.decided_by == 1 else 's'}"
-        change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
+        change, metric = self._change(), self.metric
         if self.kept:
-            low, high = self.gain
-            # A gain that may be chance is kept, as it is likelier than a loss, and told as what it is.
-            unsure = f", a gain of {low:.1f} to {high:.1f} dB with 95 % confidence" if low <= 0.0 else ""
             groups = f"{self.groups} group{'' if self.groups == 1 else 's'} of channels"
-            return f"{self.rung}: {groups}; {change}{unsure}"
+            return f"{self.rung}: {groups}; {change}"
         reason = self.reason
         if not reason and self.groups:
-            helped = f"gained less than {LITTLE} dB, which may be chance"
-            helped = helped if self.after > self.before else "did not help"
+            is_more = self.after > self.before and (metric is None or not metric.is_sure)
+            helped = f"gained less than {LITTLE} dB, which may be chance" if is_more else "did not help"
             reason = f"it {helped}, so it was not kept ({change})"
         elif not reason and self.possible:
             reason = "no group of channels would lose enough of its error"
         return (
             f"note: {self.rung} changed nothing: {reason or 'the model has no channels that it could change'}"
         )
+
+    def _change(self) -> str:
+        """Return what decided, with its gain: the SQNR, or the metric where that tells a gain from a loss."""
+        samples = f"{self.decided_by} held-out sample{'' if self.decided_by == 1 else 's'}"
+        if self.metric is not None and self.metric.is_sure:
+            return gain_in_words(self.metric, samples)
+        change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
+        low, high = self.gain
+        if self.kept and low <= 0.0:
+            # A gain that may be chance is kept, as it is likelier than a loss, and told as what it is.
+            change += f", a gain of {low:.1f} to {high:.1f} dB with 95 % confidence"
+        return change if self.metric is None else f"{change}; {gain_in_words(self.metric)}"
 
 
 MOST_SAMPLES = 64
@@ -141,8 +156,8 @@ def rescaled(
         return subject, ()
     reason = _refusal(subject, bits)
     done = []
-    looked_at: tuple[RecoverySamples, str, bool] | None = None
-    known: Sequence[Noise] | None = None
+    looked_at: _LookedAt | None = None
+    known: Seen | None = None
     for rung in rungs:
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
@@ -150,7 +165,7 @@ def rescaled(
             continue
         progress(Progress(rung, 0, None))
         looked_at = looked_at or _look_at_samples(subject, resolved)
-        samples, unfit, is_limited = looked_at
+        samples, watch, unfit, is_limited = looked_at
         if unfit:
             done.append(Rescaling(rung=rung, reason=unfit, is_limited=is_limited))
             continue
@@ -163,10 +178,11 @@ def rescaled(
             judged=_judged(subject, resolved),
             by_row=by_row,
             least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
+            watch=watch,
             known=known,
             threads=resolved.machine.threads,
         )
-        known = found.noise  # The next rung begins with the model that this one has left.
+        known = found.seen  # The next rung begins with the model that this one has left.
         done.append(_told(rung, found, samples, subject.model.inputs))
         if found.kept:
             subject = _with_model(subject, found, done[-1], resolved)
@@ -285,35 +301,41 @@ def _told(
         samples=learned + decided,
         decided_by=decided,
         difference=found.difference,
+        metric=found.metric,
         strengths={item.space.makers[0]: item.strength for item in found.chosen},
     )
 
 
-def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> tuple[RecoverySamples, str, bool]:
-    """Return samples, why they do not allow factors, if they do not, and whether memory is why."""
-    samples = _samples(subject, allow_nonfinite=resolved.recipe.calibration.allow_nonfinite)
-    if not samples.fit or not samples.decide:
-        return samples, "it needs at least 2 samples, or batches where their size is fixed", False
+_LookedAt = tuple[RecoverySamples, Callable[[], LimitedMetric] | None, str, bool]
+
+
+def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> _LookedAt:
+    """Return samples, their metric, why they do not allow factors, if so, and whether memory is why."""
+    fit, decide = _samples(subject, allow_nonfinite=resolved.recipe.calibration.allow_nonfinite)
+    samples = RecoverySamples(fit=[piece.inputs for piece in fit], decide=[piece.inputs for piece in decide])
+    if not fit or not decide:
+        return samples, None, "it needs at least 2 samples, or batches where their size is fixed", False
     reason = _too_much_memory(subject, samples, resolved.machine.memory)
-    return samples, reason, bool(reason)
+    # Steps of a recording depend on each other, and an interval of so many samples would be too narrow.
+    is_apart = not isinstance(subject.data, Recordings)
+    watch = limited_metric(resolved.recipe, subject.model.model, decide) if is_apart else None
+    return samples, watch, reason, bool(reason)
 
 
-def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> RecoverySamples:
-    """Return the first samples in pieces; every second piece is to decide by, or the last of fewer."""
+def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> tuple[list[Batch], list[Batch]]:
+    """Return the first samples in pieces to learn from, and to decide by: every second, or the last."""
     fixed = fixed_batch_size(subject.model.inputs)
     batches = list(_batches(subject, fixed or MOST_SAMPLES, allow_nonfinite=allow_nonfinite))
     size = fixed or max(1, min(PIECE, sum(batch.size for batch in batches) // FEWEST_PIECES))
     pieces = [
-        dict(cut(batch, start, min(start + size, batch.size)).inputs)
+        cut(batch, start, min(start + size, batch.size))
         for batch in batches
         for start in range(0, batch.size, size)
     ]
     aside = {number for number in range(len(pieces)) if number % SET_ASIDE == SET_ASIDE - 1}
     aside = aside or {len(pieces) - 1}
-    return RecoverySamples(
-        fit=[piece for number, piece in enumerate(pieces) if number not in aside],
-        decide=[piece for number, piece in enumerate(pieces) if number in aside],
-    )
+    learned = [piece for number, piece in enumerate(pieces) if number not in aside]
+    return learned, [piece for number, piece in enumerate(pieces) if number in aside]
 
 
 def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limit: int | None) -> str:
@@ -342,7 +364,9 @@ def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -
     batches = bind_inputs(subject.dataset, subject.model.inputs).batches(size)
     with closing(batches if allow_nonfinite else checked(batches)) as given:
         for batch in given:
-            yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()})
+            labels = None if batch.labels is None else batch.labels.copy()
+            inputs = {name: array.copy() for name, array in batch.inputs.items()}
+            yield replace(batch, inputs=inputs, labels=labels)
             seen += batch.size
             if seen >= MOST_SAMPLES:
                 return

@@ -154,7 +154,7 @@ def _continuation(
                 hint="name what is fed back: --carry OUTPUT=INPUT, not --carry none",
             )
         return continuation_of(tokens, inputs, _ranks(model), carries)
-    if GENERATED in _limited(recipe.gate):
+    if GENERATED in recipe.gate.metrics:
         hint = "--generate 32 of ptq evaluate continues them by 32 tokens"
         raise GateError(f"there is a limit on '{GENERATED}', and no prompt is continued", hint=hint)
     return None
@@ -194,11 +194,7 @@ def _limited_specs(recipe: Recipe) -> tuple[MetricSpec, ...]:
     """Return the metrics that are named, and those that have limits that make sense."""
     named = metric_specs(recipe.evaluation.metrics, recipe.metric)
     check_limits(recipe.gate, {spec.name: bounds_of(spec.metric) for spec in named})
-    return metric_specs(recipe.evaluation.metrics, recipe.metric, _limited(recipe.gate))
-
-
-def _limited(gate: GateSettings) -> list[str]:
-    return [*gate.max_drop, *gate.max_ratio, *gate.min, *gate.max_regression]
+    return metric_specs(recipe.evaluation.metrics, recipe.metric, recipe.gate.metrics)
 
 
 def has_classes(dataset: Dataset, batch_size: int) -> bool:
@@ -214,7 +210,7 @@ def _require_measured(gate: GateSettings, names: Iterable[str], outputs: Sequenc
     first, *others = outputs
     further = [f"{name}[{output}]" for output in others for name in PAIR_METRICS]
     known = [*names, *PAIR_METRICS, GENERATED, *further]
-    for name in _limited(gate):
+    for name in gate.metrics:
         if name not in known:
             metric, output = split_output(name)
             of_first = metric in PAIR_METRICS and output == first

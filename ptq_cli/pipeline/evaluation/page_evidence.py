@@ -12,7 +12,7 @@ from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import parse_document
 from ptq_cli.core.errors import ReportError
-from ptq_cli.evaluation.document.measurement import Ladder
+from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.pair_operators import QUANTIZE, integers_of

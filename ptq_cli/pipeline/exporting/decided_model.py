@@ -359,13 +359,13 @@ class Recovering:
             kept = after > before
         if kept:
             self._keep(found.decided)
-        held_out = self._samples[2] if self._samples is not None else 0
-        return _effect(WEIGHED, found, kept, (before, after), count, held_out)
+        judged = self._samples[2] if self._samples is not None else 0
+        return _effect(WEIGHED, found, kept, (before, after), count, judged)
 
     def round(self) -> RungEffect:
         """Choose the weights again behind the quantized layers before."""
         assert self._samples is not None  # noqa: S101 - the data were opened for this rung
-        samples, learned, decided = self._samples
+        samples, learned, judged = self._samples
         model, places = self._written()
         checkpoint = self._checkpoint_of(ROUND)
         with self._rung() as stop:
@@ -388,7 +388,7 @@ class Recovering:
         kept = found.changed and found.after > found.before
         if kept:
             self._keep(found.decided)
-        return _effect(ROUND, found, kept, (found.before, found.after), learned, decided)
+        return _effect(ROUND, found, kept, (found.before, found.after), learned, judged)
 
     def _written(self) -> tuple[ir.Model, Places]:
         """Return the model as it would be written now, and where it holds what was decided."""
@@ -461,7 +461,7 @@ class Recovering:
 
     def _sqnr(self, model: ir.Model) -> float:
         assert self._samples is not None  # noqa: S101 - the caller has asked
-        pieces = self._samples[0].decide
+        pieces = self._samples[0].judge
         # One thread, so that the decision does not depend on how many there are.
         wanted, found = (Session(item, threads=1) for item in (self.float_model, serialize(model)))
         return output_sqnr([wanted.run(piece) for piece in pieces], [found.run(piece) for piece in pieces])

@@ -74,7 +74,7 @@ class RecoveryData:
 
     @cached_property
     def samples(self) -> tuple[RecoverySamples, int, int]:
-        """The samples in pieces, and how many there are to learn from and to decide by."""
+        """The samples in pieces, and how many there are to learn from and to judge by."""
         return recovery_samples(self)
 
 
@@ -138,7 +138,7 @@ def recovery_data(
 
 
 def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
-    """Return the samples in pieces, and how many there are to learn from and to decide by.
+    """Return the samples in pieces, and how many there are to learn from and to judge by.
 
     Every eighth sample is held out, whichever the batch size; of a model with a fixed batch size every
     eighth batch. Of fewer than eight the last is.
@@ -149,10 +149,13 @@ def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
         pieces = _last_aside(pieces, data.inputs)
     fit = [piece for piece, decides in pieces if not decides]
     decide = [piece for piece, decides in pieces if decides]
-    learned, decided = (sum(count_samples(piece, data.inputs) for piece in part) for part in (fit, decide))
+    found = RecoverySamples(fit=fit, decide=decide)
+    learned, judged = (
+        sum(count_samples(piece, data.inputs) for piece in part) for part in (fit, found.judge)
+    )
     if not fit or not decide:
-        raise _too_few(len(pieces) if fixed else learned + decided, fixed)
-    return RecoverySamples(fit=fit, decide=decide), learned, decided
+        raise _too_few(len(pieces) if fixed else max(learned, judged), fixed)
+    return found, learned, judged
 
 
 def _too_few(found: int, fixed: int | None) -> RecoveryError:
@@ -246,12 +249,12 @@ class RangesByEffect:
     """What the rung did."""
 
     kept: Annotated[
-        bool, "Whether the output was better for it on the held-out samples; otherwise nothing was changed."
+        bool, "Whether the output was better for it on the samples that judge; otherwise nothing was changed."
     ]
-    before: Annotated[float, "SQNR of the outputs on these, in dB."]
-    after: Annotated[float, "SQNR of the outputs on these, in dB."]
-    samples: Annotated[int, "How many samples were measured on, and held out."]
-    decided_by: Annotated[int, "How many samples were measured on, and held out."]
+    before: Annotated[float, "SQNR of the outputs on these, in dB; NaN if nothing could be better."]
+    after: Annotated[float, "SQNR of the outputs on these, in dB; NaN if nothing could be better."]
+    samples: Annotated[int, "How many samples were measured on."]
+    decided_by: Annotated[int, "How many samples judge."]
     tensors: Annotated[int, "How many had a choice."]
     methods: Annotated[
         Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
@@ -313,12 +316,12 @@ def choose_ranges(
     floats = float_model.load()
     sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
     made, plan = build(placement)
-    before = told = sqnr(serialize(made))
+    told = sqnr(serialize(made))
     asked, within = placement, told_bounds(floats, placement, calibration)
     if within:
         bounded = replace(placement, within=within)
         made, of_bounded = build(bounded)
-        if (found := sqnr(serialize(made))) > before:
+        if (found := sqnr(serialize(made))) > told:
             placement, told, plan = bounded, found, of_bounded
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {
@@ -348,12 +351,16 @@ def choose_ranges(
         enough=max(told + CLEARLY_DB, GOOD_DB),
     )
     if placement.within and after <= told:
-        changed, methods, after = placement, {}, told
-    kept = after - before >= LITTLE  # Less of a few samples is chance.
+        changed, methods = placement, {}
+    before = after = math.nan
+    if methods or placement.within:
+        outputs_sqnr = model_sqnr(float_model, samples.judge, threads=machine.threads)
+        before, after = (outputs_sqnr(serialize(build(item)[0])) for item in (asked, changed))
+    kept = after - before >= LITTLE  # Less is chance.
     result = RangesByEffect(
         kept=kept,
         before=before,
-        after=after if methods or placement.within else before,
+        after=after,
         samples=sum(count_samples(piece, data.inputs) for piece in measured_on),
         decided_by=decided_by,
         # Not those of ``costs``: one method for all also changes tensors that were too many to measure.

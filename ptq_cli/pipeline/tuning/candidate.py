@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.evaluation.document.measurement import INTERRUPTED, LadderStep, Measurement
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, LadderStep
+from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.pipeline.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
 from ptq_cli.recipe.sections import GateSettings
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.decide import choose_weight_ranges, joined_unsearched
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
+from ptq_cli.amax.mse_blocks import mse_of_blocks
 from ptq_cli.core.arithmetic import (
     PART,
     ZERO_AMAX,
@@ -46,8 +47,10 @@ class BlockQuantizer:
             weight: any; scale: (blocks,).
         """
         parts = (rows_of_blocks(part, site) for part in _parts(weight, site))
-        if isinstance(site.format, IntegerFormat) and not site.format.signed:
-            found = [_asymmetric(rows, site.format) for rows in parts]
+        is_searched = self.settings.weight_method == "mse"
+        if isinstance(site.format, IntegerFormat) and (is_searched or not site.format.signed):
+            of_rows = mse_of_blocks if is_searched else _asymmetric
+            found = [of_rows(rows, site.format) for rows in parts]
             zeros = np.concatenate([item.zero_point for item in found])
             scale = np.concatenate([item.scale for item in found])
             return WeightChoice(QuantParameters(scale, zeros, site.format, PerAxis(0)))

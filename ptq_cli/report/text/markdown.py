@@ -9,7 +9,8 @@ from xml.etree import ElementTree as Xml
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.gate_result import GateResult
-from ptq_cli.evaluation.document.measurement import Ladder, Unit
+from ptq_cli.evaluation.document.ladder import Ladder
+from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import TOLERANCE
 from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table

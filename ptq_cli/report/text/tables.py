@@ -14,7 +14,8 @@ from ptq_cli.evaluation.document.gate_result import (
     inverse,
     latency_verdict,
 )
-from ptq_cli.evaluation.document.measurement import INTERRUPTED, BudgetCheck, Ladder, LadderStep, Unit
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
 from ptq_cli.report.text.summary import INTERVAL, Row, Table, format_drop, format_interval, format_value

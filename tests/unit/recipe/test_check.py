@@ -94,6 +94,21 @@ def test_shape_without_size_is_refused(shape):
     assert "--input-shape x=1,3,224,224" in caught.value.hint
 
 
+def test_a_range_around_0_of_blocks_with_two_ends_is_refused():
+    sections = {
+        "amax": {"weight_method": "entropy"},
+        "weights": {"bits": 4, "block_size": 32, "symmetric": False},
+    }
+    with pytest.raises(RecipeValueError) as caught:
+        check_recipe(decode_recipe(sections, "a test"))
+    assert caught.value.message.startswith(
+        "'amax.weight_method' is 'entropy', which chooses a range around 0"
+    )
+    assert caught.value.hint == "choose max or mse"
+    sections["weights"]["symmetric"] = True
+    assert check_recipe(decode_recipe(sections, "a test")).amax.weight_method == "entropy"
+
+
 def test_defaults_pass_and_are_frozen():
     recipe = check_recipe(Recipe())
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -8,7 +8,7 @@ import pytest
 
 from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.evaluation.document.measurement import INTERRUPTED, BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.charts.depth_chart import ladder_chart
 from ptq_cli.report.text.markdown import report_to_markdown

@@ -10,8 +10,8 @@ from ptq_cli.core.errors import MissingRuntimeError, RuntimeFailedError
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime import engine
-from ptq_cli.runtime.engine import MOST_SHAPES, OPEN_VINO, CompiledModel
+from ptq_cli.runtime import openvino
+from ptq_cli.runtime.openvino import MOST_SHAPES, OPEN_VINO, CompiledModel
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build, quantized, sample, serialized
 
@@ -114,7 +114,7 @@ def test_a_file_of_onnx_runtime_on_arm_is_told_the_target(monkeypatch):
     def refuse(_: object) -> None:
         raise RuntimeError("Check failed:\nConvolution input precision should be single")
 
-    monkeypatch.setattr(engine, "_read", refuse)
+    monkeypatch.setattr(openvino, "_read", refuse)
     with pytest.raises(RuntimeFailedError) as caught:
         CompiledModel(b"", threads=1)
     assert (
@@ -133,4 +133,4 @@ def test_a_package_that_cannot_be_imported_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingRuntimeError, match="cannot be imported"):
-        engine._openvino()
+        openvino._openvino()
