@@ -13,6 +13,7 @@ from ptq_cli.core.documents import to_json
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
+from ptq_cli.pipeline.exporting import float_layers
 from ptq_cli.pipeline.exporting.float_steps import Steps
 from ptq_cli.qdq.metadata import FLOAT_LAYERS
 from tests.e2e.test_recover import correlated
@@ -186,13 +187,17 @@ def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_g
     assert [item.rung for item in quantize_gated(recover=["all", "round"]).recovery.effects] == ["round"]
 
 
-@pytest.mark.parametrize(
-    ("loud", "has_steps", "judged_by"), [(1, True, 4), (3000, True, 32), (3000, False, 8)]
-)
-def test_as_many_samples_judge_as_it_takes(loud, has_steps, judged_by, quantize, monkeypatch):
-    # Those held out where they leave no doubt, few where no choice is enough, and all to judge one that is.
+def test_no_further_samples_judge_where_ranges_leave_no_doubt(quantize, monkeypatch):
+    monkeypatch.setattr(float_layers, "_judge", None)
+    found = quantize(loud=1.0, recover=["ranges", "float"]).float_layers
+    assert found.before == found.after >= 30.0
+    assert found.layers == ()
+
+
+@pytest.mark.parametrize(("has_steps", "judged_by"), [(True, 32), (False, 8)])
+def test_few_samples_judge_where_no_choice_is_enough(has_steps, judged_by, quantize, monkeypatch):
     if not has_steps:
         monkeypatch.setattr(Steps, "up_to", lambda _self, _limit: iter(()))
-    found = quantize(loud=float(loud), recover=["ranges", "float"], float_time=0.5).float_layers
+    found = quantize(recover=["ranges", "float"], float_time=0.5).float_layers
     assert found.decided_by == judged_by
-    assert found.layers == (("narrow", "loud") if judged_by == 32 else ())
+    assert found.layers == (("narrow", "loud") if has_steps else ())

@@ -43,9 +43,9 @@ samples may be judged by all of them, and few hide the sample that makes most of
 FAR_DB, JUDGED_FAR_ON = 10.0, 8
 """SQNR below which so few samples show that no choice is enough; if one is, all of them judge again."""
 ENOUGH_DB = 30.0
-"""SQNR of the worst output on the held-out samples from which on no others are looked at."""
+"""SQNR of the worst output on the samples that judge ``ranges`` from which on no others are looked at."""
 RANKED_ON = 4
-"""Samples that the noise of a tensor is measured on, and the fewest held-out ones that may be enough."""
+"""Samples that the noise of a tensor is measured on, and the fewest others that may be enough."""
 RANK_WORK = 6e11
 """Multiply-accumulates that ranking may take; of a larger model one sample ranks the tensors whose rows lose
 most."""
@@ -115,14 +115,14 @@ def choose_float_layers(
     is measured, with float weights where those lose: ``round`` makes up for that. ``limit`` is the share of
     the integer model's time that they may add, by ``profile`` or by an estimate. Once ``stop`` says so, what
     was found until then is kept. ``could_be_dynamic`` are the layers that may have ranges found at each run.
-    ``known`` is the SQNR of all outputs together on the held-out samples, in dB, if it is.
+    ``known`` is the SQNR of all outputs together on the samples that judge, in dB, or NaN.
     """
     floats = float_model.load()
-    held_out = data.samples[2]
+    judged = data.samples[2]
     # The noise of all outputs is the mean of theirs.
     worst = known - 10.0 * math.log10(len(floats.graph.outputs))
-    if worst >= ENOUGH_DB and held_out >= RANKED_ON:
-        return placement, FloatLayers(before=worst, after=worst, decided_by=held_out)
+    if worst >= ENOUGH_DB and judged >= RANKED_ON:
+        return placement, FloatLayers(before=worst, after=worst, decided_by=judged)
 
     @cache
     def steps(could_be_dynamic: frozenset[str]) -> Steps:

@@ -232,8 +232,6 @@ MOST_WORK = 2e12
 only ``max`` for all tensors is tried."""
 GAIN = 0.9
 """A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
-CLEARLY_DB, GOOD_DB = 3.0, 35.0
-"""Where the choice of each tensor gains so much and has so much, no method is tried for all tensors."""
 FOR_ALL = (
     AmaxSettings(method="max"),
     *(AmaxSettings(method="percentile", percentile=share) for share in PERCENTILES),
@@ -348,7 +346,6 @@ def choose_ranges(
         placement,
         _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
         lambda made: sqnr(serialize(build(made)[0])),
-        enough=max(told + CLEARLY_DB, GOOD_DB),
     )
     if placement.within and after <= told:
         changed, methods = placement, {}
@@ -372,16 +369,9 @@ def choose_ranges(
 
 
 def _best(
-    placement: Placement,
-    assignments: Iterator[dict[str, AmaxSettings]],
-    sqnr: Callable[[Placement], float],
-    *,
-    enough: float,
+    placement: Placement, assignments: Iterator[dict[str, AmaxSettings]], sqnr: Callable[[Placement], float]
 ) -> tuple[Placement, dict[str, AmaxSettings], float]:
-    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB.
-
-    Nothing is tried behind one that is ``enough``.
-    """
+    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
     best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
     for methods in assignments:
         settings = replace(placement.settings, activations={**placement.settings.activations, **methods})
@@ -389,8 +379,6 @@ def _best(
         found = sqnr(changed)
         if found > best[2]:
             best = changed, methods, found
-        if found >= enough:
-            break
     return best
 
 
