@@ -57,7 +57,8 @@ def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
     found = metadata(result, RANGES)
     assert (found["kept"], found["methods"]) == (True, dict(ranges.methods))
     whole = quantize("max", text=text, shape=shape, amax="max", recover=["ranges"], target=plain).ranges
-    assert ranges.after > whole.before - 1.0
+    # It is picked by the ten that are held out.
+    assert ranges.after > whole.before - 5.0
 
 
 def test_rounding_follows_the_chosen_ranges(quantize):
