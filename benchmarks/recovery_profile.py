@@ -30,7 +30,7 @@ from ptq_cli.recovery.rung_work import seconds_of
 
 PARTS = {
     "calibration": (("measure", ""), ("rescaling", "")),
-    "ranges": (("recovery_data", "choose_ranges"),),
+    "ranges": (("range_choice", "choose_ranges"),),
     "moments": (("layer_rows", "_moments"), ("decided_model", "_moments")),
     "least squares": (("second_moments", "fit_least_squares"), ("layer_rows", "_share")),
     "search": (("code_search", "search_codes"),),

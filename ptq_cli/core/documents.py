@@ -141,6 +141,11 @@ def to_json(value: Any) -> str:
     return json.dumps(encode(value), indent=2, allow_nan=False) + "\n"
 
 
+def rounded(value: float) -> float | None:
+    """Return a number as the metadata of a model has it: to thousandths, or null if it is not finite."""
+    return round(value, 3) if math.isfinite(value) else None
+
+
 def read_document(kind: type[T], path: Path) -> T:
     """Read and check a file."""
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]

@@ -31,8 +31,8 @@ from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metada
 from ptq_cli.pipeline.exporting.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
 from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
+from ptq_cli.pipeline.exporting.range_choice import RangesByEffect
 from ptq_cli.pipeline.exporting.recovery_data import (
-    RangesByEffect,
     RecoveryData,
     open_moments,
     open_recovery_data,

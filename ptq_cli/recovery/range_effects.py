@@ -17,7 +17,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recovery.recovery_samples import output_sqnr
+from ptq_cli.recovery.output_noise import output_sqnr
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 

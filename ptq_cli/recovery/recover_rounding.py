@@ -26,6 +26,7 @@ from ptq_cli.recipe.recovery_rungs import ROUND, WEIGHED
 from ptq_cli.recovery.block_layer import SharedReads, solve_blocks
 from ptq_cli.recovery.input_moments import InputMoments
 from ptq_cli.recovery.layer_rows import NO_ROWS, LayerData, LayerRows, solve_layer
+from ptq_cli.recovery.output_noise import Noise, noise_of, sqnr_of
 from ptq_cli.recovery.quantized_layer import (
     LayerState,
     QuantizedLayer,
@@ -37,18 +38,11 @@ from ptq_cli.recovery.quantized_layer import (
     residual_input,
     search_layer,
 )
-from ptq_cli.recovery.recovery_samples import (
-    IN_MEMORY,
-    Noise,
-    RecoverySamples,
-    Shelf,
-    noise_of,
-    samples_in,
-    sqnr_of,
-)
+from ptq_cli.recovery.recovery_samples import RecoverySamples, samples_in
 from ptq_cli.recovery.rung_work import RungWork, passing_work, search_work
 from ptq_cli.recovery.sample_stream import SampleStream, last_readers
 from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
+from ptq_cli.recovery.shelf import IN_MEMORY, Shelf
 from ptq_cli.recovery.tensor_moments import TensorMoments, grid_of_input, reading_of
 
 ROWS = 8192

@@ -17,15 +17,9 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
 from ptq_cli.recovery.channel_factors import TINY, SpaceFactors, find_factors
-from ptq_cli.recovery.recovery_samples import (
-    MetricGain,
-    MetricWatch,
-    Noise,
-    RecoverySamples,
-    gain_interval,
-    noise_of,
-    sqnr_of,
-)
+from ptq_cli.recovery.metric_gain import MetricGain, MetricWatch
+from ptq_cli.recovery.output_noise import Noise, gain_interval, noise_of, sqnr_of
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.space_samples import sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap

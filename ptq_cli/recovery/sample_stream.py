@@ -11,7 +11,7 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.qdq.cut_stages import Form, Stage
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.staged_model import Held, floats_of, integers_of
-from ptq_cli.recovery.recovery_samples import Shelf
+from ptq_cli.recovery.shelf import Shelf
 from ptq_cli.runtime.session import Session
 
 Tapped = Callable[[int, Array], None]

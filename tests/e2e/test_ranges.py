@@ -57,8 +57,7 @@ def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
     found = metadata(result, RANGES)
     assert (found["kept"], found["methods"]) == (True, dict(ranges.methods))
     whole = quantize("max", text=text, shape=shape, amax="max", recover=["ranges"], target=plain).ranges
-    # It is picked by the ten that are held out.
-    assert ranges.after > whole.before - 5.0
+    assert ranges.after >= whole.before  # That method was among those tried.
 
 
 def test_rounding_follows_the_chosen_ranges(quantize):
@@ -77,7 +76,7 @@ def test_few_bits_get_mse(quantize):
 
 
 def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.MOST_TENSORS", 1)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.range_choice.MOST_TENSORS", 1)
     ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
     assert ranges.samples == 4
     assert ranges.kept
@@ -98,7 +97,7 @@ def test_trials_of_ranges_decide_each_weight_once(quantize, monkeypatch):
 
 
 def test_a_gain_that_may_be_chance_is_not_kept(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.recovery_data.LITTLE", 100.0)
+    monkeypatch.setattr("ptq_cli.pipeline.exporting.range_choice.LITTLE", 100.0)
     plain, ranges = quantize(percentile=90.0), quantize("again", percentile=90.0, recover=["ranges"])
     assert not ranges.ranges.kept
     assert ranges.ranges.after > ranges.ranges.before

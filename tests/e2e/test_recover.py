@@ -184,7 +184,7 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert (integers.min(), integers.max()) >= (-7, -7)
     assert integers.max() <= 7
     # The output on the samples that judge is what was told, when the file runs as a whole.
-    from ptq_cli.recovery.recovery_samples import output_sqnr
+    from ptq_cli.recovery.output_noise import output_sqnr
     from ptq_cli.runtime.session import Session
 
     samples = correlated(shape, 80)[[*range(7, 32, 8), *range(32, 80)]]

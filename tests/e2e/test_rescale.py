@@ -15,7 +15,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recovery.recovery_samples import output_sqnr
+from ptq_cli.recovery.output_noise import output_sqnr
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build
 

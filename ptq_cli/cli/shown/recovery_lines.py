@@ -11,7 +11,7 @@ from ptq_cli.core.words import few
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.float_layers import FloatLayers
-    from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
+    from ptq_cli.pipeline.exporting.range_choice import RangesByEffect
     from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
     from ptq_cli.pipeline.run_export import ExportResult
 
@@ -62,7 +62,7 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     """Say what was chosen by its effect.
 
     Example:
-        >>> from ptq_cli.pipeline.exporting.recovery_data import RangesByEffect
+        >>> from ptq_cli.pipeline.exporting.range_choice import RangesByEffect
         >>> found = RangesByEffect(
         ...     kept=True,
         ...     before=12.0,
@@ -77,15 +77,15 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     """
     if not ranges.tensors:
         return "note: no range was changed (ranges): each tensor has only one way to choose it"
-    if not ranges.changed:
-        return f"note: no range of {counted(ranges.tensors, 'tensor')} was changed (ranges): none costs less"
     by = f"on {counted(ranges.decided_by, 'sample')}"
+    if not ranges.changed:
+        tried = f"of {counted(ranges.tensors, 'tensor')} was changed (ranges): none is better"
+        return f"note: no range {tried} (output SQNR {_decibels(ranges.before)} dB {by})"
     change = f"output SQNR from {_decibels(ranges.before)} to {_decibels(ranges.after)} dB {by}"
     if ranges.kept:
         told = f", {len(ranges.within)} by what their readers tell apart" if ranges.within else ""
         return f"chose the ranges of {ranges.changed} of {ranges.tensors} tensors{told} (ranges): {change}"
-    why = "gained less than 0.1 dB" if ranges.after > ranges.before else "did not help"
-    return f"note: no range was changed (ranges): it {why}, so it was not kept ({change})"
+    return f"note: no range was changed (ranges): it gained less than 0.1 dB, so it was not kept ({change})"
 
 
 def float_lines(found: "FloatLayers") -> Iterator[str]:

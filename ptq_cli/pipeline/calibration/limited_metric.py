@@ -17,7 +17,7 @@ from ptq_cli.evaluation.metrics.spec import metric_specs
 from ptq_cli.evaluation.model_outputs import Place, fitting_targets
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recovery.recovery_samples import MetricGain
+from ptq_cli.recovery.metric_gain import MetricGain
 from ptq_cli.report.text.summary import format_interval, format_value
 
 FEWEST_SAMPLES = 8

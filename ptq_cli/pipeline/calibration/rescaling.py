@@ -1,7 +1,6 @@
 """A float model's channels get factors before it is calibrated, where the recipe asks for it."""
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Annotated
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.recordings import Recordings
+from ptq_cli.core.documents import rounded
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
@@ -40,7 +40,8 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recovery.recovery_samples import MetricGain, RecoverySamples
+from ptq_cli.recovery.metric_gain import MetricGain
+from ptq_cli.recovery.recovery_samples import RecoverySamples
 from ptq_cli.recovery.rescale_model import LITTLE, SAME, RescaledModel, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 
@@ -74,13 +75,12 @@ class Rescaling:
 
     def values(self) -> dict[str, object]:
         """Return it for JSON, and for the metadata of a model; an SQNR that is not finite is null."""
-        decibels = (self.before, self.after)
         found = {
             "rung": self.rung,
             "kept": self.kept,
             "groups": self.groups,
             "possible": self.possible,
-            "sqnr_db": [round(value, 3) if math.isfinite(value) else None for value in decibels],
+            "sqnr_db": [rounded(self.before), rounded(self.after)],
             "samples": self.samples,
             "decided_by": self.decided_by,
             "difference": float(f"{self.difference:.3g}"),

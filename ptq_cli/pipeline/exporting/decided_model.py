@@ -33,11 +33,8 @@ from ptq_cli.pipeline.exporting.interrupted_recovery import (
     rung_identity,
 )
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference, prefer_latency
-from ptq_cli.pipeline.exporting.recovery_data import (
-    RangesByEffect,
-    RecoveryData,
-    choose_ranges,
-)
+from ptq_cli.pipeline.exporting.range_choice import RangesByEffect, choose_ranges
+from ptq_cli.pipeline.exporting.recovery_data import RecoveryData
 from ptq_cli.pipeline.exporting.recovery_effects import LayerRecovery, Recovery, RungEffect
 from ptq_cli.pipeline.setup.resolve import Resolved
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -68,6 +65,7 @@ from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, ROW, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
+from ptq_cli.recovery.output_noise import output_sqnr
 from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.recover_rounding import (
     RecoveredRounding,
@@ -75,8 +73,8 @@ from ptq_cli.recovery.recover_rounding import (
     round_work,
     weigh_rounding,
 )
-from ptq_cli.recovery.recovery_samples import IN_MEMORY, output_sqnr
 from ptq_cli.recovery.rung_work import in_minutes, search_work, seconds_of
+from ptq_cli.recovery.shelf import IN_MEMORY
 from ptq_cli.recovery.tensor_moments import TensorMoments, moment_sites
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.documents import rounded
 from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array
@@ -23,15 +24,15 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     Build,
     RecoveryData,
     few,
-    finite,
     sample_work,
 )
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recovery.output_noise import lowest_sqnr
 from ptq_cli.recovery.range_effects import model_sqnr, row_noise, tensor_noise
-from ptq_cli.recovery.recovery_samples import RecoverySamples, lowest_sqnr, samples_in
+from ptq_cli.recovery.recovery_samples import RecoverySamples, samples_in
 from ptq_cli.runtime.machine import Machine
 
 STAGE = "float"
@@ -83,11 +84,11 @@ class FloatLayers:
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
-        sqnr = [finite(self.before), finite(self.after)]
+        sqnr = [rounded(self.before), rounded(self.after)]
         found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
         found |= {"slower": round(self.slower, 4)}
-        found |= {"samples": self.decided_by, "reached_db": finite(self.reached)}
-        more = {"layers": self.more, "dynamic": self.more_dynamic, "sqnr_db": finite(self.more_sqnr)}
+        found |= {"samples": self.decided_by, "reached_db": rounded(self.reached)}
+        more = {"layers": self.more, "dynamic": self.more_dynamic, "sqnr_db": rounded(self.more_sqnr)}
         more |= {"slower": round(self.more_slower, 4)}
         return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
 

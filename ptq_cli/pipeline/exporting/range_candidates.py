@@ -1,6 +1,6 @@
 """The methods of amax that are tried for a tensor, and the ranges that they choose."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -22,16 +22,42 @@ ALIKE = 0.03
 Candidate = tuple[AmaxSettings, QuantParameters]
 
 
-def range_candidates(
-    plan: Plan, source: str, placement: Placement, calibration: Calibration
-) -> list[Candidate]:
-    """Return methods with what they choose, each choice once; the recipe's own comes first."""
+@dataclass(frozen=True)
+class Candidates:
+    """What is tried for a tensor.
+
+    Attributes:
+        choices: methods with what they choose, each choice once; the recipe's own comes first.
+        chosen_by: which of them each method came to, by ``method_of``.
+    """
+
+    choices: list[Candidate] = field(default_factory=list)
+    chosen_by: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def has_few_bits(self) -> bool:
+        """Whether the tensor has fewer than 8 bits."""
+        return any(parameters.format.bits < BYTE for _, parameters in self.choices)
+
+
+def method_of(settings: AmaxSettings) -> str:
+    """Return a method in a word or two.
+
+    Example:
+        >>> [method_of(AmaxSettings(method=name, percentile=99.9)) for name in ("max", "percentile")]
+        ['max', 'percentile 99.9']
+    """
+    return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method
+
+
+def range_candidates(plan: Plan, source: str, placement: Placement, calibration: Calibration) -> Candidates:
+    """Return what is tried for a tensor; nothing for one whose range is not chosen from its values."""
     own = placement.settings.activations[source]
     if not isinstance(placement.settings.activation_families[source], ScaledActivations):
-        return []
+        return Candidates()
     site = next(item for item in plan.activations.values() if item.source == source)
     if site.fixed_grid is not None:
-        return []
+        return Candidates()
     statistics = statistics_of(plan, source, calibration)
     has_histogram = statistics.histogram is not None
     own = replace(own, method=resolve_method(own, has_histogram=has_histogram))
@@ -41,7 +67,7 @@ def range_candidates(
     elif has_histogram:
         tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
         tried += [replace(own, method=method) for method in ("mse", "entropy")]
-    found: list[Candidate] = []
+    found = Candidates()
     for item in tried:
         try:
             parameters = decide(
@@ -49,8 +75,11 @@ def range_candidates(
             ).parameters
         except PtqError:  # A method that cannot decide on these values is not a candidate.
             continue
-        if not any(_alike(parameters, other) for _, other in found):
-            found.append((item, parameters))
+        alike = (index for index, (_, other) in enumerate(found.choices) if _alike(parameters, other))
+        index = next(alike, len(found.choices))
+        if index == len(found.choices):
+            found.choices.append((item, parameters))
+        found.chosen_by.setdefault(method_of(item), index)
     return found
 
 

@@ -1,12 +1,9 @@
 """The samples that accuracy is recovered from: some to learn from, the others to decide by."""
 
-import json
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated
 
 import numpy as np
 import onnx_ir as ir
@@ -15,20 +12,11 @@ from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
-from ptq_cli.core.progress import ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.measure import calibrated_part
-from ptq_cli.pipeline.exporting.range_candidates import (
-    BYTE,
-    PERCENTILES,
-    Candidate,
-    range_candidates,
-    told_bounds,
-)
 from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -36,13 +24,9 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
-from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.moments_file import Moments, load_moments
-from ptq_cli.recovery.quantized_layer import require_integers
-from ptq_cli.recovery.range_effects import Costs, KnownCosts, Outputs, model_sqnr, range_costs
+from ptq_cli.recovery.range_effects import KnownCosts, Outputs
 from ptq_cli.recovery.recovery_samples import RecoverySamples
-from ptq_cli.recovery.rescale_model import LITTLE
-from ptq_cli.runtime.machine import Machine
 
 MOST_SAMPLES = 512
 """More cost time, and gave 0.1 dB; see docs/recovery.md."""
@@ -52,6 +36,14 @@ FEW = 4
 """Samples of a piece that cannot be divided by taking rows."""
 PIECE = 32
 """Samples that run together. A constant, so that the result does not depend on the batch size."""
+MEASURED_ON, TOGETHER = 16, 4
+"""Samples that the candidates are measured on that seem best, and how many run together."""
+MOST_WORK = 2e12
+"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
+only ``max`` for all tensors is tried."""
+
+Build = Callable[[Placement], tuple[ir.Model, Plan]]
+"""Makes the quantized graph of a placement, and its plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,215 +211,6 @@ def _divides(inputs: Sequence[TensorSpec]) -> bool:
     return not fixed_batch_size(inputs) and all(spec.samples_axis == 0 for spec in inputs)
 
 
-# The rung ``ranges``: the method of each tensor is the one that costs its readers least.
-
-
-STAGE = "ranges"
-MEASURED_ON, TOGETHER = 16, 4
-"""Samples that the candidates are measured on that seem best, and how many run together."""
-MOST_TENSORS = 64
-"""Of more, those are measured whose candidates differ most, on as many samples as run together."""
-MOST_WORK = 2e12
-"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
-only ``max`` for all tensors is tried."""
-GAIN = 0.9
-"""A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
-FOR_ALL = (
-    AmaxSettings(method="max"),
-    *(AmaxSettings(method="percentile", percentile=share) for share in PERCENTILES),
-)
-"""Methods that are also tried for all tensors together."""
-
-Build = Callable[[Placement], tuple[ir.Model, Plan]]
-"""Makes the quantized graph of a placement, and its plan."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RangesByEffect:
-    """What the rung did."""
-
-    kept: Annotated[
-        bool, "Whether the output was better for it on the samples that judge; otherwise nothing was changed."
-    ]
-    before: Annotated[float, "SQNR of the outputs on these, in dB; NaN if nothing could be better."]
-    after: Annotated[float, "SQNR of the outputs on these, in dB; NaN if nothing could be better."]
-    samples: Annotated[int, "How many samples were measured on."]
-    decided_by: Annotated[int, "How many samples judge."]
-    tensors: Annotated[int, "How many had a choice."]
-    methods: Annotated[
-        Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
-    ] = field(default_factory=dict)
-    within: Annotated[
-        Mapping[str, tuple[float, float]],
-        "Where ranges end because no reader tells values beyond apart, by tensor; infinite where none ends.",
-    ] = field(default_factory=dict)
-
-    @property
-    def reached(self) -> float:
-        """SQNR of the outputs on the held-out samples with what was kept, in dB."""
-        return self.after if self.kept else self.before
-
-    @property
-    def changed(self) -> int:
-        """How many tensors have another range than the recipe's method gives."""
-        return len(self.methods.keys() | self.within.keys())
-
-    def metadata(self) -> str:
-        """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""
-        sqnr = [finite(value) for value in (self.before, self.after)]
-        return json.dumps(
-            {
-                "kept": self.kept,
-                "sqnr_db": sqnr,
-                "samples": self.samples,
-                "decided_by": self.decided_by,
-                "methods": dict(self.methods),
-                "within": {source: list(map(finite, ends)) for source, ends in self.within.items()},
-            }
-        )
-
-
-def finite(value: float) -> float | None:
-    """Return a number as JSON has it: rounded, or null."""
-    return round(value, 3) if math.isfinite(value) else None
-
-
-def choose_ranges(
-    build: Build,
-    float_model: StoredModel,
-    placement: Placement,
-    calibration: Calibration,
-    data: RecoveryData,
-    cuts: Collection[str],
-    machine: Machine,
-    progress: ProgressCallback,
-    stop: Callable[[], bool] = lambda: False,
-) -> tuple[Placement, RangesByEffect]:
-    """Return the placement with the best range of each tensor, and what was done.
-
-    First ranges end where the readers no longer tell values apart, if that helps; then methods are chosen.
-    The float model is cut at ``cuts``, whatever is quantized of it. Once ``stop`` says so, what was measured
-    until then decides.
-    """
-    require_integers(placement.plan)
-    samples, _, decided_by = data.samples
-    floats = float_model.load()
-    sqnr = model_sqnr(float_model, samples.decide, threads=machine.threads)
-    made, plan = build(placement)
-    told = sqnr(serialize(made))
-    asked, within = placement, told_bounds(floats, placement, calibration)
-    if within:
-        bounded = replace(placement, within=within)
-        made, of_bounded = build(bounded)
-        if (found := sqnr(serialize(made))) > told:
-            placement, told, plan = bounded, found, of_bounded
-    tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
-    grids = {
-        source: [parameters for _, parameters in found]
-        for source, found in tried.items()
-        if not _has_few_bits(found)  # With few bits there is no choice by effect.
-    }
-    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
-    measured_on = few(samples.fit, data.inputs, most)
-    progress(RunProgress(STAGE, 0, None))
-    costs = range_costs(
-        floats,
-        plan,
-        measured,
-        [*one_sample(measured_on[0], data.inputs), *measured_on],
-        cuts=cuts,
-        known=data.known_costs,
-        threads=machine.threads,
-        stop=stop,
-        done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
-    )
-
-    changed, methods, after = _best(
-        placement,
-        _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
-        lambda made: sqnr(serialize(build(made)[0])),
-    )
-    if placement.within and after <= told:
-        changed, methods = placement, {}
-    before = after = math.nan
-    if methods or placement.within:
-        outputs_sqnr = model_sqnr(float_model, samples.judge, threads=machine.threads)
-        before, after = (outputs_sqnr(serialize(build(item)[0])) for item in (asked, changed))
-    kept = after - before >= LITTLE  # Less is chance.
-    result = RangesByEffect(
-        kept=kept,
-        before=before,
-        after=after,
-        samples=sum(count_samples(piece, data.inputs) for piece in measured_on),
-        decided_by=decided_by,
-        # Not those of ``costs``: one method for all also changes tensors that were too many to measure.
-        tensors=sum(len(found) > 1 or source in within for source, found in tried.items()),
-        methods={source: written_method(item) for source, item in methods.items()},
-        within=placement.within,
-    )
-    return (changed if kept else asked), result
-
-
-def _best(
-    placement: Placement, assignments: Iterator[dict[str, AmaxSettings]], sqnr: Callable[[Placement], float]
-) -> tuple[Placement, dict[str, AmaxSettings], float]:
-    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
-    best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
-    for methods in assignments:
-        settings = replace(placement.settings, activations={**placement.settings.activations, **methods})
-        changed = replace(placement, settings=settings)
-        found = sqnr(changed)
-        if found > best[2]:
-            best = changed, methods, found
-    return best
-
-
-def most_unlike(
-    grids: Mapping[str, Sequence[QuantParameters]], most: int
-) -> dict[str, Sequence[QuantParameters]]:
-    """Return the tensors with a choice, at most so many: those whose candidates have the most unlike scales.
-
-    Example:
-        >>> from ptq_cli.core.formats import BY_NAME
-        >>> grid = lambda scale: QuantParameters(scale, 0, BY_NAME["uint8"])
-        >>> found = {"a": [grid(1.0)], "b": [grid(1.0), grid(2.0)], "c": [grid(1.0), grid(9.0)]}
-        >>> list(most_unlike(found, 5)), list(most_unlike(found, 1))
-        (['b', 'c'], ['c'])
-    """
-    ratios = {
-        source: max(scales) / min(scales)
-        for source, found in grids.items()
-        if len(scales := [float(grid.scale) for grid in found]) > 1
-    }
-    chosen = set(sorted(ratios, key=lambda source: (-ratios[source], source))[:most])
-    return {source: found for source, found in grids.items() if source in chosen}
-
-
-def affordable(
-    grids: Mapping[str, Sequence[QuantParameters]], work: float
-) -> tuple[dict[str, Sequence[QuantParameters]], int]:
-    """Return the tensors that are measured, and on how many samples.
-
-    ``work`` is in multiply-accumulates of the model for one sample; half of them run again for each
-    candidate.
-
-    Example:
-        >>> from ptq_cli.core.formats import BY_NAME
-        >>> both = [QuantParameters(scale, 0, BY_NAME["uint8"]) for scale in (1.0, 2.0)]
-        >>> grids = dict.fromkeys(map(str, range(40)), both)
-        >>> chosen = [affordable(grids, work) for work in (1e8, 1e10, 1e11)]
-        >>> [(len(found), samples) for found, samples in chosen]
-        [(40, 16), (40, 4), (0, 1)]
-    """
-    choices = sum(len(found) > 1 for found in grids.values())
-    measured = most_unlike(grids, MOST_TENSORS)
-    candidates = sum(map(len, measured.values()))
-    for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
-        if candidates * samples * work / 2 <= MOST_WORK:
-            return measured, samples
-    return {}, 1
-
-
 def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
     """Return the multiply-accumulates of a model for one sample."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
@@ -477,41 +260,3 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
     if not _divides(inputs) or count_samples(piece, inputs) < 2:
         return []
     return [{name: array[:1] for name, array in piece.items()}]
-
-
-def _assignments(
-    tried: Mapping[str, Sequence[Candidate]], costs: Mapping[str, Costs], for_all: Sequence[AmaxSettings]
-) -> Iterator[dict[str, AmaxSettings]]:
-    """Yield which tensors could have another method: the best of each, and one method for all.
-
-    With few bits that is ``mse``. The effect on the outputs of the float model chose worse: behind ``round``,
-    which makes up for what clipping does to the means, three models had 0.1 to 1.6 dB less.
-    """
-    of_few = {
-        source: found[-1][0] for source, found in tried.items() if len(found) > 1 and _has_few_bits(found)
-    }
-    by_effect = of_few | {
-        source: tried[source][best][0]
-        for source, cost in costs.items()
-        if (best := int(cost.argmin())) and cost[best] < GAIN * cost[0]
-    }
-    if by_effect:
-        yield by_effect
-    for wanted in for_all:
-        found = {
-            source: item
-            for source, candidates in tried.items()
-            for index, (item, _) in enumerate(candidates)
-            if index and (item.method, item.percentile) == (wanted.method, wanted.percentile)
-        }
-        if found:
-            yield of_few | found
-
-
-def _has_few_bits(candidates: Sequence[Candidate]) -> bool:
-    return any(parameters.format.bits < BYTE for _, parameters in candidates)
-
-
-def written_method(settings: AmaxSettings) -> str:
-    """Return a method in a word or two."""
-    return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method

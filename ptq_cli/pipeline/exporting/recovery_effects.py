@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from ptq_cli.core.documents import rounded
 from ptq_cli.qdq.metadata import RECOVERY
 
 
@@ -47,7 +48,7 @@ class RungEffect:
         return {
             "rung": self.rung,
             "kept": self.kept,
-            "sqnr_db": [_finite(self.before), _finite(self.after)],
+            "sqnr_db": [rounded(self.before), rounded(self.after)],
             "samples": self.samples,
             "decided_by": self.decided_by,
             "layers": {name: [item.before, item.after] for name, item in self.layers.items()},
@@ -83,7 +84,3 @@ def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}  # An edited file only loses this knowledge.
     return found
-
-
-def _finite(value: float) -> float | None:
-    return round(value, 3) if math.isfinite(value) else None

@@ -8,8 +8,9 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery import recovery_samples
-from ptq_cli.recovery.recovery_samples import Shelf, output_sqnr
+from ptq_cli.recovery import shelf as shelves
+from ptq_cli.recovery.output_noise import output_sqnr
+from ptq_cli.recovery.shelf import Shelf
 
 
 def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path:
 def test_what_is_large_and_waits_long_is_in_a_file_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recovery_samples, "LARGE", 100)
+    monkeypatch.setattr(shelves, "LARGE", 100)
     shelf = Shelf(tmp_path)
     shelf.put("small", [np.ones(10)], away=True)
     shelf.put("large", [np.ones(20)], away=True)

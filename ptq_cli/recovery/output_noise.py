@@ -1,0 +1,132 @@
+"""How far a model's outputs are from those of another, as one number."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ptq_cli.core.tensors import Array, is_array
+
+AT_ONCE = 1 << 23
+"""Values of an output that are compared at once."""
+SEVERAL = 2
+"""Of fewer gains there is no deviation."""
+
+
+def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Return the ratio of signal to noise of all outputs, in dB; noise counts as a share of its signal.
+
+    Both have the outputs of each piece.
+
+    Edge case:
+        Of an output of integers, noise is the share of those that differ. An output of another shape than
+        wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
+        infinitely many dB, NaN has minus infinity.
+    """
+    return sqnr_of([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
+
+
+def lowest_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Return the SQNR of the worst output, in dB; otherwise as ``output_sqnr``.
+
+    Example:
+        >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
+        >>> wanted, found = [[one, other]], [[one + 1.0, other + 0.5]]
+        >>> round(output_sqnr(wanted, found), 1), round(lowest_sqnr(wanted, found), 1)
+        (8.9, 6.0)
+    """
+    shares = _shares([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
+    return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
+
+
+Noise = Sequence[tuple[float, float]]
+"""The signal and the noise of each output of one piece."""
+
+
+def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
+    """Return what is known of a piece once its outputs are let go; see ``output_sqnr``."""
+    return [_sums(one, other) for one, other in zip(wanted, found, strict=True) if is_array(one)]
+
+
+def sqnr_of(pieces: Sequence[Noise]) -> float:
+    """Return the ratio of signal to noise of all outputs, in dB; see ``output_sqnr``."""
+    shares = _shares(pieces)
+    return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
+
+
+def _shares(pieces: Sequence[Noise]) -> list[float]:
+    return [_share(output) for output in zip(*pieces, strict=True)]
+
+
+def _decibels(noise: float) -> float:
+    if math.isnan(noise):
+        return -math.inf
+    return -10.0 * math.log10(noise) if noise > 0.0 else math.inf
+
+
+def gain_interval(before: Sequence[Noise], after: Sequence[Noise]) -> tuple[float, float]:
+    """Return the ends of about a 95 % interval of by how many dB ``sqnr_of`` rises; of paired pieces.
+
+    Two standard errors around the gain, found by leaving out each piece in turn: an SQNR may hang on one
+    sample out of many, whose gain says nothing of the next.
+
+    Edge case:
+        Of one piece, both ends are the gain. Gains that are not finite, of outputs without noise, do not
+        count.
+
+    Source:
+        Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11, the jackknife.
+
+    Example:
+        >>> before, alike, one = (
+        ...     [noise_of([np.full(4, 10.0)], [np.full(4, 10.0 + error)]) for error in errors]
+        ...     for errors in [(1.0, 1.1, 1.2), (0.5, 0.5, 0.6), (1.1, 1.2, 0.1)]
+        ... )
+        >>> [round(end, 1) for end in gain_interval(before, alike)]
+        [5.7, 6.8]
+        >>> [round(end, 1) for end in gain_interval(before, one)]
+        [-3.5, 6.2]
+    """
+
+    def gain(but: int | None) -> float:
+        one, two = (
+            math.fsum(
+                _share([own for number, own in enumerate(output) if number != but])
+                for output in zip(*pieces, strict=True)
+            )
+            for pieces in (before, after)
+        )
+        if one > 0.0 and two > 0.0:
+            return 10.0 * math.log10(one / two)
+        return math.inf if one > 0.0 and two == 0.0 else math.nan
+
+    left_out = [found for but in range(len(before)) if math.isfinite(found := gain(but))]
+    whole, count = gain(None), len(left_out)
+    if len(before) < SEVERAL or count < SEVERAL or not math.isfinite(whole):
+        return whole, whole
+    error = math.sqrt((count - 1) / count * math.fsum((item - np.mean(left_out)) ** 2 for item in left_out))
+    return whole - 2.0 * error, whole + 2.0 * error
+
+
+def _sums(one: Array, other: Array) -> tuple[float, float]:
+    """Return the signal and the noise of a piece's output; infinite noise where it has another shape."""
+    if one.shape != other.shape:
+        return 0.0, math.inf
+    if one.dtype.kind != "f":
+        return one.size, float(np.count_nonzero(one != other))
+    if one.size > AT_ONCE and len(one) > 1:  # Logits are large, and three copies of them in float64 more so.
+        parts = [_sums(one[row : row + 1], other[row : row + 1]) for row in range(len(one))]
+        return math.fsum(signal for signal, _ in parts), math.fsum(noise for _, noise in parts)
+    values = one.astype(np.float64)
+    return float(np.sum(values * values)), float(np.sum((values - other.astype(np.float64)) ** 2))
+
+
+def _share(sums: Iterable[tuple[float, float]]) -> float:
+    signal = noise = 0.0
+    for own_signal, own_noise in sums:
+        if own_noise == math.inf:
+            return 1.0
+        signal, noise = signal + own_signal, noise + own_noise
+    if signal > 0.0:
+        return noise / signal
+    return 0.0 if noise == 0.0 else 1.0
