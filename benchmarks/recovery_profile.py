@@ -34,7 +34,7 @@ PARTS = {
     "moments": (("layer_rows", "_moments"), ("decided_model", "_moments")),
     "least squares": (("second_moments", "fit_least_squares"), ("layer_rows", "_share")),
     "search": (("code_search", "search_codes"),),
-    "running": (("sample_stream", "run"), ("decided_model", "_sqnr")),
+    "running": (("sample_stream", "run"), ("decided_model", "weigh")),
     "other recovery": (("decided_model", "climb"),),
 }
 """Files and functions that a sample is counted for: the innermost one of a stack decides."""

@@ -65,7 +65,6 @@ from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import IN_FLOAT, RANGES, ROUND, ROW, WEIGHED, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recovery.moments_file import Moments
-from ptq_cli.recovery.output_noise import output_sqnr
 from ptq_cli.recovery.quantized_layer import quantized_layers
 from ptq_cli.recovery.recover_rounding import (
     RecoveredRounding,
@@ -77,7 +76,6 @@ from ptq_cli.recovery.rung_work import in_minutes, search_work, seconds_of
 from ptq_cli.recovery.shelf import IN_MEMORY
 from ptq_cli.recovery.tensor_moments import TensorMoments, moment_sites
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,11 +347,12 @@ class Recovering:
         self._note(checkpoint, found)
         before = after = math.nan
         kept = found.changed
-        if self._samples is not None and kept:
+        if self.data is not None and kept:
+            sqnr = self.data.judge(self.float_model, self.machine.threads)
             model, places = self._written()
-            before = self._sqnr(model)
+            before = sqnr(serialize(model))
             replace_constants(model, replaced_arrays(found.decided, places))
-            after = self._sqnr(model)
+            after = sqnr(serialize(model))
             kept = after > before
         if kept:
             self._keep(found.decided)
@@ -456,13 +455,6 @@ class Recovering:
         )
         self._waiting = waiting  # Arrays are mapped from its files.
         return moments.statistics
-
-    def _sqnr(self, model: ir.Model) -> float:
-        assert self._samples is not None  # noqa: S101 - the caller has asked
-        pieces = self._samples[0].judge
-        # One thread, so that the decision does not depend on how many there are.
-        wanted, found = (Session(item, threads=1) for item in (self.float_model, serialize(model)))
-        return output_sqnr([wanted.run(piece) for piece in pieces], [found.run(piece) for piece in pieces])
 
 
 def _effect(

@@ -32,7 +32,7 @@ from ptq_cli.pipeline.exporting.recovery_data import (
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recovery.quantized_layer import require_integers
-from ptq_cli.recovery.range_effects import Costs, model_sqnr, range_costs
+from ptq_cli.recovery.range_effects import Costs, range_costs
 from ptq_cli.recovery.rescale_model import LITTLE
 from ptq_cli.runtime.machine import Machine
 
@@ -111,7 +111,7 @@ def choose_ranges(
     samples, _, decided_by = data.samples
     floats = float_model.load()
     # One judge of all choices: those held out alone, a third of these, often pointed at the wrong one.
-    sqnr = model_sqnr(float_model, samples.judge, threads=machine.threads)
+    sqnr = data.judge(float_model, machine.threads)
     made, plan = build(placement)
     before = told = sqnr(serialize(made))
     asked, within = placement, told_bounds(floats, placement, calibration)

@@ -25,7 +25,7 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recovery.moments_file import Moments, load_moments
-from ptq_cli.recovery.range_effects import KnownCosts, Outputs
+from ptq_cli.recovery.range_effects import KnownCosts, Outputs, model_sqnr
 from ptq_cli.recovery.recovery_samples import RecoverySamples
 
 MOST_SAMPLES = 512
@@ -68,6 +68,14 @@ class RecoveryData:
     def samples(self) -> tuple[RecoverySamples, int, int]:
         """The samples in pieces, and how many there are to learn from and to judge by."""
         return recovery_samples(self)
+
+    def judge(self, float_model: StoredModel, threads: int) -> Callable[[StoredModel], float]:
+        """Return what tells the SQNR of a quantized model's outputs on the samples that judge, in dB.
+
+        The number of threads does not change it.
+        """
+        pieces, known = self.samples[0].judge, self.known_outputs
+        return model_sqnr(float_model, pieces, threads=threads, known=known, name="judge")
 
 
 def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
