@@ -25,17 +25,17 @@ from benchmarks.models import write_images, write_resnet50
 from benchmarks.results_page import networks_parser, print_part
 from benchmarks.zoo import find_networks
 from ptq_cli.cli.main import run
-from ptq_cli.pipeline.exporting import decided_model
+from ptq_cli.pipeline.exporting import recovering
 from ptq_cli.recovery.rung_work import seconds_of
 
 PARTS = {
     "calibration": (("measure", ""), ("rescaling", "")),
     "ranges": (("range_choice", "choose_ranges"),),
-    "moments": (("layer_rows", "_moments"), ("decided_model", "_moments")),
+    "moments": (("layer_rows", "_moments"), ("recovering", "_moments")),
     "least squares": (("second_moments", "fit_least_squares"), ("layer_rows", "_share")),
     "search": (("code_search", "search_codes"),),
-    "running": (("sample_stream", "run"), ("decided_model", "weigh")),
-    "other recovery": (("decided_model", "climb"),),
+    "running": (("sample_stream", "run"), ("recovering", "weigh")),
+    "other recovery": (("recovering", "climb"),),
 }
 """Files and functions that a sample is counted for: the innermost one of a stack decides."""
 REST = "the rest"
@@ -80,7 +80,7 @@ def _row(folder: Path, scratch: Path, samples: int) -> str:
     words += ["--samples", str(samples), "--run", str(scratch), "--recover", "all", "--quiet"]
     words += ["--set", "evaluation.latency=false"]
     words += ["--weight-bits", "4"] if folder.name == RESNET50 else []
-    with mock.patch.object(decided_model, "seconds_of", tell):
+    with mock.patch.object(recovering, "seconds_of", tell):
         spent, of_rungs = _profiled(words)
     forward = forward_pass(scratch / "model.float.onnx", folder, samples, is_sample=False)
     total = sum(spent.values())
@@ -124,7 +124,7 @@ def _part(frame: FrameType | None) -> tuple[str, bool]:
         found = found or next(
             (part for part, ways in PARTS.items() if (file, name) in ways or (file, "") in ways), ""
         )
-        in_rungs = in_rungs or (file, name) == ("decided_model", "climb")
+        in_rungs = in_rungs or (file, name) == ("recovering", "climb")
         frame = frame.f_back
     return found or REST, in_rungs
 

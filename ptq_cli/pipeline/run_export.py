@@ -25,13 +25,14 @@ from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_model import STAGE, DecidedModel, Recovering, decided_model
+from ptq_cli.pipeline.exporting.decided_model import DecidedModel, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.exporting.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
 from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
 from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
 from ptq_cli.pipeline.exporting.range_choice import RangesByEffect
+from ptq_cli.pipeline.exporting.recovering import STAGE, Recovering
 from ptq_cli.pipeline.exporting.recovery_data import (
     RecoveryData,
     open_moments,

@@ -15,8 +15,9 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.pipeline.calibration.moments import MomentSubject, measure_blocks, moments_provenance
 from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
-from ptq_cli.pipeline.exporting.decided_model import decided_model, free_scales, largest_values
+from ptq_cli.pipeline.exporting.decided_model import decided_model
 from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
+from ptq_cli.pipeline.exporting.recovering import free_scales, largest_values
 from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
 from ptq_cli.pipeline.run_calibrate import joined_ranks
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs

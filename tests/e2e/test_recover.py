@@ -16,7 +16,7 @@ import ptq_cli
 from ptq_cli.core import process
 from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import decided_model as recovered_model
+from ptq_cli.pipeline.exporting import recovering
 from ptq_cli.qdq.metadata import RECOVERY
 from tests.unit.plan.graphs import build
 
@@ -156,7 +156,7 @@ def test_weighed_runs_beside_round_only_if_that_gained_little(quantize: Quantize
     (effect,) = quantize(text, shape, **settings).recovery.effects
     assert effect.rung == "round"
     assert f"weighed is left out: round gained {effect.after - effect.before:.1f} dB" in notes
-    monkeypatch.setattr(recovered_model, "ENOUGH", 1000.0)
+    monkeypatch.setattr(recovering, "ENOUGH", 1000.0)
     result = quantize(text, shape, run="b", **settings)
     effects = result.recovery.effects
     assert [item.rung for item in effects] == ["round", "weighed"]
@@ -197,7 +197,7 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     text, shape = ARRAYS["convolutions"]
     first = quantize(text, shape, weight_bits=4).output.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(recovered_model, "IN_MEMORY", 1000)
+        patch.setattr(recovering, "IN_MEMORY", 1000)
         other = quantize(text, shape, run="b", weight_bits=4, threads=2, batch_size=7)
     assert other.output.read_bytes() == first
     plain = quantize(text, shape, run="c", recover=["none"])
@@ -218,7 +218,7 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
 def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):
     text, shape = ARRAYS["sequences"]
     plain = onnx.load(quantize(text, shape, recover=[]).output)
-    worse = recovered_model.recover_rounding
+    worse = recovering.recover_rounding
 
     def reversed_gain(*arguments: Any, **settings: Any) -> Any:
         from dataclasses import replace
@@ -226,7 +226,7 @@ def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):
         found = worse(*arguments, **settings)
         return replace(found, before=found.after, after=found.before)
 
-    monkeypatch.setattr(recovered_model, "recover_rounding", reversed_gain)
+    monkeypatch.setattr(recovering, "recover_rounding", reversed_gain)
     result = quantize(text, shape)
     assert not result.recovery.kept
     assert onnx.load(result.output).graph == plain.graph
@@ -309,7 +309,7 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
 def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, monkeypatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's job in the background ignores it.
-    monkeypatch.setattr(recovered_model, "seconds_of", lambda *_: 1500.0)
+    monkeypatch.setattr(recovering, "seconds_of", lambda *_: 1500.0)
     told: list[Progress] = []
 
     def interrupt(progress: Progress) -> None:
@@ -401,7 +401,7 @@ def test_a_killed_recovery_continues(quantize: Quantize, network: str, recover: 
 
 
 def test_both_rungs_continue_where_the_second_was_killed(quantize: Quantize, monkeypatch) -> None:
-    monkeypatch.setattr(recovered_model, "ENOUGH", 1000.0)
+    monkeypatch.setattr(recovering, "ENOUGH", 1000.0)
     settings = {"weight_bits": 4, "recover": ["round", "weighed"], "checkpoint_every": 0.0}
     notes: list[str] = []
 

@@ -18,8 +18,9 @@ from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry,
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_model import DecidedModel, free_scales
+from ptq_cli.pipeline.exporting.decided_model import DecidedModel
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
+from ptq_cli.pipeline.exporting.recovering import free_scales
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
