@@ -237,4 +237,4 @@ def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, pt
     (found,) = json.loads(outcome.out)["export"]["recovery"]["effects"]
     assert found["layers"]
     assert found["samples"] == 8
-    assert found["decided_by"] == 3
+    assert found["decided_by"] == 7  # Three are held out; three eighths of eleven are more.

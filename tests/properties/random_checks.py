@@ -48,7 +48,8 @@ def check(proto: onnx.ModelProto, target: Target) -> Outcome:
         return Outcome(refused=error.message)
     assert [layer.name for layer in plan.layers if not layer.quantized and not layer.reason] == []
     # ONNX Runtime's integer Softmax makes 0 of a probability of 1 on the grid of the HTP.
-    return _quantized(model, plan, batches, (False,) if target.pairs_as_written else (False, True))
+    optimizing = (False,) if target.pairs_as_written else (False, True)
+    return _quantized(model, plan, batches, target, optimizing)
 
 
 def assert_same(wanted: list[Array], found: list[Array]) -> None:
@@ -59,7 +60,11 @@ def assert_same(wanted: list[Array], found: list[Array]) -> None:
 
 
 def _quantized(
-    model: ir.Model, plan: Plan, batches: list[dict[str, Array]], optimizing: tuple[bool, ...]
+    model: ir.Model,
+    plan: Plan,
+    batches: list[dict[str, Array]],
+    target: Target,
+    optimizing: tuple[bool, ...],
 ) -> Outcome:
     decided = parameters(model, plan, batches)
     result = quantize_model(model, plan, decided)
@@ -70,7 +75,7 @@ def _quantized(
     allowed = noise_errors(model, plan, decided, inputs)
     ratios = []
     for optimize in optimizing:
-        outputs = run(content, inputs, optimize=optimize)
+        outputs = run(content, inputs, optimize=optimize, target=target)
         for wanted, output, noise in zip(reference, outputs, allowed, strict=True):
             assert wanted.shape == output.shape
             tiny = 1e-5 * max(float(np.max(np.abs(wanted), initial=0.0)), 1e-3)

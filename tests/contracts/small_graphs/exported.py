@@ -16,7 +16,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.cases.case import Case
 from tests.unit.plan.cases.tables import CASES
-from tests.unit.plan.graphs import build, quantized, run, sample, serialized
+from tests.unit.plan.graphs import as_measured, build, quantized, run, sample, serialized
 
 COMPARED = 9
 """Seed of the batch on which the models are compared, the last of those that were calibrated on."""
@@ -70,9 +70,7 @@ def export(name: str, target: str | Target) -> Exported:
     result = quantized(model, plan)
     content = serialized(result)
     inputs = sample(model, seed=COMPARED)
-    # A file for a GPU may saturate on this processor, and ptq runs it with exact sums.
-    exact_sums = rules.name == "tensorrt"
-    optimized, kernels = run_optimized(content, inputs, exact_sums=exact_sums)
+    optimized, kernels = run_optimized(content, inputs, rules)
     return Exported(
         name=name,
         case=CASES[name],
@@ -83,19 +81,19 @@ def export(name: str, target: str | Target) -> Exported:
         result=result,
         content=content,
         wanted=run(before, inputs),
-        written=run(content, inputs, optimize=False, exact_sums=exact_sums),
+        written=run(content, inputs, optimize=False, target=rules),
         optimized=optimized,
         kernels=kernels,
     )
 
 
 def run_optimized(
-    content: bytes, inputs: dict[str, Array], *, exact_sums: bool = False
+    content: bytes, inputs: dict[str, Array], target: Target
 ) -> tuple[list[Array], onnx.GraphProto]:
     """Return a model's outputs, and the graph that ONNX Runtime ran for them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        session = Session(content, threads=1, save_optimized=path, exact_sums=exact_sums)
+        session = Session(content, threads=1, save_optimized=path, **as_measured(target))
         return session.run(inputs), onnx.load(path).graph
 
 

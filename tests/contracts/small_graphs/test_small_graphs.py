@@ -94,7 +94,7 @@ def test_a_claim_that_is_not_kept_is_seen() -> None:
     plan = make_plan(model, careless)
     content = serialized(quantized(model, plan))
     assert claimed(plan, "MatMul") == 1
-    kernels = run_optimized(content, sample(model))[1]
+    kernels = run_optimized(content, sample(model), target)[1]
     assert [node.op_type for node in float_nodes(kernels)] == ["Gemm"]
     assert count_kernels(content).floating["Gemm"] == 1
 

@@ -11,6 +11,7 @@ from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scal
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from ptq_cli.runtime.session import Session
@@ -117,10 +118,18 @@ def serialized(model: ir.Model) -> bytes:
 
 
 def run(
-    model: ir.Model | bytes, inputs: dict[str, Array], *, optimize: bool = True, exact_sums: bool = False
+    model: ir.Model | bytes, inputs: dict[str, Array], *, optimize: bool = True, target: Target | None = None
 ) -> list[Array]:
+    """Run a model; a file of a target as ptq does, on any processor."""
     content = model if isinstance(model, bytes) else serialized(model)
-    return Session(content, threads=1, optimize=optimize, exact_sums=exact_sums).run(inputs)
+    return Session(content, threads=1, optimize=optimize, **as_measured(target)).run(inputs)
+
+
+def as_measured(target: Target | None) -> dict[str, bool]:
+    """Return how files of a target are opened: sums may saturate on this processor, and not on a GPU or HTP."""
+    if target is None:
+        return {}
+    return {"exact_sums": target.name == "tensorrt", "integer_kernels": not target.pairs_as_written}
 
 
 def sqnr_db(reference: Array, other: Array) -> float:
