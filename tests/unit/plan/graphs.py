@@ -126,7 +126,7 @@ def run(
 
 
 def as_measured(target: Target | None) -> dict[str, bool]:
-    """Return how files of a target are opened: sums may saturate on this processor, and not on a GPU or HTP."""
+    """Return how files of a target are opened: this processor may saturate sums, a GPU and an HTP do not."""
     if target is None:
         return {}
     return {"exact_sums": target.name == "tensorrt", "integer_kernels": not target.pairs_as_written}
