@@ -27,7 +27,14 @@ from ptq_cli.recovery.quantized_layer import (
     decided_again,
     layer_state,
 )
-from ptq_cli.recovery.second_moments import CenteredMoments, Float64s, cholesky, held_share, solve
+from ptq_cli.recovery.second_moments import (
+    CenteredMoments,
+    Factor,
+    Float64s,
+    cholesky,
+    held_share,
+    near_solution,
+)
 from ptq_cli.runtime.probes import multiplied_floats
 
 JUDGED = 32
@@ -59,7 +66,7 @@ class SharedReads:
 
     tensor: str = ""
     _sums: dict[str, _Sums] = field(default_factory=dict)
-    _factors: dict[tuple[bool, int], Float64s] = field(default_factory=dict)
+    _factors: dict[tuple[bool, int], Factor] = field(default_factory=dict)
 
     def begin(self, tensor: str) -> None:
         """Forget what is known of any other tensor."""
@@ -77,7 +84,7 @@ class SharedReads:
         if any(item.gram.nbytes > LARGE for item in self._sums.values()):
             self._sums = {}
 
-    def factor(self, moments: CenteredMoments) -> Float64s:
+    def factor(self, moments: CenteredMoments) -> Factor:
         """Return the Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
@@ -133,7 +140,7 @@ def solve_blocks(
         judged = slice(None, None, -(-channels // JUDGED))
         weights = layer_state(float_model, parameters, layer, judged).weight
         learned, checked = sums.each(judged)
-        share = _share(shared, learned, checked, weights)
+        share = _share(shared.factor(sums.total(judged).moments), learned, checked, weights)
     chosen = [
         _chosen(
             layer,
@@ -196,9 +203,9 @@ def _chosen(
     best, pull = state.weight, None
     if not layer.is_table:
         pull = _pull(moments, best)
-        best = best + share * solve(factor, pull)
+        best = best + share * factor.solve(pull)
     grid = code_grid(layer, state, slice(None), 1.0, np.zeros(len(best)))
-    found, *errors = search_blocks(curvature, factor, best, grid, state.codes, threads=threads)
+    found, *errors = search_blocks(curvature, factor.lower, best, grid, state.codes, threads=threads)
     bias = _bias(layer, found, moments)
     pairs = ((state.codes, state.bias), (found, bias))
     before, after = (_missed(layer, state, codes, own, decide) for codes, own in pairs)
@@ -276,11 +283,12 @@ def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     return _Sums(rows, gram, sums)
 
 
-def _share(shared: SharedReads, learn: _Fitted, check: _Fitted, weights: Float64s) -> float:
-    """Return how far to go towards the optimum of all rows, as ``share_that_holds``."""
+def _share(factor: Factor, learn: _Fitted, check: _Fitted, weights: Float64s) -> float:
+    """Return how far to go towards the optimum of all rows, as ``share_that_holds``; ``factor`` is theirs."""
     # One after the other: the moments of some thousand inputs are as large as ten of their layers.
     moments = learn.moments
-    change, rows = solve(shared.factor(moments), _pull(moments, weights)), moments.rows
+    pull, rows = _pull(moments, weights), moments.rows
+    change = near_solution(moments.curvature(), factor, pull)
     del moments
     moments = check.moments
     gain = float((change * _pull(moments, weights)).sum())

@@ -2,14 +2,18 @@
 
 A scale and the integers of a block are chosen together. What the block has lost is passed on to all others by
 one product of matrices, so that a layer takes about four products of its weight and the moments.
+
+All of it is float32: the errors that are weighed against each other are those of few bits, a thousand times
+as large as its rounding. Moments and factors, which small differences decide, are float64 until then.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
-from ptq_cli.recovery.code_search import TIE, CodeGrid, Codes
+from ptq_cli.recovery.code_search import CodeGrid, Codes
 from ptq_cli.recovery.second_moments import Float64s
 from ptq_cli.runtime.probes import multiplied_floats
 
@@ -23,10 +27,15 @@ SWEEPS = 2
 """Over all blocks, once each has integers; a third one gained less than 0.02 dB."""
 REFITS = 2
 """Of a block's scale in each sweep."""
-MOST_PASSES = 8
-"""Over the integers of a block; it ends where none changes."""
+MOST_MOVES = 2
+"""Changes of integers of a block in a row, for each of its inputs; it ends where none gains."""
+TIE = 1e-5
+"""Of what a change by one step costs: a smaller gain is rounding of float32, and would go back and forth."""
 ROWS = 512
 """Output channels that are multiplied at once; threads share them."""
+TOGETHER = 16
+"""Channels whose candidates are tried at once: what they take fits the second-level cache."""
+Floats = npt.NDArray[np.float32]
 
 
 def search_blocks(
@@ -50,6 +59,7 @@ def search_blocks(
     Source:
         Frantar et al., GPTQ (2023), for updates in blocks of columns.
     """
+    bends, factor, wanted = (array.astype(np.float32) for array in (curvature, lower, best))
     found = Codes(
         integers=nearest.integers.copy(),
         scales=nearest.scales.copy(),
@@ -59,12 +69,12 @@ def search_blocks(
 
     def part(first: int) -> None:
         own = slice(first, first + ROWS)
-        lost = best[own] - nearest.part(own).weights(grid.block)
-        before[own] = (multiplied_floats(lost, curvature) * lost).sum(axis=1)
-        made = _planes(lower, best[own], grid, grid.least[own])
-        residual = multiplied_floats(best[own] - made.weights(grid.block), curvature)
-        _improve(curvature, residual, grid, grid.least[own], made)
-        lost = best[own] - made.weights(grid.block)
+        lost = wanted[own] - nearest.part(own).weights(grid.block).astype(np.float32)
+        before[own] = (multiplied_floats(lost, bends) * lost).sum(axis=1)
+        made = _planes(factor, wanted[own], grid, grid.least[own])
+        residual = multiplied_floats(wanted[own] - made.weights(grid.block), bends)
+        _improve(bends, residual, grid, grid.least[own], made)
+        lost = wanted[own] - made.weights(grid.block)
         after[own] = (residual * lost).sum(axis=1)
         better = after[own] < before[own]
         after[own] = np.minimum(after[own], before[own])
@@ -76,24 +86,25 @@ def search_blocks(
     return found, before, after
 
 
-def _planes(lower: Float64s, best: Float64s, grid: CodeGrid, least: Float64s) -> Codes:
+def _planes(lower: Floats, best: Floats, grid: CodeGrid, least: Float64s) -> Codes:
     """Return integers and scales of some channels, found block by block from the last one."""
     channels, size = best.shape
     blocks = int(grid.block[-1]) + 1
     each = size // blocks
-    empty = (np.empty(shape) for shape in ((channels, size), (channels, blocks), (channels, blocks)))
-    integers, scales, zeros = empty
-    lost, missed = np.zeros(best.shape), np.empty((channels, each))
+    shapes = ((channels, size), (channels, blocks), (channels, blocks))
+    integers, scales, zeros = (np.empty(shape, np.float32) for shape in shapes)
+    lost, missed = np.zeros(best.shape, np.float32), np.empty((channels, each), np.float32)
+    factors = (WIDTHS if grid.has_zeros else FACTORS).astype(np.float32)
     for block in reversed(range(blocks)):
         own = slice(block * each, (block + 1) * each)
-        codes = np.empty((channels, each))
+        codes = np.empty((channels, each), np.float32)
         choose_block(
             lower[own, own].copy(),
             best[:, own].copy(),
             lost[:, own].copy(),
             _ends(grid),
-            least,
-            WIDTHS if grid.has_zeros else FACTORS,
+            least.astype(np.float32),
+            factors,
             codes,
             scales[:, block],
             zeros[:, block],
@@ -105,89 +116,156 @@ def _planes(lower: Float64s, best: Float64s, grid: CodeGrid, least: Float64s) ->
     return Codes(integers=integers, scales=scales, zeros=zeros)
 
 
-def _ends(grid: CodeGrid) -> Float64s:
-    return np.array([grid.lowest, grid.highest], np.float64)
+def _ends(grid: CodeGrid) -> Floats:
+    return np.array([grid.lowest, grid.highest], np.float32)
 
 
-@compiled
 def choose_block(
-    lower: Float64s,
-    best: Float64s,
-    lost: Float64s,
-    ends: Float64s,
-    least: Float64s,
-    factors: Float64s,
-    codes: Float64s,
-    scales: Float64s,
-    zeros: Float64s,
-    missed: Float64s,
-) -> None:  # pragma: no cover - compiled
+    lower: Floats,
+    best: Floats,
+    lost: Floats,
+    ends: Floats,
+    least: Floats,
+    factors: Floats,
+    codes: Floats,
+    scales: Floats,
+    zeros: Floats,
+    missed: Floats,
+) -> None:
     """Choose scale, zero point and integers of a block for each channel, and what they miss of the best.
 
     Shapes:
         lower: (S, S); best, lost, codes, missed: (C, S); least, scales, zeros: (C,).
     """
-    size = best.shape[1]
-    tried = factors.shape[0] * (POINTS if ends[0] == 0.0 else 1)
-    trial, zero, errors = np.empty(tried), np.zeros(tried), np.empty(tried)
-    sums, left, tries = np.empty((size, tried)), np.empty((size, tried)), np.empty((size, tried))
-    for channel in range(best.shape[0]):
-        candidates(best[channel], ends, least[channel], factors, trial, zero)
-        errors[:] = 0.0
-        for i in range(size):
-            sums[i] = lost[channel, i]
-        for i in range(size - 1, -1, -1):
-            pivot, wanted = lower[i, i], best[channel, i]
-            for f in range(tried):
-                code = np.rint((wanted + sums[i, f] / pivot) / trial[f])
-                code = min(max(code, ends[0] - zero[f]), ends[1] - zero[f])
-                tries[i, f] = code
-                rest = wanted - trial[f] * code
-                left[i, f] = rest
-                total = pivot * rest + sums[i, f]
-                errors[f] += total * total
-            for j in range(i):
-                factor = lower[i, j]
-                for f in range(tried):
-                    sums[j, f] += factor * left[i, f]
-        chosen = np.argmin(errors)
-        scales[channel], zeros[channel] = trial[chosen], zero[chosen]
-        codes[channel], missed[channel] = tries[:, chosen], left[:, chosen]
+    tried = len(factors) * (POINTS if ends[0] == 0.0 else 1)
+    columns = min(TOGETHER, len(best)) * tried
+    trial, zero, errors = np.ones((3, columns), np.float32)
+    wanted, sums, tries, left = np.zeros((4, best.shape[1], columns), np.float32)
+    # Not one compiled function: what is inlined into another is no longer compiled to vectors.
+    for start in range(0, len(best), TOGETHER):
+        own = slice(start, start + TOGETHER)
+        spread_candidates(best[own], lost[own], ends, least[own], factors, wanted, sums, trial, zero)
+        choose_columns(lower, wanted, sums, trial, zero, ends, tries, left, errors)
+        found = errors[: len(best[own]) * tried]
+        take_best(found, tries, left, trial, zero, codes[own], missed[own], scales[own], zeros[own])
 
 
 @compiled
-def candidates(
-    best: Float64s, ends: Float64s, least: float, factors: Float64s, trial: Float64s, zero: Float64s
+def choose_columns(
+    lower: Floats,
+    wanted: Floats,
+    sums: Floats,
+    trial: Floats,
+    zero: Floats,
+    ends: Floats,
+    codes: Floats,
+    left: Floats,
+    errors: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Write the scales that are tried for a block, each with its zero point.
+    """Choose integers for each candidate, from the last input to the first (Babai's nearest plane).
 
     Shapes:
-        best: (S,); trial, zero: (F,).
+        lower: (S, S); wanted, sums, codes, left: (S, F); trial, zero, errors: (F,).
     """
-    points = trial.shape[0] // factors.shape[0]
-    low, high = min(best.min(), 0.0), max(best.max(), 0.0)
-    width = high - low if points > 1 else max(-low, high)
-    for f in range(trial.shape[0]):
-        wanted = np.float64(np.float32(max(factors[f // points] * width / ends[1], least)))
-        trial[f] = wanted if width > 0.0 and wanted > 0.0 else 1.0
-        if points > 1 and width > 0.0:
-            # The zero point of the whole range, and its neighbors.
-            zero[f] = min(max(np.rint(-low * ends[1] / width) + f % points - 1.0, 0.0), ends[1])
+    columns = errors.shape[0]
+    inverse, lows, highs = np.empty((3, columns), np.float32)
+    for f in range(columns):
+        inverse[f], errors[f] = np.float32(1.0) / trial[f], 0.0
+        lows[f], highs[f] = ends[0] - zero[f], ends[1] - zero[f]
+    for i in range(lower.shape[0] - 1, -1, -1):
+        pivot, own, aim, code, rest = lower[i, i], sums[i], wanted[i], codes[i], left[i]
+        shift = np.float32(1.0) / pivot
+        for f in range(columns):
+            step, low, high = np.rint((aim[f] + own[f] * shift) * inverse[f]), lows[f], highs[f]
+            step = low if step < low else step
+            step = high if step > high else step
+            code[f] = step
+            rest[f] = aim[f] - trial[f] * step
+            total = pivot * rest[f] + own[f]
+            errors[f] += total * total
+        for j in range(i):
+            factor, other = lower[i, j], sums[j]
+            for f in range(columns):
+                other[f] += factor * rest[f]
 
 
-def _improve(curvature: Float64s, residual: Float64s, grid: CodeGrid, least: Float64s, found: Codes) -> None:
+@compiled
+def spread_candidates(
+    best: Floats,
+    lost: Floats,
+    ends: Floats,
+    least: Floats,
+    factors: Floats,
+    wanted: Floats,
+    sums: Floats,
+    trial: Floats,
+    zero: Floats,
+) -> None:  # pragma: no cover - compiled
+    """Write what is wanted of each candidate of some channels, and the scales and zero points that are tried.
+
+    Shapes:
+        best, lost: (C, S); least: (C,); wanted, sums: (S, any F of at least C times the candidates of each);
+        trial, zero: (F,).
+    """
+    points = POINTS if ends[0] == 0.0 else 1
+    tried = factors.shape[0] * points
+    for channel in range(best.shape[0]):
+        first = channel * tried
+        low = high = np.float32(0.0)
+        for i in range(best.shape[1]):
+            aim, miss = best[channel, i], lost[channel, i]
+            low, high = min(low, aim), max(high, aim)
+            for f in range(first, first + tried):
+                wanted[i, f], sums[i, f] = aim, miss
+        width = high - low if points > 1 else max(-low, high)
+        # The zero point of the whole range, and its neighbors.
+        has_zeros = points > 1 and width > 0.0
+        middle = np.rint(-low * ends[1] / width) if has_zeros else 0.0
+        for f in range(tried):
+            step = max(factors[f // points] * width / ends[1], least[channel])
+            trial[first + f] = step if width > 0.0 and step > 0.0 else 1.0
+            zero[first + f] = min(max(middle + f % points - 1.0, 0.0), ends[1]) if has_zeros else 0.0
+
+
+@compiled
+def take_best(
+    errors: Floats,
+    tries: Floats,
+    left: Floats,
+    trial: Floats,
+    zero: Floats,
+    codes: Floats,
+    missed: Floats,
+    scales: Floats,
+    zeros: Floats,
+) -> None:  # pragma: no cover - compiled
+    """Take the candidate of each channel with the least error.
+
+    Shapes:
+        errors: (F,), those of each channel side by side; trial, zero: at least as many; tries, left: (S, as
+        many); codes, missed: (C, S); scales, zeros: (C,).
+    """
+    tried = errors.shape[0] // codes.shape[0]
+    for channel in range(codes.shape[0]):
+        chosen = channel * tried + np.argmin(errors[channel * tried : (channel + 1) * tried])
+        scales[channel], zeros[channel] = trial[chosen], zero[chosen]
+        for i in range(codes.shape[1]):
+            codes[channel, i], missed[channel, i] = tries[i, chosen], left[i, chosen]
+
+
+def _improve(curvature: Floats, residual: Floats, grid: CodeGrid, least: Float64s, found: Codes) -> None:
     """Improve integers, scales and zero points in place, block by block; ``residual`` is kept up to date."""
     integers, scales, zeros = found.arrays
     each = residual.shape[1] // scales.shape[1]
     for _ in range(SWEEPS):
         for block in range(scales.shape[1]):
             own = slice(block * each, (block + 1) * each)
-            codes, change = integers[:, own].copy(), np.empty((len(residual), each))
+            codes, change = integers[:, own].copy(), np.empty((len(residual), each), np.float32)
             improve_block(
                 curvature[own, own].copy(),
                 residual[:, own].copy(),
                 _ends(grid),
-                least,
+                least.astype(np.float32),
                 codes,
                 scales[:, block],
                 zeros[:, block],
@@ -199,14 +277,14 @@ def _improve(curvature: Float64s, residual: Float64s, grid: CodeGrid, least: Flo
 
 @compiled
 def improve_block(
-    curvature: Float64s,
-    residual: Float64s,
-    ends: Float64s,
-    least: Float64s,
-    codes: Float64s,
-    scales: Float64s,
-    zeros: Float64s,
-    change: Float64s,
+    curvature: Floats,
+    residual: Floats,
+    ends: Floats,
+    least: Floats,
+    codes: Floats,
+    scales: Floats,
+    zeros: Floats,
+    change: Floats,
 ) -> None:  # pragma: no cover - compiled
     """Improve integers, scale and zero point of a block for each channel, all other blocks as they are.
 
@@ -214,78 +292,117 @@ def improve_block(
         curvature: (S, S); residual: (C, S), the best weights' distance times the curvature; codes, change:
         (C, S), the change of the real weights; least, scales, zeros: (C,).
     """
-    rest, sums = np.empty(codes.shape[1]), np.zeros(codes.shape[1])
-    for i in range(codes.shape[1]):
-        sums += curvature[i]
+    size = codes.shape[1]
+    sums, bends, inverse, product, steps, gains = np.zeros((6, size), np.float32)
+    for i in range(size):
+        bends[i], inverse[i] = curvature[i, i], 1.0 / curvature[i, i]
+        for j in range(size):
+            sums[j] += curvature[i, j]
     for channel in range(codes.shape[0]):
-        own, scale, zero = codes[channel], scales[channel], zeros[channel]
-        rest[:] = residual[channel]
-        change[channel] = -scale * own
+        own, rest = codes[channel], residual[channel]
+        scale, zero = scales[channel], zeros[channel]
+        for i in range(size):
+            change[channel, i] = -scale * own[i]
         for turn in range(REFITS + 1):
             if turn:
-                scale = refit_block(curvature, own, scale, least[channel], rest)
+                scale = refit_block(curvature, own, scale, least[channel], rest, product)
             if ends[0] == 0.0:
                 zero -= move_block(sums, own, scale, zero - ends[1], zero, rest)
-            descend_block(curvature, ends[0] - zero, ends[1] - zero, own, scale, rest)
+            descend_block(
+                curvature, bends, inverse, ends[0] - zero, ends[1] - zero, own, scale, rest, steps, gains
+            )
         scales[channel], zeros[channel] = scale, zero
-        change[channel] += scale * own
+        for i in range(size):
+            change[channel, i] += scale * own[i]
 
 
 @compiled
 def refit_block(
-    curvature: Float64s, codes: Float64s, scale: float, least: float, residual: Float64s
-) -> float:  # pragma: no cover - compiled
+    curvature: Floats, codes: Floats, scale: np.float32, least: np.float32, residual: Floats, product: Floats
+) -> np.float32:  # pragma: no cover - compiled
     """Return the scale that is best for the integers of a block, with the residual for it."""
-    product = np.zeros(codes.shape[0])
-    for i in range(codes.shape[0]):
-        if codes[i] != 0.0:
-            product += codes[i] * curvature[i]
-    bend = (codes * product).sum()
+    size = codes.shape[0]
+    product[:] = 0.0
+    for i in range(size):
+        code = codes[i]
+        for j in range(size):
+            product[j] += code * curvature[i, j]
+    pull = bend = np.float32(0.0)
+    for i in range(size):
+        pull += codes[i] * residual[i]
+        bend += codes[i] * product[i]
     if bend <= 0.0:
         return scale
-    wanted = np.float64(np.float32(max(scale + (codes * residual).sum() / bend, least)))
+    wanted = scale + pull / bend
+    wanted = least if wanted < least else wanted
     if wanted <= 0.0:
         return scale
-    residual -= (wanted - scale) * product
+    more = wanted - scale
+    for i in range(size):
+        residual[i] -= more * product[i]
     return wanted
 
 
 @compiled
 def move_block(
-    sums: Float64s, codes: Float64s, scale: float, low: float, high: float, residual: Float64s
-) -> float:  # pragma: no cover - compiled
+    sums: Floats, codes: Floats, scale: np.float32, low: np.float32, high: np.float32, residual: Floats
+) -> np.float32:  # pragma: no cover - compiled
     """Add the same number to all integers of a block, as their zero point may move; return it.
 
     Shapes:
         sums: of the curvature's rows, (S,).
     """
-    pull, bend = residual.sum(), sums.sum()
-    step = min(max(np.rint(pull / (scale * bend)), low), high) if bend > 0.0 else 0.0
-    if step * scale * (2.0 * pull - step * scale * bend) <= 0.0:
-        return 0.0
-    codes += step
-    residual -= step * scale * sums
+    pull = bend = np.float32(0.0)
+    for i in range(codes.shape[0]):
+        pull += residual[i]
+        bend += sums[i]
+    if bend <= 0.0:
+        return np.float32(0.0)
+    step = np.float32(min(max(np.rint(pull / (scale * bend)), low), high))
+    if step * scale * (pull + pull - step * scale * bend) <= 0.0:
+        return np.float32(0.0)
+    taken = step * scale
+    for i in range(codes.shape[0]):
+        codes[i] += step
+        residual[i] -= taken * sums[i]
     return step
 
 
 @compiled
 def descend_block(
-    curvature: Float64s, low: float, high: float, codes: Float64s, scale: float, residual: Float64s
+    curvature: Floats,
+    bends: Floats,
+    inverse: Floats,
+    low: np.float32,
+    high: np.float32,
+    codes: Floats,
+    scale: np.float32,
+    residual: Floats,
+    steps: Floats,
+    gains: Floats,
 ) -> None:  # pragma: no cover - compiled
-    """Change one integer of a block at a time to its best value, until none changes."""
+    """Change the integer of a block that gains the most to its best value, until none gains.
+
+    Shapes:
+        bends: the curvature's diagonal, (S,), and its inverse; steps, gains: (S,), which are written.
+    """
     size = codes.shape[0]
-    for _ in range(MOST_PASSES):
-        changed = False
+    unit = np.float32(1.0) / scale
+    for _ in range(MOST_MOVES * size):
         for i in range(size):
-            wanted = codes[i] + np.rint(residual[i] / (scale * curvature[i, i]))
-            wanted = min(max(wanted, low), high)
-            delta = scale * (wanted - codes[i])
-            gain = 2.0 * delta * residual[i] - delta * delta * curvature[i, i]
-            if gain <= TIE * curvature[i, i] * scale * scale:
-                continue
-            codes[i] = wanted
-            changed = True
-            for j in range(size):
-                residual[j] -= delta * curvature[i, j]
-        if not changed:
+            step, least, most = np.rint(residual[i] * inverse[i] * unit), low - codes[i], high - codes[i]
+            step = least if step < least else step
+            steps[i] = most if step > most else step
+        for i in range(size):
+            delta = scale * steps[i]
+            gains[i] = delta * (residual[i] + residual[i] - delta * bends[i])
+        best = 0
+        for i in range(1, size):
+            if gains[i] > gains[best]:
+                best = i
+        if gains[best] <= TIE * bends[best] * scale * scale:
             return
+        codes[best] += steps[best]
+        delta = scale * steps[best]
+        for j in range(size):
+            residual[j] -= delta * curvature[best, j]

@@ -18,6 +18,7 @@ from ptq_cli.runtime.probes import multiplied_floats
 # the number of threads changes no bit of the result.
 
 
+Float32s = npt.NDArray[np.float32]
 FEW = 9
 """Inputs of which every choice between the next lower and the next higher integer is tried: 2^9."""
 MOST_SWEEPS = 100
@@ -30,73 +31,77 @@ TIE = 1e-12
 
 def nearest_planes(
     lower: Float64s,
-    upper: npt.NDArray[np.float32],
+    upper: Float32s,
     best: Float64s,
     trial: Float64s,
     grid: "CodeGrid",
-) -> tuple[npt.NDArray[np.float32], Float64s]:
+) -> tuple[Float32s, Float32s]:
     """Return integers for several channels and scales at once, from the last input to the first, and errors.
 
-    What the inputs behind a panel miss is taken to it in float32: its rounding is far below that to integers,
-    and what is chosen is improved by exact sums.
+    All is float32: its rounding is far below that to integers, and what is chosen is improved by exact sums.
 
     Shapes:
         lower, upper: (K, K), its transpose; best: (C, K); trial: (C, F, B); the result (K, C, F) and (C, F).
     """
     (channels, tried, blocks), size = trial.shape, best.shape[1]
-    steps = np.ascontiguousarray(trial.reshape(-1, blocks).T)
+    steps = np.ascontiguousarray(trial.reshape(-1, blocks).T, np.float32)
     codes, missed = (np.empty((size, channels * tried), np.float32) for _ in range(2))
-    errors = np.zeros(channels * tried)
+    errors, ends = np.zeros(channels * tried, np.float32), grid.ends.astype(np.float32)
+    wanted = best.T.astype(np.float32)
     for start in range((size - 1) // PANEL * PANEL, -1, -PANEL):
         own = slice(start, min(start + PANEL, size))
-        lost = multiplied_floats(upper[own, own.stop :], missed[own.stop :]).astype(np.float64)
-        wanted = np.repeat(best[:, own].T, tried, axis=1)
+        lost = multiplied_floats(upper[own, own.stop :], missed[own.stop :])
         choose_panel(
-            lower[own, own].copy(), start, wanted, steps, grid.block, grid.ends, _mates(grid), codes, lost,
-            missed, errors,
+            lower[own, own].astype(np.float32), start, np.repeat(wanted[own], tried, axis=1), steps, 1 / steps,
+            grid.block, ends, _mates(grid), codes, lost, missed, errors,
         )  # fmt: skip
     return codes.reshape(size, channels, tried), errors.reshape(channels, tried)
 
 
 @compiled
 def choose_panel(
-    lower: Float64s,
+    lower: Float32s,
     start: int,
-    wanted: Float64s,
-    steps: Float64s,
+    wanted: Float32s,
+    steps: Float32s,
+    inverses: Float32s,
     block: Int64s,
-    ends: Float64s,
+    ends: Float32s,
     mates: Int64s,
-    codes: npt.NDArray[np.float32],
-    lost: Float64s,
-    missed: npt.NDArray[np.float32],
-    errors: Float64s,
+    codes: Float32s,
+    lost: Float32s,
+    missed: Float32s,
+    errors: Float32s,
 ) -> None:  # pragma: no cover - compiled
     """Choose the integers of the inputs of a panel, the first of which is ``start``.
 
     Shapes:
-        lower: (P, P); wanted, lost: (P, C * F); steps: (B, C * F); codes, missed: (K, C * F).
+        lower: (P, P); wanted, lost: (P, C * F); steps, inverses: (B, C * F); codes, missed: (K, C * F).
     """
-    columns = errors.shape[0]
-    left = np.empty(columns)
+    columns, low, high = errors.shape[0], ends[0], ends[1]
     for i in range(lower.shape[0] - 1, -1, -1):
-        pivot, step, best, own = lower[i, i], steps[block[start + i]], wanted[i], codes[start + i]
-        shift = 1.0 / pivot
+        pivot, best, sums = lower[i, i], wanted[i], lost[i]
+        step, inverse = steps[block[start + i]], inverses[block[start + i]]
+        own, left = codes[start + i], missed[start + i]
+        shift = np.float32(1.0) / pivot
+        # No division, min or max in loops over columns: compilers make vectors of these.
         for f in range(columns):
-            own[f] = min(max(np.rint((best[f] + lost[i, f] * shift) / step[f]), ends[0]), ends[1])
+            code = np.rint((best[f] + sums[f] * shift) * inverse[f])
+            code = low if code < low else code
+            own[f] = high if code > high else code
         for m in mates[start + i]:
             if m > start + i:  # Those before it are not chosen yet, and will look at this one.
+                mate = codes[m]
                 for f in range(columns):
-                    own[f] = beside(own[f], codes[m, f], ends[2])
+                    own[f] = beside(own[f], mate[f], ends[2])
         for f in range(columns):
             left[f] = best[f] - step[f] * own[f]
-            rest = pivot * left[f] + lost[i, f]
+            rest = pivot * left[f] + sums[f]
             errors[f] += rest * rest
-            missed[start + i, f] = left[f]
         for j in range(i):
-            factor = lower[i, j]
+            factor, other = lower[i, j], lost[j]
             for f in range(columns):
-                lost[j, f] += factor * left[f]
+                other[f] += factor * left[f]
 
 
 @compiled
@@ -279,18 +284,21 @@ def descend(
     for _ in range(MOST_SWEEPS):
         changed = np.zeros(rows, np.bool_)
         for i in range(size):
+            bend = curvature[i, i]
             for row in range(rows):
                 if not running[row]:
                     continue
                 step = scales[row, block[i]]
-                wanted = codes[row, i] + np.rint(residual[row, i] / (step * curvature[i, i]))
+                if abs(residual[row, i]) <= 0.5 * step * bend:  # It would be rounded to what it is.
+                    continue
+                wanted = codes[row, i] + np.rint(residual[row, i] / (step * bend))
                 wanted = min(max(wanted, ends[0]), ends[1])
                 for m in mates[i]:
                     if m >= 0:
                         wanted = beside(wanted, codes[row, m], ends[2])
                 delta = step * (wanted - codes[row, i])
-                gain = 2.0 * delta * residual[row, i] - delta * delta * curvature[i, i]
-                if gain <= TIE * curvature[i, i] * step * step:
+                gain = 2.0 * delta * residual[row, i] - delta * delta * bend
+                if gain <= TIE * bend * step * step:
                     continue
                 codes[row, i] = wanted
                 changed[row] = True
@@ -334,11 +342,11 @@ class Codes:
     """
 
     integers: npt.NDArray[Any]
-    scales: Float64s
-    zeros: Float64s | None = None
+    scales: npt.NDArray[Any]
+    zeros: npt.NDArray[Any] | None = None
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[Any], Float64s, Float64s]:
+    def arrays(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Integers, scales and zero points."""
         zeros = self.zeros if self.zeros is not None else np.zeros(self.scales.shape)
         return self.integers, self.scales, zeros
@@ -348,9 +356,9 @@ class Codes:
         zeros = self.zeros[own] if self.zeros is not None else None
         return Codes(integers=self.integers[own], scales=self.scales[own], zeros=zeros)
 
-    def weights(self, block: Int64s) -> Float64s:
+    def weights(self, block: Int64s) -> npt.NDArray[Any]:
         """Return the real weights, (M, K), by the block of each input, (K,)."""
-        found: Float64s = self.integers * self.scales[:, block]
+        found: npt.NDArray[Any] = self.integers * self.scales[:, block]
         return found
 
 
@@ -439,7 +447,7 @@ def search_codes(
 
 
 def _search_channels(
-    quadratic: Quadratic, upper: npt.NDArray[np.float32], grid: CodeGrid, known: Codes, own: Int64s
+    quadratic: Quadratic, upper: Float32s, grid: CodeGrid, known: Codes, own: Int64s
 ) -> tuple[Float64s, Float64s]:
     """Replace integers and scales of some channels by better ones; return objectives before and after."""
     best, pull, least = quadratic.best[own], quadratic.pull[own], grid.least[own]
@@ -447,8 +455,8 @@ def _search_channels(
     (channels, size), blocks = best.shape, scales.shape[1]
     starts, refits = (_starts(grid.highest, size, len(known.integers)), REFITS) if grid.free else (1, 0)
     trial = _trial(best, scales, least, grid)
-    tried, errors = nearest_planes(quadratic.lower, upper, best, trial, grid)
-    chosen = np.argsort(errors, axis=1, kind="stable")[:, :starts]
+    tried, rough = nearest_planes(quadratic.lower, upper, best, trial, grid)
+    chosen = np.argsort(rough, axis=1, kind="stable")[:, :starts]
     # Of each channel the best starts, and in the last place what is there.
     place = np.arange(channels)[:, None]
     steps = np.concatenate([trial[place, chosen], scales[:, None]], axis=1)

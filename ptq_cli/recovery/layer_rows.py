@@ -22,6 +22,7 @@ from ptq_cli.recovery.quantized_layer import (
 )
 from ptq_cli.recovery.second_moments import (
     CenteredMoments,
+    Factor,
     Float64s,
     Int64s,
     SecondMoments,
@@ -219,7 +220,7 @@ class _Solution:
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
         moments = self._centered(totals)
         factors = [factored(item) for item in moments]
-        share = self._share(sums[0], sums[1], [lower for _, lower in factors]) if check else 1.0
+        share = self._share(sums[0], sums[1], [factor for _, factor in factors]) if check else 1.0
         quadratics = [
             fit_least_squares(item, state.weight[own], share=share, known=known)
             for own, item, known in zip(self._parts, moments, factors, strict=True)
@@ -273,7 +274,7 @@ class _Solution:
         ]
 
     def _share(
-        self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments], lowers: Sequence[Float64s]
+        self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments], factors: Sequence[Factor]
     ) -> float:
         step = -(-len(self._state.weight) // (self._state.groups * JUDGED))
         of_learned, of_checked = (
@@ -283,7 +284,7 @@ class _Solution:
             for part in (learned, checked)
         )
         weights = [self._state.weight[own][::step] for own in self._parts]
-        return share_that_holds(of_learned, of_checked, weights, lowers)
+        return share_that_holds(of_learned, of_checked, weights, factors)
 
     def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
         """Return what has to be added to the products for the mean of each channel to be right."""

@@ -94,26 +94,59 @@ BLOCK = 192
 next to nothing."""
 
 
-def cholesky(matrix: Float64s) -> Float64s:
-    """Return the lower triangular L with ``L L^T`` equal to a positive definite matrix.
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """The Cholesky factor of a positive definite matrix, ``L L^T``.
+
+    Attributes:
+        lower: L, (K, K).
+        inverses: of the blocks on its diagonal, which every solution takes.
+    """
+
+    lower: Float64s
+    inverses: Sequence[Float64s]
+
+    def solve(self, right: Float64s) -> Float64s:
+        """Return X with ``X (L L^T) = right``.
+
+        Shapes:
+            right and result: (M, K).
+        """
+        found, lower = right.copy(), self.lower
+        blocks = list(zip(_blocks(right.shape[1]), self.inverses, strict=True))
+        for own, inverse in blocks:
+            left = found[:, own] - multiplied_floats(found[:, : own.start], lower[own, : own.start].T)
+            found[:, own] = multiplied_floats(left, inverse.T)
+        for own, inverse in reversed(blocks):
+            left = found[:, own] - multiplied_floats(found[:, own.stop :], lower[own.stop :, own])
+            found[:, own] = multiplied_floats(left, inverse)
+        return found
+
+
+def cholesky(matrix: Float64s) -> Factor:
+    """Return the factor of a positive definite matrix.
 
     Shapes:
-        matrix and result: (K, K).
+        matrix: (K, K).
+
+    Raises:
+        ValueError: it is not positive definite.
     """
     lower = matrix.copy()
-    blocks = _blocks(len(matrix))
+    blocks, inverses = _blocks(len(matrix)), []
     for at, own in enumerate(blocks):
         lower[own, own.stop :] = 0.0
         corner = lower[own, own].T.copy()
         if not _factor(corner):
             raise ValueError("the matrix is not positive definite")
         lower[own, own] = corner.T
-        below = multiplied_floats(lower[own.stop :, own], _inverse(lower[own, own]).T)
+        inverses.append(_inverse(lower[own, own]))
+        below = multiplied_floats(lower[own.stop :, own], inverses[-1].T)
         lower[own.stop :, own] = below
         for other in blocks[at + 1 :]:
             rest = below[other.start - own.stop :]
             lower[other.start :, other] -= multiplied_floats(rest, rest[: other.stop - other.start].T)
-    return lower
+    return Factor(lower, inverses)
 
 
 def _blocks(size: int) -> list[slice]:
@@ -142,28 +175,6 @@ def _inverse(lower: Float64s) -> Float64s:  # pragma: no cover - compiled
         for k in range(i):
             found[i, : k + 1] -= lower[i, k] * found[k, : k + 1]
         found[i, : i + 1] /= lower[i, i]
-    return found
-
-
-def _inverses(lower: Float64s) -> list[Float64s]:
-    return [_inverse(lower[own, own]) for own in _blocks(len(lower))]
-
-
-def solve(lower: Float64s, right: Float64s, inverses: Sequence[Float64s] = ()) -> Float64s:
-    """Return X with ``X (L L^T) = right``; ``inverses`` are those of L's blocks, if they are known.
-
-    Shapes:
-        lower: L, (K, K); right and result: (M, K).
-    """
-    found = right.copy()
-    blocks = _blocks(right.shape[1])
-    inverses = inverses or _inverses(lower)
-    for own, inverse in zip(blocks, inverses, strict=True):
-        left = found[:, own] - multiplied_floats(found[:, : own.start], lower[own, : own.start].T)
-        found[:, own] = multiplied_floats(left, inverse.T)
-    for own, inverse in zip(reversed(blocks), inverses[::-1], strict=True):
-        left = found[:, own] - multiplied_floats(found[:, own.stop :], lower[own.stop :, own])
-        found[:, own] = multiplied_floats(left, inverse)
     return found
 
 
@@ -222,14 +233,14 @@ class CenteredMoments:
         damped[np.diag_indices(size)] += damping
         return damped
 
-    def optimum(self, lower: Float64s, weights: Float64s) -> Float64s:
-        """Return the best real weights, damped towards those given; ``lower`` is the curvature's factor.
+    def optimum(self, factor: Factor, weights: Float64s) -> Float64s:
+        """Return the best real weights, damped towards those given; ``factor`` is the curvature's.
 
         Shapes:
-            lower: (K, K); weights and result: (M, K).
+            weights and result: (M, K).
         """
         damping = self.damping
-        return solve(lower, self.cross + damping * weights) if damping > 0.0 else weights.copy()
+        return factor.solve(self.cross + damping * weights) if damping > 0.0 else weights.copy()
 
 
 def centered(
@@ -294,8 +305,8 @@ class Quadratic:
     pull: Float64s
 
 
-def factored(moments: CenteredMoments) -> tuple[Float64s, Float64s]:
-    """Return the curvature and its Cholesky factor, (K, K) each."""
+def factored(moments: CenteredMoments) -> tuple[Float64s, Factor]:
+    """Return the curvature, (K, K), and its Cholesky factor."""
     curvature = moments.curvature()
     return curvature, cholesky(curvature)
 
@@ -305,7 +316,7 @@ def fit_least_squares(
     weights: Float64s,
     *,
     share: float = 1.0,
-    known: tuple[Float64s, Float64s] | None = None,
+    known: tuple[Float64s, Factor] | None = None,
 ) -> Quadratic:
     """Return the objective whose minimum makes a layer's output, behind a quantized input, the wanted one.
 
@@ -322,18 +333,20 @@ def fit_least_squares(
         Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
         float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
     """
-    curvature, lower = known or factored(moments)
+    curvature, factor = known or factored(moments)
     best = weights.copy()
     if share > 0.0:
-        best += share * (moments.optimum(lower, weights) - weights)
-    return Quadratic(curvature=curvature, lower=lower, best=best, pull=multiplied_floats(best, curvature))
+        best += share * (moments.optimum(factor, weights) - weights)
+    return Quadratic(
+        curvature=curvature, lower=factor.lower, best=best, pull=multiplied_floats(best, curvature)
+    )
 
 
 def share_that_holds(
     learned: Sequence[CenteredMoments],
     checked: Sequence[CenteredMoments],
     weights: Sequence[Float64s],
-    lowers: Sequence[Float64s],
+    factors: Sequence[Factor],
 ) -> float:
     """Return how far to go, 0 to 1, from a model's weights to the optimum of some rows, judged by others.
 
@@ -341,11 +354,11 @@ def share_that_holds(
     known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
 
     Shapes:
-        weights: (M, K) each; lowers: (K, K), factors of the curvature of all rows.
+        weights: (M, K) each; factors: of the curvature of all rows, (K, K).
     """
     gain = cost = 0.0
-    for one, other, own, lower in zip(learned, checked, weights, lowers, strict=True):
-        change = near_solution(one.curvature(), lower, one.cross - multiplied_floats(own, one.gram))
+    for one, other, own, factor in zip(learned, checked, weights, factors, strict=True):
+        change = near_solution(one.curvature(), factor, one.cross - multiplied_floats(own, one.gram))
         gain += float((change * (other.cross - multiplied_floats(own, other.gram))).sum())
         cost += float(quadratic_forms(other.gram, change).sum())
     return held_share(gain, cost, learned[0].rows, checked[0].rows)
@@ -356,19 +369,19 @@ STEPS = 3
 near the best share that is next to nothing of what it gains."""
 
 
-def near_solution(matrix: Float64s, lower: Float64s, right: Float64s) -> Float64s:
+def near_solution(matrix: Float64s, factor: Factor, right: Float64s) -> Float64s:
     """Return about X with ``X A = right``, by the factor of a matrix that is much like A.
 
     Shapes:
-        matrix: A, (K, K); lower: (K, K); right and result: (M, K).
+        matrix: A, (K, K), as the factor; right and result: (M, K).
 
     Source:
         Hestenes and Stiefel, Methods of conjugate gradients for solving linear systems (1952).
     """
     if len(matrix) <= BLOCK:  # What is exact takes less.
-        return solve(cholesky(matrix), right)
-    found, rest, inverses = np.zeros(right.shape), right, _inverses(lower)
-    turned = along = solve(lower, rest, inverses)
+        return cholesky(matrix).solve(right)
+    found, rest = np.zeros(right.shape), right
+    turned = along = factor.solve(rest)
     power = (rest * turned).sum(axis=1, keepdims=True)
     for _ in range(STEPS):
         if not power.any():
@@ -377,7 +390,7 @@ def near_solution(matrix: Float64s, lower: Float64s, right: Float64s) -> Float64
         bend = (along * image).sum(axis=1, keepdims=True)
         step = np.divide(power, bend, out=np.zeros(power.shape), where=bend > 0.0)
         found, rest = found + step * along, rest - step * image
-        turned, before = solve(lower, rest, inverses), power
+        turned, before = factor.solve(rest), power
         power = (rest * turned).sum(axis=1, keepdims=True)
         along = turned + np.divide(power, before, out=np.zeros(power.shape), where=before > 0.0) * along
     return found

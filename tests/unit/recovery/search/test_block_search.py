@@ -40,7 +40,7 @@ def nearest_of(weights: Float64s, *, zeros: bool) -> tuple[CodeGrid, Codes]:
 def test_integers_fit_the_grid_and_no_channel_is_worse(curvature: Float64s, zeros: bool) -> None:
     weights = np.random.default_rng(1).normal(size=(OUTPUTS, INPUTS))
     grid, nearest = nearest_of(weights, zeros=zeros)
-    parts = (curvature, cholesky(curvature), weights, grid, nearest)
+    parts = (curvature, cholesky(curvature).lower, weights, grid, nearest)
     found, before, after = search_blocks(*parts)
     integers, scales, points = found.arrays
     stored = integers + points[:, grid.block]
@@ -58,7 +58,7 @@ def test_integers_fit_the_grid_and_no_channel_is_worse(curvature: Float64s, zero
 def test_it_is_nearly_as_good_as_the_search_of_one_channel_after_the_other(curvature: Float64s) -> None:
     weights = np.random.default_rng(1).normal(size=(16, INPUTS))
     grid, nearest = nearest_of(weights, zeros=False)
-    lower = cholesky(curvature)
+    lower = cholesky(curvature).lower
     quadratic = Quadratic(curvature=curvature, lower=lower, best=weights, pull=weights @ curvature)
     thorough = quadratic_forms(
         quadratic.curvature, quadratic.best - search_codes(quadratic, grid, nearest)[0].weights(grid.block)
@@ -72,6 +72,6 @@ def test_a_channel_of_zeros_and_scales_that_are_too_small_are_left_alone(curvatu
     weights[0] = 0.0
     grid, nearest = nearest_of(np.where(weights == 0.0, 1.0, weights), zeros=False)
     known = Codes(integers=nearest.integers * (weights != 0.0), scales=nearest.scales)
-    found = search_blocks(curvature, cholesky(curvature), weights, grid, known)[0]
+    found = search_blocks(curvature, cholesky(curvature).lower, weights, grid, known)[0]
     assert not found.integers[0].any()
     assert np.array_equal(found.scales[0], known.scales[0])

@@ -17,7 +17,7 @@ def layer() -> tuple[Quadratic, CodeGrid, Codes]:
     read = random.normal(size=(500, INPUTS)) @ (np.eye(INPUTS) + 0.3 * random.normal(size=(INPUTS, INPUTS)))
     curvature, weights = read.T @ read / 500, random.normal(size=(OUTPUTS, INPUTS))
     quadratic = Quadratic(
-        curvature=curvature, lower=cholesky(curvature), best=weights, pull=weights @ curvature
+        curvature=curvature, lower=cholesky(curvature).lower, best=weights, pull=weights @ curvature
     )
     block = np.repeat(np.arange(INPUTS // BLOCK), BLOCK).astype(np.int64)
     scales = np.abs(weights.reshape(OUTPUTS, -1, BLOCK)).max(axis=2) / 7
