@@ -51,10 +51,21 @@ def nearest_planes(
     for start in range((size - 1) // PANEL * PANEL, -1, -PANEL):
         own = slice(start, min(start + PANEL, size))
         lost = multiplied_floats(upper[own, own.stop :], missed[own.stop :])
+        corner, spread = lower[own, own].astype(np.float32), np.repeat(wanted[own], tried, axis=1)
         choose_panel(
-            lower[own, own].astype(np.float32), start, np.repeat(wanted[own], tried, axis=1), steps, 1 / steps,
-            grid.block, ends, _mates(grid), codes, lost, missed, errors,
-        )  # fmt: skip
+            corner,
+            start,
+            spread,
+            steps,
+            1 / steps,
+            grid.block,
+            ends,
+            _mates(grid),
+            codes,
+            lost,
+            missed,
+            errors,
+        )
     return codes.reshape(size, channels, tried), errors.reshape(channels, tried)
 
 
