@@ -100,6 +100,26 @@ def cut_stages(
     return tuple(stages)
 
 
+def joined_stages(model: ir.Model, stages: Sequence[Stage], together: int) -> tuple[Stage, ...]:
+    """Return the floating forms of so many stages in a row as one each: without cuts inside they run faster."""
+    maker = _FormMaker(model, readers_by_value(model.graph))
+    nodes = {node.name: node for node in model.graph}
+    found = []
+    for first in range(0, len(stages), together):
+        names = tuple(name for stage in stages[first : first + together] for name in stage.nodes)
+        form = maker.form([nodes[name] for name in names])
+        stage = Stage(
+            nodes=names,
+            layer="",
+            inputs=tuple(dict.fromkeys(port.tensor for port in form.inputs)),
+            outputs=tuple(dict.fromkeys(port.tensor for port in form.outputs)),
+            floating=form,
+            quantized=None,
+        )
+        found.append(stage)
+    return tuple(found)
+
+
 class _Grouping:
     """Which nodes of the float graph are in one stage."""
 

@@ -7,12 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, dequantize, fake_quantize, quantize
 from ptq_cli.core.tensors import Array
-from ptq_cli.qdq.cut_stages import Form, Stage
+from ptq_cli.qdq.cut_stages import Form, Stage, joined_stages
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.runtime.session import Session
+
+
+JOINED = 16
+"""Stages that run as one where only a tensor before them is on a grid."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,15 @@ class StagedModel:
         ]
         self.layers = {stage.layer: index for index, stage in enumerate(stages) if stage.layer}
         self._needed = self._before_output()
+        self._rows: list[tuple[tuple[Stage, Session] | None, range]] = [(None, range(len(stages)))]
+
+    def join(self, model: ir.Model, together: int = JOINED) -> None:
+        """Open sessions for so many stages in a row of the float ``model``, for ``on_grids``."""
+        joined = joined_stages(model, self.stages, together)
+        self._rows = [
+            ((stage, _session(stage.floating)), range(len(self.stages))[first : first + together])
+            for first, stage in zip(range(0, len(self.stages), together), joined, strict=True)
+        ]
 
     def run(self, inputs: Mapping[str, Array], *, quantized: bool) -> dict[str, Held]:
         """Return every tensor between stages, and the outputs, of the float or of the quantized model."""
@@ -108,14 +122,22 @@ class StagedModel:
         tensors, touched = _Overlay(base), set(grids)
         for name, parameters in grids.items():
             tensors.made[name] = Held(fake_quantize(self.floats(name, base[name]), parameters))
-        for index, stage in enumerate(self.stages):
-            if index not in self._needed or touched.isdisjoint(stage.inputs):
+        for whole, indices in self._rows:
+            # Stages in a row run as one, unless a tensor on a grid is made inside.
+            if whole is not None and all(touched.isdisjoint(self.stages[index].outputs) for index in indices):
+                stage, session = whole
+                if not touched.isdisjoint(stage.inputs):
+                    tensors.made.update(self._run_form(stage.floating, session, tensors))
+                    touched |= set(stage.outputs)
                 continue
-            made = self._run_stage(index, tensors, quantized=False)
-            for name in set(made) & set(grids):
-                made[name] = Held(fake_quantize(self.floats(name, made[name]), grids[name]))
-            tensors.made.update(made)
-            touched |= set(made)
+            for index in indices:
+                if index not in self._needed or touched.isdisjoint(self.stages[index].inputs):
+                    continue
+                made = self._run_stage(index, tensors, quantized=False)
+                for name in set(made) & set(grids):
+                    made[name] = Held(fake_quantize(self.floats(name, made[name]), grids[name]))
+                tensors.made.update(made)
+                touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
     def _changed_tensors(self, layer: str, base: Tensors, *, quantized: bool) -> "_Overlay":
@@ -146,7 +168,9 @@ class StagedModel:
     def _run_stage(self, index: int, tensors: Tensors, *, quantized: bool) -> dict[str, Held]:
         stage = self.stages[index]
         form: Form = stage.quantized if quantized and stage.quantized is not None else stage.floating
-        session = (self._quantized if quantized else self._floating)[index]
+        return self._run_form(form, (self._quantized if quantized else self._floating)[index], tensors)
+
+    def _run_form(self, form: Form, session: Session, tensors: Tensors) -> dict[str, Held]:
         feeds = {
             port.name: (self.integers if port.integers else self.floats)(port.tensor, tensors[port.tensor])
             for port in form.inputs

@@ -26,19 +26,6 @@ def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Arra
     return sqnr_of([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
 
 
-def lowest_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
-    """Return the SQNR of the worst output, in dB; otherwise as ``output_sqnr``.
-
-    Example:
-        >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
-        >>> wanted, found = [[one, other]], [[one + 1.0, other + 0.5]]
-        >>> round(output_sqnr(wanted, found), 1), round(lowest_sqnr(wanted, found), 1)
-        (8.9, 6.0)
-    """
-    shares = _shares([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
-    return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
-
-
 Noise = Sequence[tuple[float, float]]
 """The signal and the noise of each output of one piece."""
 
@@ -52,6 +39,19 @@ def sqnr_of(pieces: Sequence[Noise]) -> float:
     """Return the ratio of signal to noise of all outputs, in dB; see ``output_sqnr``."""
     shares = _shares(pieces)
     return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
+
+
+def lowest_of(pieces: Sequence[Noise]) -> float:
+    """Return the SQNR of the worst output, in dB; otherwise as ``sqnr_of``.
+
+    Example:
+        >>> one, other = np.full(4, 10.0), np.full(4, 1.0)
+        >>> pieces = [noise_of([one, other], [one + 1.0, other + 0.5])]
+        >>> round(sqnr_of(pieces), 1), round(lowest_of(pieces), 1)
+        (8.9, 6.0)
+    """
+    shares = _shares(pieces)
+    return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
 
 
 def _shares(pieces: Sequence[Noise]) -> list[float]:

@@ -1,8 +1,9 @@
 """What each range of a tensor costs the outputs of a model, measured on samples."""
 
 import math
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recovery.output_noise import output_sqnr
+from ptq_cli.recovery.output_noise import Noise, noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
@@ -285,6 +286,7 @@ class _ModelOnGrids:
         if self._staged is None:
             stages = cut_stages(TwinGraphs(graph, graph), (), self._cuts)
             self._staged = StagedModel(stages, {}, outputs[0], outputs)
+            self._staged.join(graph)
         staged = self._staged
         base = staged.run(piece, quantized=False)
         wanted = {name: staged.floats(name, base[name]) for name in outputs}
@@ -324,7 +326,7 @@ def model_sqnr(
     pieces: Sequence[Piece],
     *,
     threads: int = 1,
-    of: Callable[[Outputs, Outputs], float] = output_sqnr,
+    of: Callable[[Sequence[Noise]], float] = sqnr_of,
     known: dict[str, Outputs] | None = None,
     name: str = "",
 ) -> Callable[..., float]:
@@ -332,20 +334,41 @@ def model_sqnr(
 
     What the float model makes of them is kept in ``known`` by a name, if that is little.
 
-    Without ``integer_kernels`` the model's pairs are computed as they are written.
+    Without ``integer_kernels`` the model's pairs are computed as they are written. A model that has less than
+    ``at_least`` on the first pieces alone, and with no noise on the others, has minus infinity: no more is run.
     """
-
-    def outputs(model: StoredModel, *, integer_kernels: bool = True) -> list[list[Array]]:
-        session = Session(model, threads=1, integer_kernels=integer_kernels)
-        with ThreadPoolExecutor(threads, "ranges") as pool:
-            return list(pool.map(lambda piece: session.run(dict(piece)), pieces))
-
     known = {} if known is None else known
-    wanted = known[name] if name in known else outputs(float_model)
+    if name in known:
+        wanted = known[name]
+    else:
+        with _all_run(float_model, pieces, threads) as outputs:
+            wanted = list(outputs)
     if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
         known[name] = wanted
+    silent = [[(signal, 0.0) for signal, _ in noise_of(piece, piece)] for piece in wanted]
 
-    def sqnr(model: StoredModel, *, integer_kernels: bool = True) -> float:
-        return of(wanted, outputs(model, integer_kernels=integer_kernels))
+    def sqnr(model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf) -> float:
+        noise: list[Noise] = [*silent]
+        with _all_run(model, pieces, threads, integer_kernels=integer_kernels) as outputs:
+            for number, found in enumerate(outputs):
+                noise[number] = noise_of(wanted[number], found)
+                if of(noise) < at_least:
+                    return -math.inf
+        return of(noise)
 
     return sqnr
+
+
+@contextmanager
+def _all_run(
+    model: StoredModel, pieces: Sequence[Piece], threads: int, *, integer_kernels: bool = True
+) -> Iterator[Iterator[list[Array]]]:
+    """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
+    session = Session(model, threads=1, integer_kernels=integer_kernels)
+    with ThreadPoolExecutor(threads, "ranges") as pool:
+        ahead = [pool.submit(session.run, dict(piece)) for piece in pieces]
+        try:
+            yield (run.result() for run in ahead)
+        finally:
+            for run in ahead:
+                run.cancel()

@@ -30,7 +30,7 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.output_noise import lowest_sqnr
+from ptq_cli.recovery.output_noise import lowest_of
 from ptq_cli.recovery.range_effects import model_sqnr, row_noise, tensor_noise
 from ptq_cli.recovery.recovery_samples import RecoverySamples, samples_in
 from ptq_cli.runtime.machine import Machine
@@ -192,17 +192,19 @@ def _ranked(
 
 def _measure(
     build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
-) -> Callable[[Placement], tuple[float, float]]:
+) -> Callable[..., tuple[float, float]]:
     """Return what tells the SQNR of a placement's worst output, but for what the weights lose, and that.
 
-    The first model below what is wanted tells of all whether float weights are better than its own.
+    The first model below what is wanted tells of all whether float weights are better than its own. One that
+    surely has less than what it is asked about, ``at_least``, may have minus infinity.
     """
     lose: list[bool] = []
 
-    def measured(placed: Placement) -> tuple[float, float]:
+    def measured(placed: Placement, at_least: float = -math.inf) -> tuple[float, float]:
         made = build(placed)[0]
         if any(lose) and (in_floats := with_float_weights(TwinGraphs(floats, made))) is not None:
-            return outputs_sqnr(serialize(in_floats), integer_kernels=False), math.nan
+            sqnr = outputs_sqnr(serialize(in_floats), integer_kernels=False, at_least=at_least)
+            return sqnr, math.nan
         found = outputs_sqnr(serialize(made))
         in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
         if in_floats is None:
@@ -243,7 +245,7 @@ def _judge(
     count = sum(map(samples_in, pieces))
     name = f"{STAGE} {count}"
     sqnr = model_sqnr(
-        float_model, pieces, threads=machine.threads, of=lowest_sqnr, known=data.known_outputs, name=name
+        float_model, pieces, threads=machine.threads, of=lowest_of, known=data.known_outputs, name=name
     )
     return sqnr, count
 
@@ -254,14 +256,14 @@ def _chosen(
     found: FloatLayers,
     limit: float,
     without: Without,
-    measured: Callable[[Placement], tuple[float, float]],
+    measured: Callable[..., tuple[float, float]],
     stop: Callable[[], bool],
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with the fewest layers in float that are enough, and what was done."""
 
-    def sqnr(step: Step) -> float:
+    def sqnr(step: Step, at_least: float = -math.inf) -> float:
         try:
-            return measured(_placed(without, step))[0]
+            return measured(_placed(without, step), at_least)[0]
         except (InvalidOnnxError, StaleCalibrationError):
             return -math.inf  # What is left would need ranges that were not measured.
 
@@ -286,7 +288,7 @@ def _placed(without: Without, step: Step) -> Placement:
 
 
 def _fewest(
-    steps: Sequence[Step], measured: Callable[[Step], float], stop: Callable[[], bool]
+    steps: Sequence[Step], measured: Callable[..., float], stop: Callable[[], bool]
 ) -> tuple[Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
@@ -296,7 +298,7 @@ def _fewest(
     # More layers in float hardly ever lose, so that halving finds the fewest in a few models.
     while found >= WANTED_DB and low < high and not stop():
         middle = (low + high) // 2
-        value = measured(steps[middle])
+        value = measured(steps[middle], WANTED_DB)
         if value >= WANTED_DB:
             high, found = middle, value
         else:

@@ -1,7 +1,6 @@
 """The rung ``ranges``: the method of each tensor is the one that costs its readers least."""
 
 import json
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -118,7 +117,7 @@ def choose_ranges(
     if within:
         bounded = replace(placement, within=within)
         made, of_bounded = build(bounded)
-        if (found := sqnr(serialize(made))) > told:
+        if (found := sqnr(serialize(made), at_least=told)) > told:
             placement, told, plan = bounded, found, of_bounded
     tried = {source: range_candidates(plan, source, placement, calibration) for source in plan.sources}
     grids = {
@@ -144,10 +143,9 @@ def choose_ranges(
     changed, methods, after = _best(
         placement,
         _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
-        lambda made: sqnr(serialize(build(made)[0])),
+        lambda made, least: sqnr(serialize(build(made)[0]), at_least=least),
+        told,
     )
-    if after <= told:
-        changed, methods, after = placement, {}, told
     kept = after - before >= LITTLE  # Less is chance.
     result = RangesByEffect(
         kept=kept,
@@ -164,14 +162,20 @@ def choose_ranges(
 
 
 def _best(
-    placement: Placement, assignments: Iterator[dict[str, AmaxSettings]], sqnr: Callable[[Placement], float]
+    placement: Placement,
+    assignments: Iterator[dict[str, AmaxSettings]],
+    sqnr: Callable[[Placement, float], float],
+    told: float,
 ) -> tuple[Placement, dict[str, AmaxSettings], float]:
-    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB."""
-    best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, -math.inf)
+    """Return the placement with the methods whose model is nearest, these methods, and its SQNR in dB.
+
+    The placement as it is has ``told``; ``sqnr`` is asked of the others whether they have more than the best.
+    """
+    best: tuple[Placement, dict[str, AmaxSettings], float] = (placement, {}, told)
     for methods in assignments:
         settings = replace(placement.settings, activations={**placement.settings.activations, **methods})
         changed = replace(placement, settings=settings)
-        found = sqnr(changed)
+        found = sqnr(changed, best[2])
         if found > best[2]:
             best = changed, methods, found
     return best

@@ -69,13 +69,16 @@ class RecoveryData:
         """The samples in pieces, and how many there are to learn from and to judge by."""
         return recovery_samples(self)
 
-    def judge(self, float_model: StoredModel, threads: int) -> Callable[[StoredModel], float]:
+    def judge(self, float_model: StoredModel, threads: int) -> Callable[..., float]:
         """Return what tells the SQNR of a quantized model's outputs on the samples that judge, in dB.
+
+        ``at_least`` is what it is asked about: of a model that surely has less, not all samples are run.
 
         The number of threads does not change it.
         """
-        pieces, known = self.samples[0].judge, self.known_outputs
-        return model_sqnr(float_model, pieces, threads=threads, known=known, name="judge")
+        # In pieces of a few, those held out first, a model that is far worse than another soon shows it.
+        pieces = few(self.samples[0].judge[::-1], self.inputs, MOST_SAMPLES)
+        return model_sqnr(float_model, pieces, threads=threads, known=self.known_outputs, name="judge")
 
 
 def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
