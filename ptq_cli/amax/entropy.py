@@ -21,11 +21,14 @@ from ptq_cli.collectors.host_kernels import compiled
 
 SAME = 1e-12
 """Divergences that differ by less are equal: their sums were rounded."""
+BEYOND = 1e-9
+"""By so much a divergence is surely not the least."""
 MOST_TURNS = 16
 """Of the search over both ends. It comes to rest after three or four; two candidates may tie for ever."""
 
 Indices = npt.NDArray[np.int64]
 Divergences = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
 
 
 def entropy_amax(
@@ -159,6 +162,9 @@ def window_divergences(
     With prefix sums a window costs its levels, not its bins: within a group ``sum(p log q)`` is the group's
     sum times one logarithm, and ``sum(p log p)`` is a difference of prefix sums but for the end bins.
 
+    The last window comes first. Of one that is sure to diverge more than the best until then, what is clipped
+    alone is returned, which tells as much.
+
     Shapes:
         counts: (N,). starts, stops: (M,), in bins, the stop excluded. Result: (M,).
     """
@@ -171,47 +177,88 @@ def window_divergences(
         below[index + 1] = below[index] + count
         occupied[index + 1] = occupied[index] + (counts[index] > 0)
         p_log_p[index + 1] = p_log_p[index] + (count * np.log(count) if count > 0 else 0.0)
-    total = below[bins]
+    total, least = below[bins], np.inf
     result = np.full(starts.size, np.inf)
-    for window in range(starts.size):
+    for window in range(starts.size - 1, -1, -1):
         start, stop = starts[window], stops[window]
-        size = stop - start
         left, right = below[start], total - below[stop]
-        if size < 1 or below[stop] - below[start] == 0.0:
+        if stop <= start or below[stop] - below[start] == 0.0:
             continue
         if (left > 0 and counts[start] == 0) or (right > 0 and counts[stop - 1] == 0):
             continue
+        clipped = clipped_divergence(below, start, stop, levels) / total
+        if clipped > least + BEYOND:
+            result[window] = clipped
+            continue
         # What is clipped joins the end bins; a window of one bin has one end bin.
         first, last = counts[start] + left, counts[stop - 1] + right
-        inner = p_log_p[stop - 1] - p_log_p[start + 1]
-        if size == 1:
-            first, inner = first + right, 0.0
-            last = 0.0
-        log_p = inner
+        log_p = p_log_p[stop - 1] - p_log_p[start + 1]
+        if stop - start == 1:
+            first, last, log_p = first + right, 0.0, 0.0
         if first > 0:
             log_p += first * np.log(first)
         if last > 0:
             log_p += last * np.log(last)
-        log_q = 0.0
-        groups = min(levels, size)
-        # Bin j's group is floor(j * groups / size), so a group g ends at ceil((g + 1) * size / groups); that
-        # is counted up here, because a division a group would take most of the time.
-        whole, rest, over = size // groups, size % groups, 0
-        begin = end = start
-        for _ in range(groups):
-            end += whole
-            over += rest
-            if over > 0:
-                end += 1
-                over -= groups
-            inside = below[end] - below[begin]
-            if inside > 0:
-                mass = inside
-                if begin == start:
-                    mass += left
-                if end == stop:
-                    mass += right
-                log_q += mass * np.log(inside / (occupied[end] - occupied[begin]))
-            begin = end
+        log_q = quantized_logarithms(below, occupied, start, stop, levels)
         result[window] = (log_p - log_q - left - right) / total
+        least = min(least, result[window])
     return result
+
+
+@compiled
+def clipped_divergence(
+    below: Floats, start: int, stop: int, levels: int
+) -> float:  # pragma: no cover - compiled
+    """Return the least that a window's counts diverge by, in counts: that of the sums of its end groups.
+
+    No more is known of a window of one group.
+
+    Shapes:
+        below: (N + 1,), counts below each edge.
+    """
+    groups = min(levels, stop - start)
+    if groups == 1:
+        return 0.0
+    left, right = below[start], below[-1] - below[stop]
+    whole, rest = (stop - start) // groups, (stop - start) % groups
+    first = below[start + whole + (rest > 0)] - below[start]
+    last = below[stop] - below[stop - whole]
+    found: float = -left - right
+    if left > 0:
+        found += (first + left) * np.log1p(left / first)
+    if right > 0:
+        found += (last + right) * np.log1p(right / last)
+    return found
+
+
+@compiled
+def quantized_logarithms(
+    below: Floats, occupied: Indices, start: int, stop: int, levels: int
+) -> float:  # pragma: no cover - compiled
+    """Return ``sum(p log q)`` over the bins of a window.
+
+    Shapes:
+        below, occupied: (N + 1,), counts and occupied bins below each edge.
+    """
+    left, right, found = below[start], below[-1] - below[stop], 0.0
+    groups = min(levels, stop - start)
+    # Bin j's group is floor(j * groups / size), so a group g ends at ceil((g + 1) * size / groups); that is
+    # counted up here, because a division a group would take most of the time.
+    whole, rest, over = (stop - start) // groups, (stop - start) % groups, 0
+    begin = end = start
+    for _ in range(groups):
+        end += whole
+        over += rest
+        if over > 0:
+            end += 1
+            over -= groups
+        inside = below[end] - below[begin]
+        if inside > 0:
+            mass = inside
+            if begin == start:
+                mass += left
+            if end == stop:
+                mass += right
+            found += mass * np.log(inside / (occupied[end] - occupied[begin]))
+        begin = end
+    return found

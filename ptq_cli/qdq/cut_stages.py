@@ -101,7 +101,7 @@ def cut_stages(
 
 
 def joined_stages(model: ir.Model, stages: Sequence[Stage], together: int) -> tuple[Stage, ...]:
-    """Return the floating forms of so many stages in a row as one each: without cuts inside they run faster."""
+    """Return so many stages in a row as one each, in their floating form: without cuts they run faster."""
     maker = _FormMaker(model, readers_by_value(model.graph))
     nodes = {node.name: node for node in model.graph}
     found = []

@@ -15,7 +15,6 @@ from ptq_cli.qdq.cut_stages import Form, Stage, joined_stages
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.runtime.session import Session
 
-
 JOINED = 16
 """Stages that run as one where only a tensor before them is on a grid."""
 

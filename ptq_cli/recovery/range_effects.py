@@ -335,7 +335,7 @@ def model_sqnr(
     What the float model makes of them is kept in ``known`` by a name, if that is little.
 
     Without ``integer_kernels`` the model's pairs are computed as they are written. A model that has less than
-    ``at_least`` on the first pieces alone, and with no noise on the others, has minus infinity: no more is run.
+    ``at_least`` even with no noise on the pieces that are left has minus infinity, and these are not run.
     """
     known = {} if known is None else known
     if name in known:

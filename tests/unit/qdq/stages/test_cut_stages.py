@@ -158,3 +158,21 @@ def test_a_layer_beside_the_output_runs_alone() -> None:
     assert np.array_equal(
         twins.staged.changed("other", base, quantized=True), run(twins.graphs.float_model, inputs)[0]
     )
+
+
+@pytest.mark.parametrize("text", [CHAIN, RESIDUAL], ids=["chain", "residual"])
+@pytest.mark.parametrize("together", [2, 3, 16])
+def test_stages_in_rows_are_the_stages(text: str, together: int) -> None:
+    twins = make_twins(text)
+    model = twins.graphs.float_model
+    staged = StagedModel(
+        cut_stages(TwinGraphs(model, model), (), twins.graphs.pairs), {}, model.graph.outputs[0].name or ""
+    )
+    base = staged.run(sample(build(text), seed=7), quantized=False)
+    grids = {name: pair.parameters for name, pair in twins.graphs.pairs.items()}
+    several = [{name: parameters} for name, parameters in grids.items()] + [grids]
+    wanted = [staged.on_grids(chosen, base) for chosen in several]
+    staged.join(model, together)
+    for chosen, expected in zip(several, wanted, strict=True):
+        for name, found in staged.on_grids(chosen, base).items():
+            np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-5)
