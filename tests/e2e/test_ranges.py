@@ -53,7 +53,7 @@ def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
     assert ranges.kept
     assert ranges.after > ranges.before + 10
     assert result.recovery is None
-    assert (ranges.samples, ranges.decided_by) == (16, 52)
+    assert (ranges.samples, ranges.decided_by) == (16, 30)
     found = metadata(result, RANGES)
     assert (found["kept"], found["methods"]) == (True, dict(ranges.methods))
     whole = quantize("max", text=text, shape=shape, amax="max", recover=["ranges"], target=plain).ranges

@@ -1,5 +1,6 @@
 """The samples that accuracy is recovered from: some to learn from, the others to decide by."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recovery.moments_file import Moments, load_moments
 from ptq_cli.recovery.range_effects import KnownCosts, Outputs, model_sqnr
-from ptq_cli.recovery.recovery_samples import RecoverySamples
+from ptq_cli.recovery.recovery_samples import JUDGED, RecoverySamples
 
 MOST_SAMPLES = 512
 """More cost time, and gave 0.1 dB; see docs/recovery.md."""
@@ -42,6 +43,8 @@ MOST_WORK = 2e12
 """Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
 only ``max`` for all tensors is tried."""
 
+Piece = Mapping[str, Array]
+Pieces = Iterator[tuple[Piece, bool]]
 Build = Callable[[Placement], tuple[ir.Model, Plan]]
 """Makes the quantized graph of a placement, and its plan."""
 
@@ -152,7 +155,7 @@ def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
         pieces = _last_aside(pieces, data.inputs)
     fit = [piece for piece, decides in pieces if not decides]
     decide = [piece for piece, decides in pieces if decides]
-    found = RecoverySamples(fit=fit, decide=decide)
+    found = RecoverySamples(fit=_cut_for_judging(fit, decide, data.inputs), decide=decide)
     learned, judged = (
         sum(count_samples(piece, data.inputs) for piece in part) for part in (fit, found.judge)
     )
@@ -161,16 +164,33 @@ def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
     return found, learned, judged
 
 
+def _cut_for_judging(
+    fit: Sequence[Piece], decide: Sequence[Piece], inputs: Sequence[TensorSpec]
+) -> Sequence[Piece]:
+    """Return the pieces to learn from, one of them in two if those that judge would begin inside.
+
+    Outputs are held of the pieces that judge, and logits of a whole one may be a gigabyte.
+    """
+    sizes, aside = ([count_samples(piece, inputs) for piece in part] for part in (fit, decide))
+    wanted = math.ceil(JUDGED * (sum(sizes) + sum(aside))) - sum(aside)
+    for number in reversed(range(len(fit))):
+        start = sizes[number] - wanted
+        if 0 < start < sizes[number] and _divides(inputs):
+            parts = [
+                {name: array[own] for name, array in fit[number].items()}
+                for own in (slice(start), slice(start, None))
+            ]
+            return [*fit[:number], *parts, *fit[number + 1 :]]
+        wanted -= sizes[number]
+    return fit
+
+
 def _too_few(found: int, fixed: int | None) -> RecoveryError:
     unit = f"batches of {fixed}" if fixed and fixed > 1 else "samples"
     return RecoveryError(
         f"--recover needs at least 2 {unit} of calibration data, found {found}",
         hint="pass more data with --data or --samples, or leave out --recover",
     )
-
-
-Piece = Mapping[str, Array]
-Pieces = Iterator[tuple[Piece, bool]]
 
 
 def _fixed(data: RecoveryData, size: int) -> Pieces:
