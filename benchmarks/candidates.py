@@ -31,7 +31,7 @@ from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.output_noise import output_sqnr
+from ptq_cli.recovery.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 
 FEW, CALIBRATED, IMAGE = 4, 24, 4
@@ -80,9 +80,8 @@ class Network:
         """Return the SQNR of the outputs, on the samples to judge by if no others are given."""
         chosen = self.others if samples is None else samples
         found = [self.run({name: item[name] for name in self.inputs}, writes) for item in chosen]
-        return output_sqnr(
-            *([[item[name] for name in self.outputs] for item in all_] for all_ in (chosen, found))
-        )
+        outputs = ([[item[name] for name in self.outputs] for item in all_] for all_ in (chosen, found))
+        return sqnr_of([noise_of(*both) for both in zip(*outputs, strict=True)])
 
     def nodes(self, name: str) -> tuple[str, list[str]]:
         """Return the operator that makes a tensor, and those that read it."""

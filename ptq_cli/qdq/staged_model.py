@@ -54,6 +54,15 @@ def integers_of(held: Held, pair: ActivationPair) -> Array:
     return np.asarray(quantize(floats, pair.parameters))
 
 
+@dataclass(frozen=True)
+class _Row:
+    """Stages one after the other, which also run as one in their floating form."""
+
+    whole: Stage
+    session: Session
+    indices: tuple[int, ...]
+
+
 class StagedModel:
     """Sessions for both forms of each stage, opened once; by layer, the stage of its own quantization."""
 
@@ -76,14 +85,17 @@ class StagedModel:
         ]
         self.layers = {stage.layer: index for index, stage in enumerate(stages) if stage.layer}
         self._needed = self._before_output()
-        self._rows: list[tuple[tuple[Stage, Session] | None, range]] = [(None, range(len(stages)))]
+        self._rows = [
+            _Row(self.stages[index], self._floating[index], (index,)) for index in sorted(self._needed)
+        ]
 
     def join(self, model: ir.Model, together: int = JOINED) -> None:
         """Open sessions for so many stages in a row of the float ``model``, for ``on_grids``."""
-        joined = joined_stages(model, self.stages, together)
+        needed = sorted(self._needed)
+        joined = joined_stages(model, [self.stages[index] for index in needed], together)
         self._rows = [
-            ((stage, _session(stage.floating)), range(len(self.stages))[first : first + together])
-            for first, stage in zip(range(0, len(self.stages), together), joined, strict=True)
+            _Row(whole, _session(whole.floating), tuple(needed[first : first + together]))
+            for first, whole in zip(range(0, len(needed), together), joined, strict=True)
         ]
 
     def run(self, inputs: Mapping[str, Array], *, quantized: bool) -> dict[str, Held]:
@@ -121,18 +133,15 @@ class StagedModel:
         tensors, touched = _Overlay(base), set(grids)
         for name, parameters in grids.items():
             tensors.made[name] = Held(fake_quantize(self.floats(name, base[name]), parameters))
-        for whole, indices in self._rows:
+        for row in self._rows:
+            steps = [(self.stages[index], self._floating[index]) for index in row.indices]
             # Stages in a row run as one, unless a tensor on a grid is made inside.
-            if whole is not None and all(touched.isdisjoint(self.stages[index].outputs) for index in indices):
-                stage, session = whole
-                if not touched.isdisjoint(stage.inputs):
-                    tensors.made.update(self._run_form(stage.floating, session, tensors))
-                    touched |= set(stage.outputs)
-                continue
-            for index in indices:
-                if index not in self._needed or touched.isdisjoint(self.stages[index].inputs):
+            if all(grids.keys().isdisjoint(stage.outputs) for stage, _ in steps):
+                steps = [(row.whole, row.session)]
+            for stage, session in steps:
+                if touched.isdisjoint(stage.inputs):
                     continue
-                made = self._run_stage(index, tensors, quantized=False)
+                made = self._run_form(stage.floating, session, tensors)
                 for name in set(made) & set(grids):
                     made[name] = Held(fake_quantize(self.floats(name, made[name]), grids[name]))
                 tensors.made.update(made)

@@ -13,30 +13,26 @@ SEVERAL = 2
 """Of fewer gains there is no deviation."""
 
 
-def output_sqnr(wanted: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
-    """Return the ratio of signal to noise of all outputs, in dB; noise counts as a share of its signal.
-
-    Both have the outputs of each piece.
-
-    Edge case:
-        Of an output of integers, noise is the share of those that differ. An output of another shape than
-        wanted, as of detections, is all noise. A sequence of arrays does not count. Equal outputs have
-        infinitely many dB, NaN has minus infinity.
-    """
-    return sqnr_of([noise_of(one, other) for one, other in zip(wanted, found, strict=True)])
-
-
 Noise = Sequence[tuple[float, float]]
 """The signal and the noise of each output of one piece."""
 
 
 def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
-    """Return what is known of a piece once its outputs are let go; see ``output_sqnr``."""
+    """Return what is known of a piece once its outputs are let go.
+
+    Edge case:
+        Of an output of integers, noise is the share of those that differ. An output of another shape than
+        wanted, as of detections, is all noise. A sequence of arrays does not count.
+    """
     return [_sums(one, other) for one, other in zip(wanted, found, strict=True) if is_array(one)]
 
 
 def sqnr_of(pieces: Sequence[Noise]) -> float:
-    """Return the ratio of signal to noise of all outputs, in dB; see ``output_sqnr``."""
+    """Return the ratio of signal to noise of all outputs, in dB; noise counts as a share of its signal.
+
+    Edge case:
+        Equal outputs have infinitely many dB, NaN has minus infinity.
+    """
     shares = _shares(pieces)
     return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
 

@@ -1,10 +1,11 @@
 """What each range of a tensor costs the outputs of a model, measured on samples."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel, constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
@@ -34,6 +35,9 @@ after the first piece, and after the second; after the third half of that, then 
 
 KEPT = 1 << 26
 """Bytes of outputs that are kept for another choice; logits of a language model take gigabytes."""
+
+JOINED_BYTES = 1 << 28
+"""Constants of a model of which stages run in rows, too: sessions of rows hold them a second time."""
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
@@ -126,7 +130,7 @@ def _size(running: Running) -> int:
 
 
 class _Told:
-    """Tells how many runs are done, of at most how many: which ones are needed, each piece shows anew."""
+    """Tells how many runs are done, and how many there are at most, which each piece shows anew."""
 
     def __init__(self, done: Callable[[int, int], None]) -> None:
         self._done, self._finished = done, 0
@@ -286,7 +290,8 @@ class _ModelOnGrids:
         if self._staged is None:
             stages = cut_stages(TwinGraphs(graph, graph), (), self._cuts)
             self._staged = StagedModel(stages, {}, outputs[0], outputs)
-            self._staged.join(graph)
+            if constant_bytes(graph) <= JOINED_BYTES:
+                self._staged.join(graph)
         staged = self._staged
         base = staged.run(piece, quantized=False)
         wanted = {name: staged.floats(name, base[name]) for name in outputs}
@@ -321,6 +326,19 @@ def _noise(wanted: Array, found: Array) -> float:
     return noise / signal if np.isfinite(noise) else 1.0
 
 
+class Judge(Protocol):
+    """Tells the SQNR of a quantized model's outputs on samples, in dB."""
+
+    def __call__(
+        self, model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf
+    ) -> float:
+        """Return the SQNR; of a model that surely has less than ``at_least``, minus infinity.
+
+        That is seen with no noise on the pieces that are left, which then are not run. Without
+        ``integer_kernels`` the model's pairs are computed as they are written.
+        """
+
+
 def model_sqnr(
     float_model: StoredModel,
     pieces: Sequence[Piece],
@@ -329,13 +347,10 @@ def model_sqnr(
     of: Callable[[Sequence[Noise]], float] = sqnr_of,
     known: dict[str, Outputs] | None = None,
     name: str = "",
-) -> Callable[..., float]:
+) -> Judge:
     """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
 
     What the float model makes of them is kept in ``known`` by a name, if that is little.
-
-    Without ``integer_kernels`` the model's pairs are computed as they are written. A model that has less than
-    ``at_least`` even with no noise on the pieces that are left has minus infinity, and these are not run.
     """
     known = {} if known is None else known
     if name in known:
@@ -366,9 +381,9 @@ def _all_run(
     """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
     session = Session(model, threads=1, integer_kernels=integer_kernels)
     with ThreadPoolExecutor(threads, "ranges") as pool:
-        ahead = [pool.submit(session.run, dict(piece)) for piece in pieces]
+        ahead = deque(pool.submit(session.run, dict(piece)) for piece in pieces)
         try:
-            yield (run.result() for run in ahead)
+            yield (ahead.popleft().result() for _ in pieces)  # Each goes with who asked for it.
         finally:
             for run in ahead:
                 run.cancel()

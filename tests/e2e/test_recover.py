@@ -184,13 +184,13 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert (integers.min(), integers.max()) >= (-7, -7)
     assert integers.max() <= 7
     # The output on the samples that judge is what was told, when the file runs as a whole.
-    from ptq_cli.recovery.output_noise import output_sqnr
+    from ptq_cli.recovery.output_noise import noise_of, sqnr_of
     from ptq_cli.runtime.session import Session
 
-    samples = correlated(shape, 80)[[*range(7, 32, 8), *range(32, 80)]]
+    samples = correlated(shape, 80)[[*range(7, 57, 8), *range(57, 80)]]
     wanted = Session(Path("run/model.float.onnx"), threads=1).run({"x": samples})
     given = Session(result.output, threads=1).run({"x": samples})
-    assert output_sqnr([wanted], [given]) == pytest.approx(effect.after, abs=0.2)
+    assert sqnr_of([noise_of(wanted, given)]) == pytest.approx(effect.after, abs=0.2)
 
 
 def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantize(quantize, monkeypatch):

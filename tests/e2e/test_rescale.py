@@ -15,7 +15,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recovery.output_noise import output_sqnr
+from ptq_cli.recovery.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build
 
@@ -88,7 +88,8 @@ def sqnr(run: str) -> float:
     given = Session(Path("model.onnx"), threads=1)
     shape = [size if size is not None else 32 for size in given.inputs[0].shape]
     batch = {"x": np.random.default_rng(9).standard_normal(shape).astype(np.float32)}
-    return output_sqnr([given.run(batch)], [Session(Path(run) / "model.int8.onnx", threads=1).run(batch)])
+    found = Session(Path(run) / "model.int8.onnx", threads=1).run(batch)
+    return sqnr_of([noise_of(given.run(batch), found)])
 
 
 def test_a_network_with_uneven_channels_is_as_good_as_before_it_got_them(quantize: Quantize) -> None:

@@ -31,7 +31,7 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recovery.output_noise import lowest_of
-from ptq_cli.recovery.range_effects import model_sqnr, row_noise, tensor_noise
+from ptq_cli.recovery.range_effects import Judge, model_sqnr, row_noise, tensor_noise
 from ptq_cli.recovery.recovery_samples import RecoverySamples, samples_in
 from ptq_cli.runtime.machine import Machine
 
@@ -134,7 +134,7 @@ def choose_float_layers(
     def choose(most: int) -> tuple[Placement, FloatLayers]:
         outputs_sqnr, count = _judge(float_model, floats, data, machine, most)
         measured = _measure(build, floats, outputs_sqnr)
-        before, lost = measured(placement)
+        before, lost = measured(placement, -math.inf)
         found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
         if before >= WANTED_DB:
             return placement, found
@@ -191,8 +191,8 @@ def _ranked(
 
 
 def _measure(
-    build: Build, floats: ir.Model, outputs_sqnr: Callable[..., float]
-) -> Callable[..., tuple[float, float]]:
+    build: Build, floats: ir.Model, outputs_sqnr: Judge
+) -> Callable[[Placement, float], tuple[float, float]]:
     """Return what tells the SQNR of a placement's worst output, but for what the weights lose, and that.
 
     The first model below what is wanted tells of all whether float weights are better than its own. One that
@@ -200,7 +200,7 @@ def _measure(
     """
     lose: list[bool] = []
 
-    def measured(placed: Placement, at_least: float = -math.inf) -> tuple[float, float]:
+    def measured(placed: Placement, at_least: float) -> tuple[float, float]:
         made = build(placed)[0]
         if any(lose) and (in_floats := with_float_weights(TwinGraphs(floats, made))) is not None:
             sqnr = outputs_sqnr(serialize(in_floats), integer_kernels=False, at_least=at_least)
@@ -235,7 +235,7 @@ def reached_sqnr(
 
 def _judge(
     float_model: StoredModel, floats: ir.Model, data: RecoveryData, machine: Machine, most: int
-) -> tuple[Callable[..., float], int]:
+) -> tuple[Judge, int]:
     """Return what tells the SQNR of the worst output, and on how many samples: those held out come first."""
     samples = data.samples[0]
     if most > JUDGED_FAR_ON:
@@ -256,12 +256,12 @@ def _chosen(
     found: FloatLayers,
     limit: float,
     without: Without,
-    measured: Callable[..., tuple[float, float]],
+    measured: Callable[[Placement, float], tuple[float, float]],
     stop: Callable[[], bool],
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with the fewest layers in float that are enough, and what was done."""
 
-    def sqnr(step: Step, at_least: float = -math.inf) -> float:
+    def sqnr(step: Step, at_least: float) -> float:
         try:
             return measured(_placed(without, step), at_least)[0]
         except (InvalidOnnxError, StaleCalibrationError):
@@ -288,13 +288,13 @@ def _placed(without: Without, step: Step) -> Placement:
 
 
 def _fewest(
-    steps: Sequence[Step], measured: Callable[..., float], stop: Callable[[], bool]
+    steps: Sequence[Step], measured: Callable[[Step, float], float], stop: Callable[[], bool]
 ) -> tuple[Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
         return None, math.nan
     low, high = 0, len(steps) - 1
-    found = measured(steps[high])
+    found = measured(steps[high], -math.inf)
     # More layers in float hardly ever lose, so that halving finds the fewest in a few models.
     while found >= WANTED_DB and low < high and not stop():
         middle = (low + high) // 2

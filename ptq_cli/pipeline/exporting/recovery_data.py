@@ -26,8 +26,8 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import RANGES, WEIGHED, exporting_rungs
 from ptq_cli.recovery.moments_file import Moments, load_moments
-from ptq_cli.recovery.range_effects import KnownCosts, Outputs, model_sqnr
-from ptq_cli.recovery.recovery_samples import JUDGED, RecoverySamples
+from ptq_cli.recovery.range_effects import Judge, KnownCosts, Outputs, model_sqnr
+from ptq_cli.recovery.recovery_samples import JUDGED, RecoverySamples, samples_in
 
 MOST_SAMPLES = 512
 """More cost time, and gave 0.1 dB; see docs/recovery.md."""
@@ -72,15 +72,13 @@ class RecoveryData:
         """The samples in pieces, and how many there are to learn from and to judge by."""
         return recovery_samples(self)
 
-    def judge(self, float_model: StoredModel, threads: int) -> Callable[..., float]:
+    def judge(self, float_model: StoredModel, threads: int) -> Judge:
         """Return what tells the SQNR of a quantized model's outputs on the samples that judge, in dB.
-
-        ``at_least`` is what it is asked about: of a model that surely has less, not all samples are run.
 
         The number of threads does not change it.
         """
         # In pieces of a few, those held out first, a model that is far worse than another soon shows it.
-        pieces = few(self.samples[0].judge[::-1], self.inputs, MOST_SAMPLES)
+        pieces = few(self.samples[0].judge[::-1], self.inputs, self.samples[2])
         return model_sqnr(float_model, pieces, threads=threads, known=self.known_outputs, name="judge")
 
 
@@ -155,34 +153,27 @@ def recovery_samples(data: RecoveryData) -> tuple[RecoverySamples, int, int]:
         pieces = _last_aside(pieces, data.inputs)
     fit = [piece for piece, decides in pieces if not decides]
     decide = [piece for piece, decides in pieces if decides]
-    found = RecoverySamples(fit=_cut_for_judging(fit, decide, data.inputs), decide=decide)
+    found = _cut_for_judging(RecoverySamples(fit=fit, decide=decide), data.inputs)
     learned, judged = (
-        sum(count_samples(piece, data.inputs) for piece in part) for part in (fit, found.judge)
+        sum(count_samples(piece, data.inputs) for piece in part) for part in (found.fit, found.judge)
     )
     if not fit or not decide:
         raise _too_few(len(pieces) if fixed else max(learned, judged), fixed)
     return found, learned, judged
 
 
-def _cut_for_judging(
-    fit: Sequence[Piece], decide: Sequence[Piece], inputs: Sequence[TensorSpec]
-) -> Sequence[Piece]:
-    """Return the pieces to learn from, one of them in two if those that judge would begin inside.
+def _cut_for_judging(samples: RecoverySamples, inputs: Sequence[TensorSpec]) -> RecoverySamples:
+    """Return the samples with one piece in two where those that judge would begin inside.
 
     Outputs are held of the pieces that judge, and logits of a whole one may be a gigabyte.
     """
-    sizes, aside = ([count_samples(piece, inputs) for piece in part] for part in (fit, decide))
-    wanted = math.ceil(JUDGED * (sum(sizes) + sum(aside))) - sum(aside)
-    for number in reversed(range(len(fit))):
-        start = sizes[number] - wanted
-        if 0 < start < sizes[number] and _divides(inputs):
-            parts = [
-                {name: array[own] for name, array in fit[number].items()}
-                for own in (slice(start), slice(start, None))
-            ]
-            return [*fit[:number], *parts, *fit[number + 1 :]]
-        wanted -= sizes[number]
-    return fit
+    fit, first = samples.fit, samples.first_judged
+    judged, total = (sum(map(samples_in, pieces)) for pieces in (samples.judge, samples.pieces))
+    spare = judged - math.ceil(JUDGED * total)
+    if first == len(fit) or not spare or not _divides(inputs):
+        return samples
+    parts = [_rows(fit[first], slice(spare)), _rows(fit[first], slice(spare, None))]
+    return replace(samples, fit=[*fit[:first], *parts, *fit[first + 1 :]])
 
 
 def _too_few(found: int, fixed: int | None) -> RecoveryError:
@@ -233,8 +224,11 @@ def _last_aside(pieces: list[tuple[Piece, bool]], inputs: Sequence[TensorSpec]) 
     *others, (last, _) = pieces
     if not _divides(inputs) or count_samples(last, inputs) < 2:
         return [*others, (last, True)]
-    rest = {name: array[:-1] for name, array in last.items()}
-    return [*others, (rest, False), ({name: array[-1:] for name, array in last.items()}, True)]
+    return [*others, (_rows(last, slice(-1)), False), (_rows(last, slice(-1, None)), True)]
+
+
+def _rows(piece: Piece, own: slice) -> dict[str, Array]:
+    return {name: array[own] for name, array in piece.items()}
 
 
 def _divides(inputs: Sequence[TensorSpec]) -> bool:
@@ -272,8 +266,7 @@ def few(
         size = count_samples(piece, inputs)
         divides = size > together and _divides(inputs)
         for start in range(0, size, together) if divides else (0,):
-            part = slice(start, start + together)
-            found.append({name: array[part] if divides else array for name, array in piece.items()})
+            found.append(_rows(piece, slice(start, start + together)) if divides else dict(piece))
             if sum(count_samples(item, inputs) for item in found) >= most:
                 return found
     return found
@@ -290,4 +283,4 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
     """
     if not _divides(inputs) or count_samples(piece, inputs) < 2:
         return []
-    return [{name: array[:1] for name, array in piece.items()}]
+    return [_rows(piece, slice(1))]

@@ -1,6 +1,5 @@
 """Arrays that wait in memory or in a file."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,8 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import serialize
 from ptq_cli.recovery import shelf as shelves
-from ptq_cli.recovery.output_noise import output_sqnr
-from ptq_cli.recovery.range_effects import model_sqnr
 from ptq_cli.recovery.shelf import Shelf
-from tests.unit.plan.graphs import build, sample
 
 
 def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:
@@ -57,32 +52,3 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_hint(tmp_path: Path)
     with pytest.raises(OutputFileError, match="cannot write in") as error:
         Shelf(tmp_path / "file", limit=0).put("x", [np.ones(1)])
     assert "runtime.max_memory" in error.value.hint
-
-
-def test_the_shares_of_outputs_are_averaged_whatever_their_size() -> None:
-    wanted = [[np.array([1.0]), np.array([100.0])], [np.array([1.0]), np.array([100.0])]]
-    found = [[np.array([1.0]), np.array([90.0])], [np.array([1.0]), np.array([90.0])]]
-    assert output_sqnr(wanted, found) == pytest.approx(-10 * math.log10(0.01 / 2))
-
-
-def test_edges() -> None:
-    same = [[np.array([1.0, 0.0])]]
-    assert output_sqnr(same, same) == math.inf
-    assert output_sqnr(same, [[np.array([np.nan, 0.0])]]) == -math.inf
-    assert output_sqnr(same, [[np.array([1.0])]]) == 0.0
-    assert output_sqnr([[np.zeros(2)]], [[np.ones(2)]]) == 0.0
-    assert output_sqnr([[[np.ones(2)]]], [[[np.zeros(2)]]]) == math.inf  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_a_model_that_surely_has_less_than_is_asked_has_nothing(threads: int) -> None:
-    text = "(float[n, 8] x) => (float[n, 4] y) <float[8, 4] w> { y = MatMul (x, w) }"
-    one, other = (
-        serialize(build(text, constants={"w": np.full((8, 4), value, np.float32)})) for value in (1.0, 1.1)
-    )
-    pieces = [sample(one.load(), seed=seed) for seed in range(12)]
-    sqnr = model_sqnr(one, pieces, threads=threads)
-    assert sqnr(other) == sqnr(other, at_least=19.9) == pytest.approx(20.0, abs=1e-3)
-    assert sqnr(one, at_least=60.0) > 100.0
-    assert sqnr(other, at_least=60.0) == -math.inf
-    assert sqnr(other, at_least=20.1) == -math.inf, "the noise of all pieces is a little too much"
