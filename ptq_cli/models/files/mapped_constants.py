@@ -44,7 +44,7 @@ class MovedTensor(ir.LazyTensor):
 def moved_tensor(tensor: ir.TensorProtocol, move: Move, name: str) -> ir.TensorProtocol:
     """Return what ``move`` makes of a tensor; of one on disk nothing is read before it is asked for."""
     if not isinstance(tensor, LAZY):
-        return ir.tensor(np.ascontiguousarray(move(tensor.numpy())), name=name)
+        return ir.tensor(np.asarray(move(tensor.numpy()), order="C"), name=name)
     return MovedTensor(tensor, move, name)
 
 
