@@ -210,7 +210,10 @@ def _in_float(layer: LayerPlan, noise: float) -> LayerPlan:
 def _noise(
     node: ir.Node, plan: Plan, grids: Mapping[str, QuantParameters], calibration: Calibration
 ) -> float:
-    edges = [value.name or "" for value in (node.inputs[0], node.outputs[0]) if value is not None]
+    result = node.outputs[0]
+    while result.name not in plan.activations:  # a Relu or Clip behind it was folded into the result's range
+        result = next(iter(result.uses())).node.outputs[0]
+    edges = [value.name or "" for value in (node.inputs[0], result) if value is not None]
     before, after = (plan.activations[name].source for name in edges)
     return added_noise(calibration.statistics[before], grids[before], grids[after])
 

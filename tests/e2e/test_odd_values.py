@@ -161,3 +161,14 @@ def test_sequences_of_any_length_are_all_counted(sequences, ptq, settings):
     assert ptq("export --run run").status == 0
     assert ptq("evaluate --run run --eval-data data.py:batches --batch-size 4").status == 0
     assert report(sequences)["evaluation"]["samples"] == 15
+
+
+FOLDED = """(float[n,3,8,8] x) => (float[n,8,8,8] y) <float[8,3,1,1] w, float[8,8,1,1] v> {
+    [conv] a = Conv(x, w) [swish] b = HardSwish(a) [relu] c = Relu(b) [last] y = Conv(c, v) }"""
+
+
+def test_relu_behind_a_hard_swish_is_folded_into_its_range(folder: Path, ptq: Any) -> None:
+    (folder / "model.onnx").write_bytes(serialized(build(FOLDED)))
+    np.savez(folder / "x.npz", x=X)
+    assert ptq(CALIBRATE).status == 0
+    assert ptq("export --run run").status == 0
