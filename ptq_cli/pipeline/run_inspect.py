@@ -196,7 +196,7 @@ def _inspect_float(source: ModelSource, resolved: Resolved, dataset: Dataset | N
     target_plan = make_plan(graph, target, may_be_empty=True)
     plan = place(graph, target_plan, target, tensor_recipe(recipe), may_be_empty=True).plan
     inspection = _inspection(model.file, graph, plan, shapes, model.parity, planned_formats(plan, graph))
-    return replace(inspection, notes=told)
+    return replace(inspection, notes=(*source.notes, *told))
 
 
 def _inspection(

@@ -179,6 +179,7 @@ class ModuleSource:
     module: torch.nn.Module
     example_specs: tuple[TensorSpec, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def fixed(self) -> dict[str, Array]:

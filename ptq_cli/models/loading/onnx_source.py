@@ -131,6 +131,7 @@ class OnnxSource:
     file: SourceFile
     model: ir.Model
     fixed: Mapping[str, Array] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def input_names(self) -> tuple[str, ...]:

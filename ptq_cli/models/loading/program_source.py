@@ -31,6 +31,7 @@ class ProgramSource:
     file: SourceFile
     program: torch.export.ExportedProgram
     values: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -47,6 +47,10 @@ class ModelSource(Protocol):
         """Names of its inputs, in order."""
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of how it was loaded, a sentence each."""
+
+    @property
     def example_specs(self) -> tuple[TensorSpec, ...]:
         """What the inputs look like, where the source itself knows; otherwise empty."""
 
@@ -89,7 +93,8 @@ def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
         return TorchScriptSource(file, _load_torchscript(file.path), values=settings.inputs)
     from ptq_cli.models.loading.torch_checkpoint import load_checkpoint
 
-    return ModuleSource(file, load_checkpoint(file.path, file.kind, settings), values=settings.inputs)
+    module, notes = load_checkpoint(file.path, file.kind, settings)
+    return ModuleSource(file, module, values=settings.inputs, notes=notes)
 
 
 def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":

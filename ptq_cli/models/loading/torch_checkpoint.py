@@ -1,4 +1,4 @@
-"""State dicts and pickled modules: what ``torch.save`` and safetensors write."""
+"""Checkpoints and archives of PyTorch and safetensors, and which of them are safe to read."""
 
 import ast
 import io
@@ -6,108 +6,30 @@ import json
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ptq_cli.core.errors import ArchitectureError, EntryPointError, ModelFormatError, PickleError, first_line
-from ptq_cli.core.read_files import load_entry_point
+from ptq_cli.core.errors import ArchitectureError, ModelFormatError, PickleError, first_line
 from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.state_dicts import build_module, has_state_dict, without_wrapper
 from ptq_cli.models.parity import quiet_exporter
 from ptq_cli.recipe.sections import ModelSettings
-
-# ``--arch``: the module that a state dict belongs to.
-
-
-WRAPPER_KEYS = ("state_dict", "model_state_dict", "model")
-WRAPPER_PREFIXES = ("module.", "_orig_mod.")
-SHOWN_KEYS = 4
-
-
-def build_module(arch: str, state: Mapping[str, object], file_name: str) -> torch.nn.Module:
-    """Build the architecture and load the state dict into it.
-
-    Args:
-        arch: ``file.py:callable`` or ``package.module:callable``; called without arguments.
-        state: the checkpoint; the usual wrappers (``{"state_dict": …}``, a ``module.`` prefix of
-            DataParallel, ``_orig_mod.`` of torch.compile) are taken off.
-        file_name: of the checkpoint, for messages.
-    """
-    factory = load_entry_point(arch, Path.cwd(), "--arch")
-    try:
-        module = factory()
-    except Exception as error:
-        raise EntryPointError(
-            f"--arch '{arch}' raised {type(error).__name__}: {error}",
-            hint="it is called without arguments; --debug shows the whole traceback",
-        ) from error
-    if not isinstance(module, torch.nn.Module):
-        raise ArchitectureError(
-            f"--arch '{arch}' returned a {type(module).__name__}, expected a torch.nn.Module",
-            hint="return the module from the function",
-        )
-    tensors = unwrap_state(state)
-    _require_fit(module, tensors, arch, file_name)
-    module.load_state_dict(tensors)
-    return module.eval()
-
-
-def unwrap_state(state: Mapping[str, object]) -> dict[str, torch.Tensor]:
-    """Return the bare state dict of a checkpoint."""
-    for key in WRAPPER_KEYS:
-        inner = state.get(key)
-        if isinstance(inner, Mapping) and any(isinstance(value, torch.Tensor) for value in inner.values()):
-            state = inner
-            break
-    tensors = {str(key): value for key, value in state.items() if isinstance(value, torch.Tensor)}
-    for prefix in WRAPPER_PREFIXES:
-        if tensors and all(key.startswith(prefix) for key in tensors):
-            tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
-    return tensors
-
-
-def _require_fit(
-    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], arch: str, file_name: str
-) -> None:
-    wanted = module.state_dict()
-    missing = [key for key in wanted if key not in tensors]
-    unexpected = [key for key in tensors if key not in wanted]
-    shapes = [
-        f"{key} is {list(tensors[key].shape)} in the file and {list(wanted[key].shape)} in the architecture"
-        for key in wanted
-        if key in tensors and tensors[key].shape != wanted[key].shape
-    ]
-    faults = []
-    if missing:
-        faults.append(f"missing in the file: {_some(missing)}")
-    if unexpected:
-        faults.append(f"not in the architecture: {_some(unexpected)}")
-    if shapes:
-        faults.append(f"other shape: {_some(shapes)}")
-    if faults:
-        raise ArchitectureError(
-            f"'{file_name}' does not fit --arch '{arch}': {'; '.join(faults)}",
-            hint="name the architecture that the checkpoint was trained with",
-        )
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - SHOWN_KEYS
-    return ", ".join(names[:SHOWN_KEYS]) + (f" and {more} more" if more > 0 else "")
-
 
 MISSING_CLASS = re.compile(r"Can't get attribute '([^']+)'")
 """What pickle says of a class that its module does not have, such as one that a script defined."""
 
 
-def load_checkpoint(path: Path, kind: ModelKind, settings: ModelSettings) -> torch.nn.Module:
-    """Return the module of a state dict and ``--arch``, or a pickled module if that is trusted."""
+def load_checkpoint(
+    path: Path, kind: ModelKind, settings: ModelSettings
+) -> tuple[torch.nn.Module, tuple[str, ...]]:
+    """Return the module of a state dict and ``--arch``, or a pickled one if trusted, with notes."""
     content = _load_safetensors(path) if kind is ModelKind.SAFETENSORS else _load_torch(path, settings)
     if isinstance(content, torch.nn.Module):
-        return content.eval()
-    if not isinstance(content, dict) or not unwrap_state(content):
+        return without_wrapper(content).eval(), ()
+    if not isinstance(content, dict) or not has_state_dict(content):
         raise ModelFormatError(
             f"'{path.name}' holds a {type(content).__name__}, expected a state dict or a module",
             hint="save model.state_dict() or export the model with torch.export",

@@ -37,6 +37,7 @@ class TorchScriptSource:
     module: torch.jit.ScriptModule
     example_specs: tuple[TensorSpec, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def fixed(self) -> dict[str, Array]:

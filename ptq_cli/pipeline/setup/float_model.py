@@ -55,12 +55,14 @@ class FloatModel:
     inputs: tuple[TensorSpec, ...]
     parity: float | None
     prepared: Prepared
+    source_notes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done to the model that a user should know, a sentence each."""
         fixed = batch_axes.fixed_earlier(self.model).items()
         return (
+            *self.source_notes,
             *(f"the input '{name}' is fixed to {batch_axes.shown_value(value)}" for name, value in fixed),
             *self.prepared.notes,
         )
@@ -161,7 +163,13 @@ def make_float_model(
             earlier, stored = stored, _store(prepared.model, source.file, output)
             earlier.discard()
     return FloatModel(
-        file=source.file, model=prepared.model, stored=stored, inputs=inputs, parity=parity, prepared=prepared
+        file=source.file,
+        model=prepared.model,
+        stored=stored,
+        inputs=inputs,
+        parity=parity,
+        prepared=prepared,
+        source_notes=source.notes,
     )
 
 

@@ -57,35 +57,6 @@ def computes_as(module: torch.nn.Module, path: Path, arch: str | None, **setting
     return bool(torch.equal(torch.from_numpy(found[0]), module(torch.from_numpy(noise(2, 3))).detach()))
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [
-        lambda state: state,
-        lambda state: {"state_dict": state, "epoch": 3},
-        lambda state: {"model_state_dict": state, "optimizer": {"lr": 0.1}},
-        lambda state: {"model": state},
-        lambda state: {f"module.{key}": value for key, value in state.items()},
-        lambda state: {f"_orig_mod.{key}": value for key, value in state.items()},
-        lambda state: {"state_dict": {f"module.{key}": value for key, value in state.items()}},
-        lambda state: {f"module._orig_mod.{key}": value for key, value in state.items()},
-    ],
-    ids=[
-        "bare",
-        "state_dict",
-        "model_state_dict",
-        "model",
-        "DataParallel",
-        "compiled",
-        "both",
-        "two_prefixes",
-    ],
-)
-def test_state_dict_and_architecture_make_the_module(tmp_path, arch, wrap):
-    module = network()
-    path = saved(tmp_path / "weights.pt", wrap(module.state_dict()))
-    assert computes_as(module, path, f"{arch}:build")
-
-
 def test_safetensors_and_architecture_make_the_module(tmp_path, arch):
     module = network()
     save_file(module.state_dict(), tmp_path / "weights.safetensors")
