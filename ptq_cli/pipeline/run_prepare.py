@@ -19,7 +19,7 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.pipeline.setup.carried import fitting_data, with_states
 from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.setup.float_model import axes_told, float_model_of, open_source
+from ptq_cli.pipeline.setup.float_model import axes_told, float_model_of, open_source, reading
 from ptq_cli.pipeline.setup.output_checks import input_files, require_output
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
 
@@ -69,6 +69,7 @@ def make_preparation(resolved: Resolved, output: Path) -> tuple[PrepareResult, S
     notes: tuple[str, ...] = ()
     if settings.data is not None:
         dataset = resolved.strict_reading().open(settings.data, settings.samples)
+        source = reading(source, dataset, recipe.model)
         axes = {**axes_told(source, recipe.data.batch_axis), **recipe.data.batch_axis}
         dataset = fitting_data(dataset, recipe.data, source, axes)
         notes = tuple(sole_notes(dataset, match_names(dataset, source.input_names)))

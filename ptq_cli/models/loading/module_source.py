@@ -1,10 +1,10 @@
 """A source that is a module of PyTorch, with the classes that it was written in."""
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx_ir as ir
@@ -72,6 +72,23 @@ def require_parameters(values: Mapping[str, Any], known: Sequence[str], what: st
             raise unknown_input(name, known, what)
 
 
+def chosen_inputs(required: Mapping[str, bool], named: Collection[str]) -> tuple[str, ...]:
+    """Return which parameters are inputs: those that are required or named.
+
+    Edge case:
+        None is: the first if only one array has a name, which then is its, or else all.
+
+    Example:
+        >>> chosen_inputs({"ids": True, "mask": False, "labels": False}, ["mask"])
+        ('ids', 'mask')
+        >>> optional = {"ids": False, "mask": False}
+        >>> chosen_inputs(optional, ["tokens"]), chosen_inputs(optional, [])
+        (('ids',), ('ids', 'mask'))
+    """
+    found = [name for name, is_required in required.items() if is_required or name in named]
+    return tuple(found or list(required)[: 1 if len(named) == 1 else None])
+
+
 def fix_exported(model: ir.Model, values: Mapping[str, Any], what: str) -> ir.Model:
     """Make inputs of an exported graph constants; numbers are constants of it already."""
     inputs = {value.name for value in model.graph.inputs}
@@ -124,22 +141,37 @@ def restore_signature(model: ir.Model, program: torch.export.ExportedProgram, in
 
 
 def output_keys(program: torch.export.ExportedProgram) -> list[str]:
-    """Return the key under which the module returns each output, or nothing where one has no key."""
-    pytree = torch.utils._pytree
+    """Return the keys that lead to each output, joined by dots, or nothing where one has no key.
+
+    Positions in lists are among them where keys alone do not tell outputs apart.
+    """
     spec = program.call_spec.out_spec
     if spec is None:
         return []
-    numbered = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    paths = [path for path, _ in pytree.tree_flatten_with_path(numbered)[0]]
-    names = [".".join(filter(None, map(_key_text, path))) for path in paths]
-    return names if all(names) else []
+    paths = list(_paths(torch.utils._pytree.tree_unflatten(list(range(spec.num_leaves)), spec)))
+    keys = [".".join(key for key in path if isinstance(key, str)) for path in paths]
+    if not all(keys):
+        return []
+    return keys if len(set(keys)) == len(keys) else [".".join(map(str, path)) for path in paths]
 
 
-def _key_text(key: object) -> str:
-    pytree = torch.utils._pytree
-    if isinstance(key, pytree.MappingKey):
-        return str(key.key)
-    return key.name if isinstance(key, pytree.GetAttrKey) else ""
+def _paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the keys and positions that lead to each leaf; classes such as ModelOutput are mappings."""
+    children: Mapping[Any, object] | None = None
+    if isinstance(value, Mapping):
+        children = {str(key): item for key, item in value.items()}
+    elif is_dataclass(value):
+        children = {item.name: getattr(value, item.name) for item in fields(value)}
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        children = dict(zip(value._fields, value, strict=True))
+    elif isinstance(value, (list, tuple)):
+        children = dict(enumerate(value))
+    if children is None:
+        if value is not None:
+            yield path
+        return
+    for key, item in children.items():
+        yield from _paths(item, (*path, key))
 
 
 def _restore_inputs(graph: ir.Graph, inputs: Sequence[str]) -> None:
@@ -180,6 +212,7 @@ class ModuleSource:
     example_specs: tuple[TensorSpec, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
 
     @property
     def fixed(self) -> dict[str, Array]:
@@ -188,7 +221,10 @@ class ModuleSource:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Parameters of ``forward`` that have no default and are not fixed, or all where each has one."""
+        """Parameters of ``forward`` that are not fixed, and have no default or are named.
+
+        Where that is none: the first for a sole array of another name, or else all.
+        """
         parameters = self._parameters()
         if not parameters:
             raise ModelInputError(
@@ -197,8 +233,11 @@ class ModuleSource:
             )
         require_parameters(self.values, list(parameters), self.file.path.name)
         free = [item for name, item in parameters.items() if name not in self.values]
-        required = [item.name for item in free if item.default is item.empty]
-        return tuple(required or [item.name for item in free])
+        return chosen_inputs({item.name: item.default is item.empty for item in free}, self.named)
+
+    def with_optional(self, named: Collection[str]) -> Self:
+        """Return the source with those of its optional inputs that are named."""
+        return replace(self, named=frozenset(named))
 
     def _parameters(self) -> dict[str, inspect.Parameter]:
         return {

@@ -1,8 +1,9 @@
 """ONNX files, external data included."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import onnx
 import onnx_ir as ir
@@ -142,6 +143,10 @@ class OnnxSource:
     def example_specs(self) -> tuple[TensorSpec, ...]:
         """Name, dtype and shape of each input."""
         return input_specs(self.model)
+
+    def with_optional(self, named: Collection[str]) -> Self:  # noqa: ARG002 - it has none
+        """Return the source itself."""
+        return self
 
     def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it is ONNX already
         """Return the model."""

@@ -1,12 +1,13 @@
 """A source that torch.export has saved."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx_ir as ir
 import torch
+from torch.export.graph_signature import ConstantArgument, InputKind
 
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.batch_axes import fixed_value
@@ -54,9 +55,18 @@ class ProgramSource:
         }
 
     def _specs(self) -> tuple[TensorSpec, ...]:
-        names = self.program.graph_signature.user_inputs
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
-        return tuple(_placeholder_spec(str(name), nodes[str(name)]) for name in names)
+        given = [item for item in self._arguments() if not isinstance(item, ConstantArgument)]
+        return tuple(_placeholder_spec(item.name, nodes[item.name]) for item in given)
+
+    def _arguments(self) -> list[Any]:
+        """Return what the program was exported with: tensors by name, and constants such as None."""
+        specs = self.program.graph_signature.input_specs
+        return [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
+
+    def with_optional(self, named: Collection[str]) -> Self:  # noqa: ARG002 - it has none
+        """Return the source itself."""
+        return self
 
     def to_onnx(
         self,
@@ -76,7 +86,10 @@ class ProgramSource:
         tensors = to_tensors({**example, **self.fixed})
         try:
             with one_thread(), torch.no_grad():
-                flat = [tensors[spec.name] for spec in self._specs()]
+                flat = [
+                    item.value if isinstance(item, ConstantArgument) else tensors[item.name]
+                    for item in self._arguments()
+                ]
                 # It was exported with arguments by position, by name, or nested, and is called likewise.
                 arguments, named = torch.utils._pytree.tree_unflatten(flat, self.program.call_spec.in_spec)
                 return to_arrays(self.program.module()(*arguments, **named))

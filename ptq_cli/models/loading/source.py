@@ -1,6 +1,6 @@
 """A loaded model, before it is ONNX: what every kind of source can do."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +44,10 @@ class ModelSource(Protocol):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """Names of its inputs, in order."""
+        """Names of its inputs, in order: optional ones only if ``with_optional`` named them."""
+
+    def with_optional(self, named: Collection[str]) -> "ModelSource":
+        """Return the source with those of its optional inputs that are named."""
 
     @property
     def notes(self) -> tuple[str, ...]:

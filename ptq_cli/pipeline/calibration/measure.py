@@ -38,7 +38,7 @@ from ptq_cli.pipeline.setup.carried import (
     with_state_axes,
     with_states,
 )
-from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source
+from ptq_cli.pipeline.setup.float_model import FloatModel, axes_told, make_float_model, open_source, reading
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, no_data, open_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
@@ -118,6 +118,7 @@ def open_subject(
     if recipe.calibration.data is not None or needs_ranges(recipe):
         others = () if evaluation is None else (evaluation,)
         dataset = open_data(recipe.calibration, resolved.strict_reading(*others), "calibration", "--data")
+    source = reading(source, dataset, recipe.model)
     told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
     axes = {**told, **recipe.data.batch_axis}
     if dataset is not None:

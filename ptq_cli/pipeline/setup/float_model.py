@@ -82,6 +82,11 @@ def open_source(settings: ModelSettings) -> ModelSource:
     return open_model(Path(settings.path), settings)
 
 
+def reading(source: ModelSource, dataset: Dataset | None, settings: ModelSettings) -> ModelSource:
+    """Return a source whose inputs are those that it requires, and those that data or shapes name."""
+    return source.with_optional({*(dataset.specs if dataset is not None else ()), *settings.input_shape})
+
+
 def axes_told(source: ModelSource, wanted: batch_axes.Wanted) -> dict[str, int | str]:
     """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
     return batch_axes.told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
@@ -97,6 +102,7 @@ def float_model_of(
 ) -> tuple[FloatModel, tuple[str, ...]]:
     """Return the float model of a recipe, and notes on the axes of samples that its file told."""
     recipe = resolved.recipe
+    source = reading(source, dataset, recipe.model)
     told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
     if dataset is not None:
         dataset = fitting_data(dataset, recipe.data, source, {**told, **recipe.data.batch_axis})

@@ -64,6 +64,12 @@ def test_the_batch_axis_is_dynamic_whatever_the_data_hold(make: Make, count: int
     assert model.parity is not None and model.parity < 1e-5
 
 
+def test_what_was_taken_of_a_checkpoint_is_among_the_notes(tmp_path: Path) -> None:
+    file = SourceFile(tmp_path / "m.pt", ModelKind.CHECKPOINT, "")
+    source = ModuleSource(file, linear(), notes=("the weights are those of 'ema' in 'm.pt'",))
+    assert make_float_model(source, None, threads=1, shapes={"input": [2, 4]}).notes == source.notes
+
+
 def test_a_shape_takes_the_place_of_data(make: Make) -> None:
     assert [str(spec) for spec in make(linear(), input=[2, 4]).inputs] == ["input: float32[?, 4]"]
 
