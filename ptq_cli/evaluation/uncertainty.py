@@ -22,6 +22,7 @@ from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
 from ptq_cli.evaluation.model_outputs import Place
 from ptq_cli.evaluation.streams import Indices, drawn_by
+from ptq_cli.evaluation.unseen_flips import Reach, Unseen, moved_by_unseen
 
 RESAMPLES_OF_BLOCKS = 1000
 """Each takes torchmetrics some tenths of a millisecond."""
@@ -30,6 +31,7 @@ FEWEST_BLOCKS = 20
 """Of fewer nothing is known about those that were not drawn."""
 
 TOO_MUCH = "resampling so many scores would take too long"
+NO_CHANGE = "no sample tells how much one whose prediction changes would change the value"
 NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 
 Intervals = Sequence[Interval | None]
@@ -49,7 +51,13 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
         interval: Interval | None = share_interval(float(found.rows.mean()), len(found.rows))
         return replace(measurement, quantized_interval=interval, quantized_hits=_hits_text(found))
     method: Method = "blocks" if found.blocks else "bootstrap"
-    (interval,) = bootstrap_intervals(found.rows, lambda sums: (found.of_sums(sums),), method=method)
+    flipped = found.flipped
+    (interval,) = bootstrap_intervals(
+        found.rows,
+        lambda sums: (found.of_sums(sums),),
+        method=method,
+        reach=None if flipped is None else lambda values, _left_out: [(float(values[0]) - flipped, 0.0)],
+    )
     return replace(measurement, quantized_interval=interval)
 
 
@@ -80,14 +88,20 @@ def with_paired_intervals(
 
 
 def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
-    of_value, of_drop, of_ratio = intervals
+    of_value, of_drop, of_ratio = map(_with_width, intervals)
+    reason = NOT_FINITE if intervals[1] is None else NO_CHANGE if of_drop is None else ""
     return replace(
         measurement,
         quantized_interval=of_value,
         drop_interval=of_drop,
         ratio_interval=None if measurement.ratio is None else of_ratio,
-        no_interval=NOT_FINITE if of_drop is None else "",
+        no_interval=reason,
     )
+
+
+def _with_width(interval: Interval | None) -> Interval | None:
+    """Return None for an interval without width: it would pass any limit, with certainty."""
+    return interval if interval is not None and interval.low < interval.high else None
 
 
 def _with_flips(measurement: Measurement, of_float: SampleSums, of_quantized: SampleSums) -> Measurement:
@@ -113,7 +127,8 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
     # Side by side, so that each resample draws the same samples for both models: the drop is of pairs.
     rows = np.hstack([of_float.rows, of_quantized.rows])
     resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
-    return bootstrap_intervals(rows, values, resamples=resamples, method=method)
+    reach = _reach(of_float, of_quantized, sign)
+    return bootstrap_intervals(rows, values, resamples=resamples, method=method, reach=reach)
 
 
 def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
@@ -123,7 +138,22 @@ def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resampl
         ratio = value / before if before else np.nan
         return np.array([value, sign * (before - value), ratio])
 
-    return reweighed_intervals(of_quantized.units, values, resamples=resamples)
+    reach = _reach(of_float, of_quantized, sign)
+    return reweighed_intervals(of_quantized.units, values, resamples=resamples, reach=reach)
+
+
+def _reach(of_float: SampleSums | Reweighed, of_quantized: SampleSums | Reweighed, sign: int) -> Reach:
+    """Return how far flips that no sample shows may move the value, the drop and the ratio."""
+
+    def reach(values: Sequence[Float64Array], left_out: Sequence[Float64Array]) -> list[Unseen]:
+        (value, drop), (left, left_drop) = values[:2], left_out[:2]
+        before = float(value + sign * drop)
+        lost = moved_by_unseen(float(value), left, of_quantized.flipped)
+        gained = moved_by_unseen(before, left + sign * left_drop, of_float.flipped)
+        ratio = (gained / abs(before), lost / abs(before)) if before else (0.0, 0.0)
+        return [(lost, 0.0) if sign > 0 else (0.0, lost), (gained, lost), ratio]
+
+    return reach
 
 
 def _hits_text(found: SampleSums) -> str:
