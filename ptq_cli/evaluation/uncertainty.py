@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptq_cli.core.errors import MetricError
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.bootstrap import (
     RESAMPLES,
     Float64Array,
@@ -169,11 +169,20 @@ def _is_hits(unit: Unit, found: SampleSums) -> bool:
 # The label-free metrics of every output of a quantized model; which apply is settled on the first batch.
 
 
-class Comparisons:
-    """Compares a quantized model's outputs with the float model's."""
+LEFT_OUT = "left out"
+"""Stands in the state where an output's metrics would: why it has none."""
 
-    def __init__(self, output_names: Sequence[str]) -> None:
+
+class Comparisons:
+    """Compares a quantized model's outputs with the float model's.
+
+    An output of ``varying`` size is left out from the batch on in which it cannot be compared.
+    """
+
+    def __init__(self, output_names: Sequence[str], varying: frozenset[str] = frozenset()) -> None:
         self._output_names = output_names
+        self._varying = varying
+        self._left_out: dict[int, str] = {}
         self._by_output: list[dict[str, PairMetric]] = []
         self._first = 0
 
@@ -183,12 +192,19 @@ class Comparisons:
         """Count one batch."""
         samples = place.batch.size
         if not self._by_output:
-            self._by_output = [_applicable(output, samples) for output in float_outputs]
+            self._by_output = [
+                {} if index in self._left_out else _applicable(output, samples)
+                for index, output in enumerate(float_outputs)
+            ]
             for _, metric in self._by_prefix():
                 metric.start_at(self._first)
-        for name, metrics, expected, found in zip(
-            self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True
+        for index, (name, metrics, expected, found) in enumerate(
+            zip(self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True)
         ):
+            if name in self._varying and not _comparable(metrics, expected, found, samples):
+                shapes = f"{format_shape(expected.shape)} in float and {format_shape(found.shape)} quantized"
+                self._left_out.setdefault(index, f"it has shape {shapes}, at {place.whole()}")
+                metrics.clear()
             for metric in metrics.values():
                 if not metric.accepts(expected, samples):
                     raise MetricError(
@@ -223,6 +239,11 @@ class Comparisons:
     def _name(self, metric: str, index: int) -> str:
         return metric if index == 0 else f"{metric}[{self._output_names[index]}]"
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Outputs that could not be compared, with the reason."""
+        return {self._output_names[index]: reason for index, reason in sorted(self._left_out.items())}
+
     def named(self, metric: str) -> dict[str, PairMetric]:
         """Return a metric of each output that has it, by its name in a report."""
         found = enumerate(self._by_output)
@@ -230,7 +251,11 @@ class Comparisons:
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        return {
+        reasons = {
+            f"{index}/{LEFT_OUT}/why": np.frombuffer(reason.encode(), np.uint8)
+            for index, reason in self._left_out.items()
+        }
+        return reasons | {
             f"{index}/{name}/{key}": array
             for index, metrics in enumerate(self._by_output)
             for name, metric in metrics.items()
@@ -243,6 +268,15 @@ class Comparisons:
 
     def join(self, states: Sequence[State]) -> None:
         """Go on from what was compared in all parts of a set, in their order."""
+        for state in states:
+            why = {path: array for path, array in state.items() if path.split("/")[1] == LEFT_OUT}
+            for path, array in why.items():
+                self._left_out.setdefault(int(path.split("/")[0]), array.tobytes().decode())
+        # What one part leaves out is left out of all.
+        states = [
+            {path: array for path, array in state.items() if int(path.split("/")[0]) not in self._left_out}
+            for state in states
+        ]
         self._by_output = self._known(states[0])
         kinds = {frozenset(tuple(path.split("/")[:2]) for path in state) for state in states}
         try:
@@ -267,6 +301,11 @@ class Comparisons:
         for index, metrics in enumerate(self._by_output):
             for name, metric in metrics.items():
                 yield f"{index}/{name}/", metric
+
+
+def _comparable(metrics: dict[str, PairMetric], expected: Array, found: Array, samples: int) -> bool:
+    """Say whether both models' output of a batch have one shape, which all metrics of it can take."""
+    return expected.shape == found.shape and all(item.accepts(expected, samples) for item in metrics.values())
 
 
 def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
