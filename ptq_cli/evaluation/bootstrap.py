@@ -1,12 +1,13 @@
 """Intervals of values that are computed from sums over samples, by resampling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.evaluation.interval import CONFIDENCE, Flips, Interval, Method
+from ptq_cli.evaluation.unseen_flips import Reach, Unseen, with_unseen
 
 Float64Array = npt.NDArray[np.float64]
 OfSums = Callable[[Float64Array], Float64Array]
@@ -27,6 +28,7 @@ def bootstrap_intervals(
     resamples: int = RESAMPLES,
     seed: int = SEED,
     method: Method = "bootstrap",
+    reach: Reach | None = None,
 ) -> tuple[Interval | None, ...]:
     """Return the 95 % interval of each value of ``sum of rows``: bias-corrected and accelerated bootstrap.
 
@@ -39,6 +41,7 @@ def bootstrap_intervals(
         resamples: how many times the samples are drawn, with replacement.
         seed: seed of the draws; the same seed gives the same intervals.
         method: what the intervals say they are.
+        reach: how far flips that the samples do not show may move each value; None to leave them out.
 
     Shapes:
         rows [N, k]; of_sums takes [..., k] and gives several [...].
@@ -68,14 +71,29 @@ def bootstrap_intervals(
             return (None,) * len(values)
         drawn = of_sums(_resampled_sums(rows, resamples, seed))
         left_out = of_sums(total - rows)
+    return _intervals(values, left_out, drawn, method, reach)
+
+
+def _intervals(
+    values: Sequence[Float64Array],
+    left_out: Sequence[Float64Array],
+    drawn: Sequence[Float64Array],
+    method: Method,
+    reach: Reach | None,
+) -> tuple[Interval | None, ...]:
+    reaches = reach(values, left_out) if reach is not None else (None,) * len(values)
     return tuple(
-        interval_of(float(value), left, found, method)
-        for value, left, found in zip(values, left_out, drawn, strict=True)
+        interval_of(float(value), left, found, method, own)
+        for value, left, found, own in zip(values, left_out, drawn, reaches, strict=True)
     )
 
 
 def interval_of(
-    value: float, left_out: Float64Array, drawn: Float64Array, method: Method = "bootstrap"
+    value: float,
+    left_out: Float64Array,
+    drawn: Float64Array,
+    method: Method = "bootstrap",
+    unseen: Unseen | None = None,
 ) -> Interval | None:
     """Return the 95 % interval from values of drawn samples, bias-corrected and accelerated.
 
@@ -84,6 +102,7 @@ def interval_of(
         left_out: values without one sample each, or without one group of samples each.
         drawn: values of samples drawn with replacement.
         method: what the interval says it is.
+        unseen: how far flips that the samples do not show may move the value.
 
     Shapes:
         left_out [groups]; drawn [resamples].
@@ -106,7 +125,11 @@ def interval_of(
         return None
     ordered = np.sort(drawn)
     below, above = _adjusted_ranks(ordered, value, _acceleration(left_out))
-    return Interval(float(ordered[below]), float(ordered[above]), method)
+    low, high = float(ordered[below]), float(ordered[above])
+    if unseen is not None:
+        wider = with_unseen(drawn, left_out, unseen)
+        low, high = min(low, wider[0]), max(high, wider[1])
+    return Interval(low, high, method)
 
 
 def _resampled_sums(rows: Float64Array, resamples: int, seed: int) -> Float64Array:
@@ -198,7 +221,12 @@ def resamples_within(cost: int) -> int:
 
 
 def reweighed_intervals(
-    units: int, of_weights: OfWeights, *, resamples: int = RESAMPLES, seed: int = SEED
+    units: int,
+    of_weights: OfWeights,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
+    reach: Reach | None = None,
 ) -> tuple[Interval | None, ...]:
     """Return the 95 % interval of each value: bias-corrected and accelerated bootstrap.
 
@@ -207,6 +235,7 @@ def reweighed_intervals(
         of_weights: the values.
         resamples: how many times the units are drawn, with replacement.
         seed: seed of the draws; the same seed gives the same interval.
+        reach: how far flips that the samples do not show may move each value; None to leave them out.
 
     Shapes:
         of_weights takes [units] and gives [values].
@@ -239,9 +268,7 @@ def reweighed_intervals(
     )
     group = np.arange(units) % min(GROUPS, units)
     left_out = np.array([of_weights((group != index).astype(np.float64)) for index in range(group.max() + 1)])
-    return tuple(
-        interval_of(float(value), left_out[:, index], drawn[:, index]) for index, value in enumerate(whole)
-    )
+    return _intervals(list(whole), list(left_out.T), list(drawn.T), "bootstrap", reach)
 
 
 # The interval of a mean of few values: Student's.

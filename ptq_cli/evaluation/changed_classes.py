@@ -43,7 +43,7 @@ class ChangeCollector:
             float_output, quantized_output: [N, classes]; of other outputs nothing is noted, ever.
         """
         self._applies &= float_output.ndim == 2 and float_output.shape[0] == place.batch.size
-        self._applies &= float_output.shape[-1:] > (1,)
+        self._applies &= float_output.shape[-1:] > (1,) and float_output.shape == quantized_output.shape
         if not self._applies:
             return
         before, after = np.argmax(float_output, axis=1), np.argmax(quantized_output, axis=1)

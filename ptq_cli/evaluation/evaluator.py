@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -134,6 +134,8 @@ class Evaluation:
     measurements: tuple[Measurement, ...]
     stream: Stream | None = None
     generation: Generation | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Outputs that could not be compared, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ class Evaluator:
     """Holds the metrics of a float model and of quantized ones.
 
     Each quantized model may have a watch, which sees what its metrics see. Where outputs are ``carried``, the
-    second half of the quantized models are those of the first on the float model's states.
+    second half of the quantized models are those of the first on the float model's states. Outputs of
+    ``varying`` size, which depends on the data, may differ between the models.
     """
 
     def __init__(
@@ -162,6 +165,7 @@ class Evaluator:
         class_names: Sequence[str] = (),
         watches: Sequence[ChangeCollector] = (),
         carried: Mapping[str, str] | None = None,
+        varying: frozenset[str] = frozenset(),
     ) -> None:
         self.samples = 0
         self.batches = 0
@@ -174,7 +178,14 @@ class Evaluator:
         self._places = SamplePlaces() if carried else None
         self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
         self._labeled = [self._made(judged) for judged in metrics]
-        self._comparisons = [Comparisons(outputs) for _ in quantized]
+        # A metric that holds one model against the other needs the same shapes.
+        held = {
+            judged.output_name
+            for judged, made in zip(metrics, self._labeled, strict=True)
+            if any(metric.targets in COMPARED for metric in made.values())
+        }
+        self._varying = varying - held
+        self._comparisons = [Comparisons(outputs, self._varying) for _ in quantized]
         self._nonfinite = NonfiniteSamples()
 
     def _made(self, judged: Judged) -> dict[str, LabelMetric]:
@@ -248,6 +259,7 @@ class Evaluator:
             Evaluation(
                 self.samples,
                 (*self._judged(model, recordings), *compared.measurements(self.samples, recordings)),
+                left_out=compared.left_out,
             )
             for model, compared in zip(self._quantized, self._comparisons, strict=True)
         ]
@@ -343,7 +355,7 @@ class Evaluator:
         for model, arrays in found.items():
             require_outputs(model, arrays, self._outputs)
         for model, arrays in found.items():
-            require_same_shapes(outputs.of_float, arrays, self._outputs, model, place)
+            require_same_shapes(outputs.of_float, arrays, self._outputs, model, place, self._varying)
         return found
 
     def _judged(self, model: str, recordings: Indices | None) -> Iterator[Measurement]:

@@ -19,6 +19,7 @@ from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.model_outputs import token_input
 from ptq_cli.evaluation.sample_axes import Run, Runs
 from ptq_cli.evaluation.streams import FreeStates, require_steps
+from ptq_cli.evaluation.unseen_flips import unseen_share
 
 TYPES = "token_type_ids"
 SCORES = 3
@@ -291,7 +292,9 @@ def compared_tokens(
     def share(sums: Float64Array) -> tuple[Float64Array, ...]:
         return (sums[..., 0] / len(rows),)
 
-    (interval,) = bootstrap_intervals(rows, share)
+    # A flip is a prompt of which no token is equal.
+    lost = float(rows.mean() * unseen_share(len(rows)))
+    (interval,) = bootstrap_intervals(rows, share, reach=lambda _values, _left_out: [(lost, 0.0)])
     measured = Measurement(
         name=GENERATED,
         unit="share",

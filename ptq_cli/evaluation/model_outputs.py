@@ -50,15 +50,20 @@ def require_outputs(model: str, outputs: Sequence[Array], names: Sequence[str]) 
 
 
 def require_same_shapes(
-    float_outputs: Sequence[Array], outputs: Sequence[Array], names: Sequence[str], model: str, place: Place
+    float_outputs: Sequence[Array],
+    outputs: Sequence[Array],
+    names: Sequence[str],
+    model: str,
+    place: Place,
+    varying: frozenset[str] = frozenset(),
 ) -> None:
-    """Refuse outputs of another shape than the float model's."""
+    """Refuse outputs of another shape than the float model's, but for those whose size may vary."""
     for name, expected, found in zip(names, float_outputs, outputs, strict=True):
-        if expected.shape != found.shape:
+        if expected.shape != found.shape and (name not in varying or expected.ndim != found.ndim):
             raise MetricError(
                 f"output '{name}' has shape {format_shape(expected.shape)} from the float model and "
                 f"{format_shape(found.shape)} from the {model}, at {place.whole()}",
-                hint=OWN_MODEL,
+                hint=f"{OWN_MODEL}; if the size depends on the data, name another output: METRIC[OUTPUT]",
             )
 
 

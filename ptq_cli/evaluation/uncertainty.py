@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ptq_cli.core.errors import MetricError
-from ptq_cli.core.tensors import Array
+from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.bootstrap import (
     RESAMPLES,
     Float64Array,
@@ -22,6 +22,7 @@ from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
 from ptq_cli.evaluation.model_outputs import Place
 from ptq_cli.evaluation.streams import Indices, drawn_by
+from ptq_cli.evaluation.unseen_flips import Reach, Unseen, moved_by_unseen
 
 RESAMPLES_OF_BLOCKS = 1000
 """Each takes torchmetrics some tenths of a millisecond."""
@@ -30,6 +31,7 @@ FEWEST_BLOCKS = 20
 """Of fewer nothing is known about those that were not drawn."""
 
 TOO_MUCH = "resampling so many scores would take too long"
+NO_CHANGE = "no sample tells how much one whose prediction changes would change the value"
 NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 
 Intervals = Sequence[Interval | None]
@@ -49,7 +51,13 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
         interval: Interval | None = share_interval(float(found.rows.mean()), len(found.rows))
         return replace(measurement, quantized_interval=interval, quantized_hits=_hits_text(found))
     method: Method = "blocks" if found.blocks else "bootstrap"
-    (interval,) = bootstrap_intervals(found.rows, lambda sums: (found.of_sums(sums),), method=method)
+    flipped = found.flipped
+    (interval,) = bootstrap_intervals(
+        found.rows,
+        lambda sums: (found.of_sums(sums),),
+        method=method,
+        reach=None if flipped is None else lambda values, _left_out: [(float(values[0]) - flipped, 0.0)],
+    )
     return replace(measurement, quantized_interval=interval)
 
 
@@ -80,14 +88,20 @@ def with_paired_intervals(
 
 
 def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
-    of_value, of_drop, of_ratio = intervals
+    of_value, of_drop, of_ratio = map(_with_width, intervals)
+    reason = NOT_FINITE if intervals[1] is None else NO_CHANGE if of_drop is None else ""
     return replace(
         measurement,
         quantized_interval=of_value,
         drop_interval=of_drop,
         ratio_interval=None if measurement.ratio is None else of_ratio,
-        no_interval=NOT_FINITE if of_drop is None else "",
+        no_interval=reason,
     )
+
+
+def _with_width(interval: Interval | None) -> Interval | None:
+    """Return None for an interval without width: it would pass any limit, with certainty."""
+    return interval if interval is not None and interval.low < interval.high else None
 
 
 def _with_flips(measurement: Measurement, of_float: SampleSums, of_quantized: SampleSums) -> Measurement:
@@ -113,7 +127,8 @@ def _of_sums(of_float: SampleSums, of_quantized: SampleSums, sign: int) -> Inter
     # Side by side, so that each resample draws the same samples for both models: the drop is of pairs.
     rows = np.hstack([of_float.rows, of_quantized.rows])
     resamples = RESAMPLES_OF_BLOCKS if of_quantized.blocks else RESAMPLES
-    return bootstrap_intervals(rows, values, resamples=resamples, method=method)
+    reach = _reach(of_float, of_quantized, sign)
+    return bootstrap_intervals(rows, values, resamples=resamples, method=method, reach=reach)
 
 
 def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resamples: int) -> Intervals:
@@ -123,7 +138,22 @@ def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resampl
         ratio = value / before if before else np.nan
         return np.array([value, sign * (before - value), ratio])
 
-    return reweighed_intervals(of_quantized.units, values, resamples=resamples)
+    reach = _reach(of_float, of_quantized, sign)
+    return reweighed_intervals(of_quantized.units, values, resamples=resamples, reach=reach)
+
+
+def _reach(of_float: SampleSums | Reweighed, of_quantized: SampleSums | Reweighed, sign: int) -> Reach:
+    """Return how far flips that no sample shows may move the value, the drop and the ratio."""
+
+    def reach(values: Sequence[Float64Array], left_out: Sequence[Float64Array]) -> list[Unseen]:
+        (value, drop), (left, left_drop) = values[:2], left_out[:2]
+        before = float(value + sign * drop)
+        lost = moved_by_unseen(float(value), left, of_quantized.flipped)
+        gained = moved_by_unseen(before, left + sign * left_drop, of_float.flipped)
+        ratio = (gained / abs(before), lost / abs(before)) if before else (0.0, 0.0)
+        return [(lost, 0.0) if sign > 0 else (0.0, lost), (gained, lost), ratio]
+
+    return reach
 
 
 def _hits_text(found: SampleSums) -> str:
@@ -139,11 +169,20 @@ def _is_hits(unit: Unit, found: SampleSums) -> bool:
 # The label-free metrics of every output of a quantized model; which apply is settled on the first batch.
 
 
-class Comparisons:
-    """Compares a quantized model's outputs with the float model's."""
+LEFT_OUT = "left out"
+"""Stands in the state where an output's metrics would: why it has none."""
 
-    def __init__(self, output_names: Sequence[str]) -> None:
+
+class Comparisons:
+    """Compares a quantized model's outputs with the float model's.
+
+    An output of ``varying`` size is left out from the batch on in which it cannot be compared.
+    """
+
+    def __init__(self, output_names: Sequence[str], varying: frozenset[str] = frozenset()) -> None:
         self._output_names = output_names
+        self._varying = varying
+        self._left_out: dict[int, str] = {}
         self._by_output: list[dict[str, PairMetric]] = []
         self._first = 0
 
@@ -153,12 +192,19 @@ class Comparisons:
         """Count one batch."""
         samples = place.batch.size
         if not self._by_output:
-            self._by_output = [_applicable(output, samples) for output in float_outputs]
+            self._by_output = [
+                {} if index in self._left_out else _applicable(output, samples)
+                for index, output in enumerate(float_outputs)
+            ]
             for _, metric in self._by_prefix():
                 metric.start_at(self._first)
-        for name, metrics, expected, found in zip(
-            self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True
+        for index, (name, metrics, expected, found) in enumerate(
+            zip(self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True)
         ):
+            if name in self._varying and not _comparable(metrics, expected, found, samples):
+                shapes = f"{format_shape(expected.shape)} in float and {format_shape(found.shape)} quantized"
+                self._left_out.setdefault(index, f"it has shape {shapes}, at {place.whole()}")
+                metrics.clear()
             for metric in metrics.values():
                 if not metric.accepts(expected, samples):
                     raise MetricError(
@@ -193,6 +239,11 @@ class Comparisons:
     def _name(self, metric: str, index: int) -> str:
         return metric if index == 0 else f"{metric}[{self._output_names[index]}]"
 
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Outputs that could not be compared, with the reason."""
+        return {self._output_names[index]: reason for index, reason in sorted(self._left_out.items())}
+
     def named(self, metric: str) -> dict[str, PairMetric]:
         """Return a metric of each output that has it, by its name in a report."""
         found = enumerate(self._by_output)
@@ -200,7 +251,11 @@ class Comparisons:
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        return {
+        reasons = {
+            f"{index}/{LEFT_OUT}/why": np.frombuffer(reason.encode(), np.uint8)
+            for index, reason in self._left_out.items()
+        }
+        return reasons | {
             f"{index}/{name}/{key}": array
             for index, metrics in enumerate(self._by_output)
             for name, metric in metrics.items()
@@ -213,6 +268,15 @@ class Comparisons:
 
     def join(self, states: Sequence[State]) -> None:
         """Go on from what was compared in all parts of a set, in their order."""
+        for state in states:
+            why = {path: array for path, array in state.items() if path.split("/")[1] == LEFT_OUT}
+            for path, array in why.items():
+                self._left_out.setdefault(int(path.split("/")[0]), array.tobytes().decode())
+        # What one part leaves out is left out of all.
+        states = [
+            {path: array for path, array in state.items() if int(path.split("/")[0]) not in self._left_out}
+            for state in states
+        ]
         self._by_output = self._known(states[0])
         kinds = {frozenset(tuple(path.split("/")[:2]) for path in state) for state in states}
         try:
@@ -237,6 +301,11 @@ class Comparisons:
         for index, metrics in enumerate(self._by_output):
             for name, metric in metrics.items():
                 yield f"{index}/{name}/", metric
+
+
+def _comparable(metrics: dict[str, PairMetric], expected: Array, found: Array, samples: int) -> bool:
+    """Say whether both models' output of a batch have one shape, which all metrics of it can take."""
+    return expected.shape == found.shape and all(item.accepts(expected, samples) for item in metrics.values())
 
 
 def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:

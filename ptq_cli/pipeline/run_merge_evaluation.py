@@ -117,6 +117,7 @@ def _measured(first: NamedShard, opened: OpenedModels) -> MeasuredSet:
         class_names=facts.class_names,
         batch_size=first.shard.share.batch_size,
         outputs=(),
+        varying=frozenset(),
         metrics=(),
         is_step=facts.unit == "step",
         baseline=None,

@@ -231,3 +231,10 @@ def test_a_file_larger_than_the_float_one_is_told_everywhere(folder: Path, ptq: 
     assert (warning["code"], warning["message"].startswith(found)) == ("larger_than_float", True)
     for name in ("report.md", "report.html"):
         assert found.removesuffix(": ") in (folder / "ptq-run" / name).read_text(encoding="utf-8")
+
+
+def test_quantize_evaluates_as_many_samples_as_it_is_told(folder: Path, ptq: Any) -> None:
+    """As ``evaluate`` does; the option alone asks for the evaluation."""
+    (folder / "ptq.toml").write_text('[evaluation]\ndata = "eval.npz"\n')
+    assert ptq("quantize model.onnx --data calib.npz --eval-samples 8").status == 0
+    assert json.loads(Path("ptq-run/report.json").read_text())["evaluation"]["samples"] == 8

@@ -152,8 +152,15 @@ OVERRIDE = option(
 )
 PREFER = setting(LAYERS, "export.prefer")
 QUANTIZATION = (WEIGHT_BITS, RECOVER, EXCLUDE, OVERRIDE, PREFER)
-EVALUATION_DATA = data_option(
-    "Evaluation data, with labels if a metric needs them.", "--eval-data", section=EVALUATION
+EVALUATION_DATA = (
+    data_option("Evaluation data, with labels if a metric needs them.", "--eval-data", section=EVALUATION),
+    option(
+        EVALUATION,
+        "--eval-samples",
+        type=int,
+        metavar="N",
+        help="Number of evaluation samples.  [default: all]",
+    ),
 )
 ENGINE = setting(RUNNING, "runtime.engine")
 THREADS = setting(RUNNING, "runtime.threads", default="0")

@@ -15,6 +15,7 @@ from ptq_cli.evaluation.metrics.base import (
     Rows,
     Targets,
 )
+from ptq_cli.evaluation.unseen_flips import after_unseen_flips
 
 
 class Auroc(Recorded):
@@ -77,7 +78,12 @@ class Auroc(Recorded):
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
         curves, count = self._curves(), self.count
-        return Reweighed(count, lambda weights: _mean_area(curves, weights), 4 * count * len(curves))
+        areas = np.array([curve.area(np.ones(count)) for curve in curves])
+        # A flip on either side costs pairs; one side alone, of the half of the samples or less, costs once.
+        fewest = np.array([2 * curve.fewest for curve in curves])
+        flipped = after_unseen_flips(areas, fewest, count, sides=2)
+        cost = 4 * count * len(curves)
+        return Reweighed(count, lambda weights: _mean_area(curves, weights), cost, flipped)
 
     def _curves(self) -> "list[_Curve]":
         rows = self.rows
@@ -97,6 +103,8 @@ class _Curve:
         self._starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
         self._has_ties = len(self._starts) < len(ordered)
         self._positive = positive[self._order].astype(np.float64)
+        self.fewest = min(int(positive.sum()), int(len(positive) - positive.sum()))
+        """Samples of the class, or of the others if those are fewer."""
 
     def area(self, weights: Float64Array) -> float:
         """Return the area where each sample counts so often; NaN where one side has none."""

@@ -63,11 +63,14 @@ class SampleSums:
         rows: [N, k], what each sample adds to the sums, in the order of the set.
         of_sums: the metric's value from such sums.
         blocks: whether a row is of a block of samples, not of one.
+        flipped: the value, had as many more samples been wrong as may be without one seen
+            (``unseen_flips``); None if only the samples tell what one adds.
     """
 
     rows: Float64Array
     of_sums: OfSums
     blocks: bool = False
+    flipped: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,13 @@ class Reweighed:
         units: how many samples, or pairs of them, there are.
         of_weights: the value, from [units] counts.
         cost: elements that one evaluation reads, which limits how many there can be.
+        flipped: as of ``SampleSums``.
     """
 
     units: int
     of_weights: Callable[[Float64Array], float]
     cost: int
+    flipped: float | None = None
 
 
 Resampling = SampleSums | Reweighed | str

@@ -18,6 +18,7 @@ from ptq_cli.evaluation.metrics.base import (
     Targets,
     paired_rows,
 )
+from ptq_cli.evaluation.unseen_flips import after_unseen_flips
 
 # Class scores: what an output must look like, and the class that it chooses.
 
@@ -92,7 +93,9 @@ class ClassAccuracy(Recorded):
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
         rows = self.rows
-        return Reweighed(len(rows), lambda weights: _mean_share(rows, weights), rows.size)
+        shares, seen = _shares(rows, np.ones(len(rows)))
+        flipped = after_unseen_flips(shares[seen > 0], seen[seen > 0], len(rows))
+        return Reweighed(len(rows), lambda weights: _mean_share(rows, weights), rows.size, flipped)
 
     def by_class(self, quantized: "ClassAccuracy", names: Sequence[str]) -> tuple[ClassValue, ...]:
         """Return each class that had a sample, with the flips between the float model (this) and another."""
@@ -117,9 +120,16 @@ class ClassAccuracy(Recorded):
 
 
 def _mean_share(rows: Rows, weights: Float64Array) -> float:
-    seen = np.bincount(rows[:, 0], weights)
+    shares, seen = _shares(rows, weights)
+    return float(np.mean(shares[seen > 0]))
+
+
+def _shares(rows: Rows, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return each class's share of right samples, and how often its samples count."""
+    seen = np.bincount(rows[:, 0], weights).astype(np.float64)
     right = np.bincount(rows[:, 0], weights * rows[:, 1], minlength=len(seen))
-    return float(np.mean(right[seen > 0] / seen[seen > 0]))
+    shares: Float64Array = np.divide(right, seen, out=np.zeros_like(right), where=seen > 0)
+    return shares, seen
 
 
 # Share of samples for which both models choose the same class.
@@ -319,13 +329,23 @@ class MacroF1(Recorded):
     def resampling(self) -> Reweighed:
         """The value, had some samples been drawn several times and others never."""
         rows = self.rows
-        return Reweighed(len(rows), lambda weights: _macro_f1(rows, weights), rows.size)
+        scores, counts = _scores_of_classes(rows, np.ones(len(rows)))
+        samples = np.bincount(rows[:, 0], minlength=len(counts))
+        flipped = after_unseen_flips(scores[counts > 0], samples[counts > 0], len(rows))
+        return Reweighed(len(rows), lambda weights: _macro_f1(rows, weights), rows.size, flipped)
 
 
 def _macro_f1(rows: Rows, weights: Float64Array) -> float:
+    scores, counts = _scores_of_classes(rows, weights)
+    return float(np.mean(scores[counts > 0]))
+
+
+def _scores_of_classes(rows: Rows, weights: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return each class's F1, and how often it is a label or predicted."""
     labels, predicted = rows[:, 0], rows[:, 1]
     classes = int(rows.max()) + 1
     hits = np.where(labels == predicted, weights, 0.0)
     true_positives = np.bincount(labels, hits, classes)
-    both = np.bincount(labels, weights, classes) + np.bincount(predicted, weights, classes)
-    return float(np.mean(2 * true_positives[both > 0] / both[both > 0]))
+    both = np.bincount(np.r_[labels, predicted], np.r_[weights, weights], classes).astype(np.float64)
+    found: Float64Array = np.divide(2 * true_positives, both, out=np.zeros(classes), where=both > 0)
+    return found, both

@@ -3,12 +3,14 @@
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Labels, Recorded, Targets
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Targets
+from ptq_cli.evaluation.unseen_flips import after_unseen_flips
 
 
 class MeanIou(Recorded):
@@ -63,15 +65,28 @@ class MeanIou(Recorded):
             raise MetricError("mean_iou has no pixel to count", hint="every label is ignore_index")
         return value
 
+    def resampling(self) -> SampleSums:
+        """Each sample's intersections and unions, of whose sums the value is made."""
+        rows = self.rows
+        shares, present = _shares(rows.sum(axis=0))
+        samples = (np.split(rows, 2, axis=1)[1] > 0).sum(axis=0)
+        # A pixel that turns wrong leaves the intersection and joins the union.
+        flipped = after_unseen_flips(shares[present], samples[present], len(rows), sides=2)
+        return SampleSums(rows, self.of_sums, flipped=flipped)
+
     def of_sums(self, sums: Float64Array) -> Float64Array:
         """Return the mean from sums of each class's intersections, and of its unions."""
-        classes = sums.shape[-1] // 2
-        both, either = sums[..., :classes], sums[..., classes:]
-        present = either > 0
-        shares = np.divide(both, either, out=np.zeros_like(both), where=present)
+        shares, present = _shares(sums)
         with np.errstate(invalid="ignore"):
             found: Float64Array = shares.sum(axis=-1) / present.sum(axis=-1)
         return found
+
+
+def _shares(sums: Float64Array) -> tuple[Float64Array, npt.NDArray[np.bool_]]:
+    """Return each class's intersection over union, and whether it has one."""
+    both, either = np.split(sums, 2, axis=-1)
+    present = either > 0
+    return np.divide(both, either, out=np.zeros_like(both), where=present), present
 
 
 def _counts(labels: Labels, predicted: Labels, classes: int, ignored: int | None) -> list[int]:

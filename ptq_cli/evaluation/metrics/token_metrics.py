@@ -9,8 +9,9 @@ from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Labels, Recorded, Targets
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Targets
 from ptq_cli.evaluation.metrics.similarities import cosines
+from ptq_cli.evaluation.unseen_flips import unseen_share
 
 # Scores of tokens, walked a few positions at a time: those of a batch would not fit in memory as float64.
 
@@ -134,6 +135,11 @@ class TokenAccuracy(_OfPositions):
         counted = labels != IGNORED
         right = (np.argmax(output, axis=2) == labels) & counted
         self._add(np.stack([right.sum(axis=1), counted.sum(axis=1)], axis=1).astype(np.float64))
+
+    def resampling(self) -> SampleSums:
+        """Right and counted positions of each sample; a flip is a sample with none right."""
+        flipped = self.compute() * (1 - float(unseen_share(self.count)))
+        return SampleSums(self.rows, self.of_sums, flipped=flipped)
 
 
 class ExactMatch(Recorded):

@@ -20,6 +20,7 @@ from ptq_cli.evaluation.metrics.base import (
     Targets,
     paired_rows,
 )
+from ptq_cli.evaluation.unseen_flips import unseen_share
 
 
 class Sqnr(Recorded):
@@ -360,7 +361,12 @@ class R2(Recorded):
         targets = rows[:, :columns] - rows[:, :columns].mean(axis=0, keepdims=True)
         errors = rows[:, :columns] - rows[:, columns:]
         sums = np.concatenate([targets, targets * targets, errors * errors], axis=1)
-        return SampleSums(sums, lambda found: _mean_r2(found, len(rows), columns))
+        # A flip gives the output of another sample.
+        others = rows[:, :columns] - np.roll(rows[:, columns:], len(rows) // 2, axis=0)
+        after, share = sums.sum(axis=0), float(unseen_share(len(rows)))
+        after[-columns:] = (1 - share) * after[-columns:] + share * np.sum(others * others, axis=0)
+        flipped = float(_mean_r2(after, len(rows), columns))
+        return SampleSums(sums, lambda found: _mean_r2(found, len(rows), columns), flipped=flipped)
 
 
 def _mean_r2(sums: Float64Array, samples: int, columns: int) -> Float64Array:

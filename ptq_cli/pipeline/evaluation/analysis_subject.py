@@ -29,7 +29,12 @@ from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.calibration.loaded_run import load_run
-from ptq_cli.pipeline.evaluation.evaluation_data import class_counts, has_classes, noted_output_axes
+from ptq_cli.pipeline.evaluation.evaluation_data import (
+    class_counts,
+    has_classes,
+    noted_output_axes,
+    varying_outputs,
+)
 from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
@@ -136,13 +141,16 @@ def yardstick_of(
     outputs = [value.name or "" for value in model.graph.outputs]
     named = settings.metrics[0] if settings.metrics else ""
     metric, output = split_output(named)
+    # One whose size depends on the data can differ between the models, and then nothing can be told.
+    varying = varying_outputs(model)
+    fixed = next((name for name in outputs if name not in varying), outputs[0])
     if metric in PAIR_METRICS:
-        return _comparison(metric, output, outputs)
+        return _comparison(metric, output or fixed, outputs)
     specs = metric_specs([named] if named else [], own)
     if not specs and has_classes(dataset, settings.batch_size):
         specs = (MetricSpec(name="top1", metric="top1"),)
     if not specs:
-        return Yardstick(name=SQNR, output=0, output_name=outputs[0])
+        return _comparison(SQNR, fixed, outputs)
     spec = next((item for item in specs if named in (item.name, item.metric)), specs[0])
     if spec.needs_labels:
         require_labels(dataset, f"metric '{spec.name}'")
@@ -150,13 +158,13 @@ def yardstick_of(
     return Yardstick(name=spec.name, output=judged.output, output_name=judged.output_name, judged=judged)
 
 
-def _comparison(metric: str, output: str | None, outputs: Sequence[str]) -> Yardstick:
-    if output is not None and output not in outputs:
+def _comparison(metric: str, output: str, outputs: Sequence[str]) -> Yardstick:
+    if output not in outputs:
         raise MetricError(
             f"{metric}: the model has no output '{output}'{did_you_mean(output, list(outputs))}",
             hint=f"its outputs: {', '.join(outputs)}",
         )
-    index = outputs.index(output) if output is not None else 0
+    index = outputs.index(output)
     # As evaluate calls it: plain for the first output.
     name = metric if index == 0 else f"{metric}[{output}]"
     return Yardstick(

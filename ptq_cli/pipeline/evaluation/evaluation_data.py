@@ -53,6 +53,7 @@ class _Measured:
 
     batch_size: int
     outputs: tuple[str, ...]
+    varying: frozenset[str]
     metrics: tuple[Judged, ...]
     baseline: Report | None
     is_step: bool
@@ -128,6 +129,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
         fixed_batch=fixed_batch,
         leads_with_samples=leads_with_samples(model),
         outputs=output_names(model),
+        varying=varying_outputs(model),
         noted_axes=noted_output_axes(model),
         metrics=metrics,
         baseline=read_baseline(recipe.gate),
@@ -176,12 +178,27 @@ def noted_evaluation(
     """Return what was measured on data that is not at hand, by the recipe's metrics and baseline."""
     specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
-    return replace(noted, outputs=outputs, metrics=metrics, baseline=read_baseline(recipe.gate))
+    baseline, varying = read_baseline(recipe.gate), varying_outputs(model)
+    return replace(noted, outputs=outputs, varying=varying, metrics=metrics, baseline=baseline)
 
 
 def output_names(model: ir.Model) -> tuple[str, ...]:
     """Return the names of a model's outputs."""
     return tuple(value.name or "" for value in model.graph.outputs)
+
+
+def varying_outputs(model: ir.Model) -> frozenset[str]:
+    """Return the outputs with an axis whose size no input has: it may depend on the data, as of boxes."""
+    inputs = {str(size) for value in model.graph.inputs for size in value.shape or ()}
+    return frozenset(
+        value.name or ""
+        for value in model.graph.outputs
+        if value.shape is None
+        or any(
+            not isinstance(size, int) and (size.value is None or str(size) not in inputs)
+            for size in value.shape
+        )
+    )
 
 
 def _fitting_metrics(gate: GateSettings, model: ir.Model, specs: Sequence[MetricSpec]) -> tuple[Judged, ...]:

@@ -52,7 +52,7 @@ from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.markdown import report_to_junit
-from ptq_cli.report.text.result_warnings import arithmetic_warnings, result_warnings
+from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine
 
 # The files of a report: for programs, for a pull request, for a CI server, and as a page.
@@ -252,6 +252,7 @@ def make_reports(
         here = saturation if saturates_here(saturation, item.exported.target) else NOTHING
         warnings = result_warnings(sizes, plain.layers, work, plain.metrics, here, item.origin)
         warnings += arithmetic_warnings(pair.quantized_model.content)
+        warnings += left_out_warnings(evaluation.left_out)
         ladder = tuned_ladder(run, pair.quantized_model)
         accuracy = levels.get(name, ())
         plain = replace(

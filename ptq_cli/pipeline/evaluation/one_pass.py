@@ -268,6 +268,7 @@ def evaluator_maker(
         class_names=measured.class_names,
         watches=watches,
         carried=carried,
+        varying=measured.varying,
     )
 
 

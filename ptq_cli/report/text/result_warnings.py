@@ -121,6 +121,18 @@ def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
     return (ReportWarning("other_operators", message, ("docs/tensorrt.md says what was checked",)),)
 
 
+def left_out_warnings(left_out: Mapping[str, str]) -> tuple[ReportWarning, ...]:
+    """Return a warning for each output that could not be compared, from the reasons."""
+    return tuple(
+        ReportWarning(
+            "output_left_out",
+            f"output '{name}' is not compared, because its size depends on the data: {reason}",
+            ("an output before that operator, such as all boxes, can be compared: export the model with it",),
+        )
+        for name, reason in left_out.items()
+    )
+
+
 def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
     """Return the share of the known multiply-accumulates that are in integers; None if there are none.
 

@@ -17,7 +17,7 @@ def test_tokens_are_compared_place_by_place_and_prompts_are_drawn() -> None:
     found = [Continued(f"p{index}", (1, 2, 3, 4), (item,)) for index, item in enumerate(quantized)]
     measured, told = compared_tokens(found, 0, lambda tokens: "".join(map(str, tokens)))
     assert measured.quantized_value == pytest.approx((1 + 0.5 + 0.75) / 3)
-    assert measured.quantized_interval is not None and measured.quantized_interval.low >= 0.5
+    assert measured.quantized_interval is not None and 0 < measured.quantized_interval.low < 0.5
     assert (told.first_differences, told.unchanged, told.median_equal) == ((None, 1, 0), 1, 1.0)
     assert [item.prompt for item in told.examples] == ["p1", "p2"]
     assert (told.examples[0].float_text, told.examples[0].quantized_text) == ("1234", "1939")
