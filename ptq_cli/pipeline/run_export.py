@@ -48,7 +48,7 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart
 from ptq_cli.qdq.write.integer_forms import (
     turn_gemms_of_blocks,
     write_clamps_of_blocks,
@@ -352,6 +352,7 @@ def _finish(made: DecidedModel, target: Target) -> None:
     in_blocks = {site.node for site in made.plan.weights if site.block_kernel}
     turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
+    pad_apart(model, target)
     if target.activation.dequantized_bytes:
         dequantize_bytes(model)
     if target.activation.converted:

@@ -13,6 +13,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.proof import (
+    DOUBTFUL_DB,
     KernelComparison,
     OutputComparison,
     Verification,
@@ -41,8 +42,9 @@ from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
-from ptq_cli.runtime.engine import Kernel
+from ptq_cli.runtime.engine import Engine, Kernel
 from ptq_cli.runtime.engine_registry import at_level, engine_alone, engine_of, measuring_engine
+from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
@@ -256,6 +258,8 @@ def run_verify(
     work = sample_work(graph, samples)
     operators = prove_operators(graph, target, work, kernels)
     saturation = Saturation.of(portable_sums(graph, target, operators))
+    comparison = compare_outputs(graph, samples, target, settings, threads, progress)
+    alone = compare_each_kernel(graph, samples, target, options.max_kernel_steps, threads, progress, asked)
     return Verification(
         model=str(path),
         made_by=_maker(graph),
@@ -267,17 +271,21 @@ def run_verify(
         assumed=work.assumed,
         once=work.once,
         faults=(*target_faults(graph, target), *_unread_blocks(graph, target, kernels)),
-        comparison=compare_outputs(graph, samples, target, settings, threads, progress),
+        comparison=comparison,
         min_integer_share=options.min_integer_share,
         data_faults=faults,
-        kernel_comparison=compare_each_kernel(
-            graph, samples, target, options.max_kernel_steps, threads, progress, asked
-        ),
+        kernel_comparison=alone,
+        min_output_sqnr_db=DOUBTFUL_DB if _outputs_decide(engine, alone) else None,
         saturation=saturation,
         saturates_here=saturates_here(saturation, target),
         require_portable=resolved.recipe.gate.require_portable,
         unproven=UNPROVEN if engine is None and target.runtime == QNN else "",
     )
+
+
+def _outputs_decide(engine: Engine | None, alone: KernelComparison | None) -> bool:
+    """Tell whether a runtime has to give the outputs of the file as a whole: OpenVINO fuses past pairs."""
+    return engine is OPEN_VINO or (engine is not None and (alone is None or bool(alone.fault)))
 
 
 def open_to_verify(
