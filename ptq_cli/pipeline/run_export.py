@@ -39,6 +39,7 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     open_recovery_data,
 )
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
+from ptq_cli.pipeline.run_verify import require_right_kernels
 from ptq_cli.pipeline.setup.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
@@ -194,6 +195,9 @@ def run_export(
             )
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
+            if not exported.result.uncounted:
+                dataset = data.dataset if data is not None else None
+                require_right_kernels(exported.model, exported.result.plan, resolved, dataset, progress)
             if context is not None:
                 progress(Progress("compiling for the HTP", 0, None))
                 compiled = compile_context(exported.model, resolved.recipe.export.soc_model)
