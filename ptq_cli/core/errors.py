@@ -524,6 +524,12 @@ class MissingRuntimeError(PtqError):
     code = "PTQ-RUNTIME-005"
 
 
+class WrongKernelError(PtqError):
+    """An integer kernel of the target's runtime computes something else than the quantized model says."""
+
+    code = "PTQ-RUNTIME-006"
+
+
 class DeviceError(PtqError):
     """``runtime.device`` cannot be used: no CUDA in ONNX Runtime or PyTorch, no such GPU, or no library."""
 

@@ -119,8 +119,11 @@ class Verification:
     ] = ()
     kernel_comparison: Annotated[
         KernelComparison | None,
-        "Comparison of each kernel; None if outputs were not compared, or if ONNX Runtime does not run "
-        "the target.",
+        "Comparison of each kernel; None if outputs were not compared, or the target's runtime is not here.",
+    ] = None
+    min_output_sqnr_db: Annotated[
+        float | None,
+        "The least SQNR of an output against the graph as written; None if kernels or rules alone decide.",
     ] = None
     once: Annotated[
         Mapping[str, str],
@@ -168,6 +171,14 @@ class Verification:
         return not self.uncounted and self.integer_share >= self.min_integer_share
 
     @property
+    def wrong_outputs(self) -> tuple[OutputDifference, ...]:
+        """Outputs that are below the required SQNR by more than one step, or have another shape."""
+        differences, limit = self.comparison.differences if self.comparison else (), self.min_output_sqnr_db
+        return tuple(
+            item for item in differences if limit is not None and item.sqnr_db < limit and item.steps > 1
+        )
+
+    @property
     def sums_pass(self) -> bool:
         """Whether no layer can saturate where it must not: on any processor, or in a runtime on this one."""
         fails_here = self.saturates_here and bool(self.runtime)
@@ -175,8 +186,8 @@ class Verification:
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """``"fail"`` if a rule is broken, the share is too low, or a kernel is wrong or can saturate."""
-        wrong = self.kernel_comparison is not None and self.kernel_comparison.wrong
+        """``"fail"`` if a rule is broken, the share too low, something computed wrongly, or sums saturate."""
+        wrong = self.wrong_outputs or (self.kernel_comparison is not None and self.kernel_comparison.wrong)
         holds = not self.faults and self.share_passes is not False and not wrong and self.sums_pass
         return "pass" if holds else "fail"
 
@@ -217,6 +228,8 @@ def _adds_in_16_bits(target: Target) -> bool:
 
 STEPS = 255
 """Of an 8-bit grid."""
+DOUBTFUL_DB = 30.0
+"""If the two graphs differ only by rounding, their SQNR is usually above this."""
 
 
 def compare_optimized(
@@ -238,8 +251,8 @@ def compare_optimized(
     Runtime, without optimizations.
 
     Edge case:
-        NaN in both is not a difference; NaN in one of them is an infinite difference. Outputs of other
-        integers than a quantized output's, of booleans, and sequences are ignored.
+        NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one. Outputs of
+        other integers than a quantized output's, of booleans, and sequences are ignored.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))
@@ -270,9 +283,12 @@ class OutputSums:
     def add(self, written: Array, optimized: Array) -> None:
         """Add the output of a batch."""
         one, other = (np.atleast_1d(array).astype(np.float64) for array in (written, optimized))
+        if one.shape != other.shape:
+            other = np.full(one.shape, math.nan)
         with np.errstate(invalid="ignore"):
             difference = np.abs(one - other)
-        difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
+        if written.shape == optimized.shape:
+            difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0
         difference[np.isnan(difference)] = math.inf
         finite = one[np.isfinite(one)]
         self.count += one.size
@@ -349,7 +365,8 @@ class _Sums:
     def __init__(self, unit: KernelUnit, scale: float | None) -> None:
         self._unit, self._scale = unit, scale
         self._floats = OutputSums()
-        self._largest = self._differing = self._count = 0
+        self._largest: float = 0.0
+        self._differing = self._count = 0
 
     def add(self, written: Array, computed: Array) -> None:
         if not is_array(written):
@@ -358,6 +375,9 @@ class _Sums:
         if not self._unit.step:
             if written.dtype.kind == "f":
                 self._floats.add(written, computed)
+            return
+        if written.shape != computed.shape:
+            self._largest, self._differing = math.inf, self._differing + written.size
             return
         difference = np.abs(written.astype(np.int64) - computed.astype(np.int64))
         self._largest = max(self._largest, int(difference.max(initial=0)))

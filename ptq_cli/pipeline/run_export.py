@@ -39,6 +39,7 @@ from ptq_cli.pipeline.exporting.recovery_data import (
     open_recovery_data,
 )
 from ptq_cli.pipeline.exporting.recovery_effects import Recovery
+from ptq_cli.pipeline.run_verify import require_right_kernels
 from ptq_cli.pipeline.setup.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved
 from ptq_cli.pipeline.setup.resumable import discard_checkpoint
@@ -48,7 +49,7 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart
 from ptq_cli.qdq.write.integer_forms import (
     turn_gemms_of_blocks,
     write_clamps_of_blocks,
@@ -194,6 +195,9 @@ def run_export(
             )
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
+            if not exported.result.uncounted:
+                dataset = data.dataset if data is not None else None
+                require_right_kernels(exported.model, exported.result.plan, resolved, dataset, progress)
             if context is not None:
                 progress(Progress("compiling for the HTP", 0, None))
                 compiled = compile_context(exported.model, resolved.recipe.export.soc_model)
@@ -352,6 +356,7 @@ def _finish(made: DecidedModel, target: Target) -> None:
     in_blocks = {site.node for site in made.plan.weights if site.block_kernel}
     turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
+    pad_apart(model, target)
     if target.activation.dequantized_bytes:
         dequantize_bytes(model)
     if target.activation.converted:

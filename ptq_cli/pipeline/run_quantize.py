@@ -22,6 +22,7 @@ from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_export import Exported, ExportResult, discard_recovery, make_export
+from ptq_cli.pipeline.run_verify import require_right_kernels
 from ptq_cli.pipeline.setup.carried import with_states
 from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
 from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve
@@ -172,6 +173,8 @@ def make_quantization(
         keeps_on_interrupt=decided is None,  # Of a folder, Ctrl-C is meant for all files.
         progress=progress,
     )
+    if not exported.result.uncounted:
+        require_right_kernels(exported.model, exported.result.plan, resolved, subject.data, progress)
     evaluated = (
         _evaluated(resolved, calibrated, exported, fitted, plan, run, progress, thumbnails=thumbnails)
         if fitted is not None

@@ -1,6 +1,7 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,20 +9,24 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import part_of
-from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError, WrongKernelError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.proof import (
+    DOUBTFUL_DB,
+    STAGE,
     KernelComparison,
     OutputComparison,
     Verification,
     compare_kernels,
     compare_optimized,
     saturates_here,
+    saturation_here,
 )
 from ptq_cli.models.batch_axes import Axes, fix_inputs, note_told_axes, noted_axes
-from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
@@ -30,19 +35,21 @@ from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_
 from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
-from ptq_cli.plan.target.rules import QNN, Target
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES, Target
 from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
 from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.proof.target_faults import Fault, target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.quantized_file import open_quantized
+from ptq_cli.qdq.read.quantized_file import open_quantized, with_types
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
-from ptq_cli.runtime.engine import Kernel
+from ptq_cli.runtime.engine import Engine, Kernel
 from ptq_cli.runtime.engine_registry import at_level, engine_alone, engine_of, measuring_engine
+from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
@@ -188,6 +195,49 @@ def compare_each_kernel(
         return KernelComparison(samples=0, kernels=0, differences=(), limit=limit, fault=error.message)
 
 
+def require_right_kernels(
+    stored: StoredModel, plan: Plan, resolved: Resolved, dataset: Dataset | None, progress: ProgressCallback
+) -> None:
+    """Refuse a model whose integer kernels compute something else than it says, on samples or made-up inputs.
+
+    Sums that may saturate on this processor alone do not count.
+    """
+    target, asked = resolved.target, resolved.recipe.runtime.engine
+    if engine_alone(target, asked) is None or not plan.activations:
+        return
+    graph, threads = with_types(stored.load()), resolved.machine.threads
+    try:
+        samples = _few_samples(graph, resolved, dataset)
+        found = compare_each_kernel(graph, samples, target, KERNEL_STEPS, threads, progress, asked)
+        fault = found.fault if found is not None else ""
+    except PtqError as error:
+        found, fault = None, error.message
+    if fault:
+        progress(Progress(STAGE, 0, None, f"the kernels were not checked: {fault}"))
+    wrong = found.wrong if found is not None else ()
+    saturating = {layer.name for layer in saturation_here(graph, target).saturating} if wrong else set()
+    layers = {layer.name for layer in plan.layers if layer.quantized and layer.name not in saturating}
+    for item in wrong:
+        if item.node in layers:
+            raise WrongKernelError(
+                f"{RUNTIME_TITLES[asked or target.runtime]} computes {item.op} '{item.node}' "
+                f"{item.steps:.3g} steps of 8 bits off what the quantized model says",
+                hint=f"leave it in float with --exclude '{item.node}'",
+            )
+
+
+def _few_samples(graph: ir.Model, resolved: Resolved, dataset: Dataset | None) -> ComparedSamples:
+    inputs = input_specs(graph)
+    fixed = own_batch_size(inputs)
+    size, shapes = fixed or COMPARED_ALONE, resolved.recipe.model.input_shape
+    if dataset is None or not dataset.is_resumable:
+        made_up = made_up_batches(graph, size, 1, shapes)
+        return ComparedSamples(data=MADE_UP, batches=tuple(made_up), fixed=fixed, shapes={})
+    with closing(bind_inputs(dataset, inputs).batches(size)) as batches:
+        first = next(batches)
+    return ComparedSamples(data=dataset.source, batches=(first.inputs,), fixed=fixed, shapes={})
+
+
 def single_samples(batch: Batch, axes: Axes, most: int, size: int = 1) -> list[Batch]:
     """Return the first samples of a batch, ``size`` at a time; ``axes`` are those other than the first."""
     own = {name: axes.get(name, 0) if array.ndim else None for name, array in batch.items()}
@@ -256,6 +306,8 @@ def run_verify(
     work = sample_work(graph, samples)
     operators = prove_operators(graph, target, work, kernels)
     saturation = Saturation.of(portable_sums(graph, target, operators))
+    comparison = compare_outputs(graph, samples, target, settings, threads, progress)
+    alone = compare_each_kernel(graph, samples, target, options.max_kernel_steps, threads, progress, asked)
     return Verification(
         model=str(path),
         made_by=_maker(graph),
@@ -267,17 +319,21 @@ def run_verify(
         assumed=work.assumed,
         once=work.once,
         faults=(*target_faults(graph, target), *_unread_blocks(graph, target, kernels)),
-        comparison=compare_outputs(graph, samples, target, settings, threads, progress),
+        comparison=comparison,
         min_integer_share=options.min_integer_share,
         data_faults=faults,
-        kernel_comparison=compare_each_kernel(
-            graph, samples, target, options.max_kernel_steps, threads, progress, asked
-        ),
+        kernel_comparison=alone,
+        min_output_sqnr_db=DOUBTFUL_DB if _outputs_decide(engine, alone) else None,
         saturation=saturation,
         saturates_here=saturates_here(saturation, target),
         require_portable=resolved.recipe.gate.require_portable,
         unproven=UNPROVEN if engine is None and target.runtime == QNN else "",
     )
+
+
+def _outputs_decide(engine: Engine | None, alone: KernelComparison | None) -> bool:
+    """Tell whether a runtime has to give the outputs of the file as a whole: OpenVINO fuses past pairs."""
+    return engine is OPEN_VINO or (engine is not None and (alone is None or bool(alone.fault)))
 
 
 def open_to_verify(

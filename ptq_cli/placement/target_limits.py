@@ -189,7 +189,8 @@ def unread_blocks(
         )
     rank = rank_of(weight) if weight is not None else None
     if rank not in (None, MATRIX):
-        return f"its weight has {rank} axes, and kernels for blocks read matrices"
+        axes = "1 axis" if rank == 1 else f"{rank} axes"
+        return f"its weight has {axes}, and kernels for blocks read matrices"
     return ""
 
 

@@ -180,6 +180,8 @@ def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
         found = node.attributes.get_string(name, wanted)
         if found != wanted:
             return f"{name} is {found}, the integer kernel needs {wanted}"
+    if rule.not_together and all(node.attributes.get_int(name, 0) for name in rule.not_together):
+        return f"the integer kernel is wrong with both {' and '.join(rule.not_together)}"
     return ""
 
 

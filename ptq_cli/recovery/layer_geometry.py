@@ -166,7 +166,7 @@ def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> Lay
     if node.op_type in ("Conv", "ConvTranspose"):
         return _blocked(_convolution(node, shape), site, shape, 0 if node.op_type == "ConvTranspose" else 1)
     if len(shape) != 2:
-        return f"a weight of {len(shape)} axes is several matrices"
+        return f"its weight is not a matrix: its shape is {list(shape)}"
     if node.op_type == "Gemm" and not _is_plain(node):
         return "a Gemm with factors or a transposed input is not supported"
     transposed = node.op_type == "MatMul" or not node.attributes.get_int("transB", 0)

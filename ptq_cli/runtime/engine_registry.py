@@ -14,7 +14,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
-from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, RUNTIME_TITLES, Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, OPENVINO, QNN, RUNTIME_TITLES, Target
 from ptq_cli.runtime.block_levels import EXACT
 from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model, Placement
 from ptq_cli.runtime.openvino import OPEN_VINO
@@ -241,6 +241,8 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
 def engine_alone(target: Target, asked: str | None = None) -> Engine | None:
     """Return what runs each kernel of a target's files alone; None if they are not compared so."""
     name = asked or target.runtime
+    if name == OPENVINO:
+        return OPEN_VINO
     if name == QNN:
         return QNN_HTP if is_installed() else None
     return EXACT_BLOCKS if name == ONNXRUNTIME and not target.pairs_as_written else None

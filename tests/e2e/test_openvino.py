@@ -13,6 +13,8 @@ from ptq_cli.runtime.engine import Model
 from ptq_cli.runtime.openvino import CompiledModel, OpenVino
 from ptq_cli.runtime.turns import Turns
 from tests.e2e.conftest import Ptq, Refuse
+from tests.each_case import each_case
+from tests.unit.plan.graphs import build, serialized
 
 QUANTIZE = "quantize model.onnx --data calib.npz --target openvino --threads 1"
 INSTALL = "pip install 'ptq-cli[openvino]'"
@@ -72,6 +74,25 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(folder, ptq, refuse,
     hide()
     for command in ("verify", "evaluate --data eval.npz", "bench"):
         refuse(command, "PTQ-RUNTIME-005", "OpenVINO, which is not installed", hint=INSTALL)
+
+
+POOLED = """(float[N,4,8,8] x) => (float[] y) <float s = {0.03}, uint8 z = {100}, float o = {0.1}> {
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) a = POOL(d)
+    r = QuantizeLinear(a, o, z) y = DequantizeLinear(r, o, z) }"""
+
+
+@needs_openvino
+@each_case("pool, said", [
+    ("AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], count_include_pad=1>", "AveragePool 'a': "),
+    # Its last windows begin in the padding, where ONNX has none: the result has another shape.
+    ("MaxPool<kernel_shape=[3,2], strides=[3,2], pads=[0,0,1,1], ceil_mode=1>", "MaxPool 'a': inf steps"),
+])  # fmt: skip
+def test_verify_fails_where_openvino_computes_something_else(tmp_path, monkeypatch, ptq, pool, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pool.onnx").write_bytes(serialized(build(POOLED.replace("POOL", pool))))
+    found = ptq("verify pool.onnx --target openvino --random-inputs --threads 1")
+    assert found.status == 3 and "wrong: 'y' differs by more than rounding explains" in found.out
+    assert said in found.out
 
 
 @needs_openvino

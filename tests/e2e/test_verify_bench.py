@@ -13,6 +13,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantiz
 
 from tests.e2e.conftest import Ptq, Refuse
 from tests.each_case import each_case, table
+from tests.unit.plan.graphs import build, serialized
 
 ROOT = Path(__file__).parents[2]
 
@@ -146,3 +147,21 @@ def test_a_run_that_was_moved_is_verified_on_random_inputs(moved: Path, ptq: Ptq
     assert "note: data of the recipe were not used: data '" in " ".join(
         ptq("verify --random-inputs").out.split()
     )
+
+
+def test_a_file_with_a_wrong_kernel_is_not_written(folder, ptq, refuse):
+    (folder / "wrong.toml").write_text(
+        'name = "wrong"\nextends = "ort-cpu"\n[op.AveragePool]\nkind = "join"\nnot_together = []\n'
+    )
+    pool = "AveragePool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1], ceil_mode=1, count_include_pad=1>"
+    graph = f"""(float[N,3,8,8] x) => (float[] y) <float[4,3,3,3] w, float[4,4,1,1] u> {{
+        c = Conv<pads=[1,1,1,1]>(x, w) a = {pool}(c) y = Conv(a, u) }}"""
+    (folder / "pool.onnx").write_bytes(serialized(build(graph)))
+    words = "pool.onnx --data calib.npz --set quantization.all_layers=true --recover none --run new --target"
+    said = ("PTQ-RUNTIME-006", "ONNX Runtime computes AveragePool 'a'", "steps of 8 bits off")
+    refuse(f"quantize {words} ./wrong.toml", *said, hint="--exclude 'a'")
+    assert ptq("calibrate", *words.replace("--recover none ", "").split(), "./wrong.toml").status == 0
+    refuse("export --run new --recover none", *said, hint="--exclude 'a'")
+    assert ptq("export --run new --recover none --exclude a").status == 0
+    assert ptq("verify --run new").status == 0
+    assert ptq(f"quantize {words} ort-cpu").status == 0, "its own table keeps the layer in float"

@@ -8,7 +8,13 @@ from pathlib import Path
 from ptq_cli.cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.cli.terminal.phrases import as_typed, counted, counting_notes
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.proof import KernelComparison, KernelDifference, OutputDifference, Verification
+from ptq_cli.evaluation.proof import (
+    DOUBTFUL_DB,
+    KernelComparison,
+    KernelDifference,
+    OutputDifference,
+    Verification,
+)
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
@@ -21,8 +27,6 @@ MOST_UNKNOWN = 5
 MOST_FAULTS = 5
 """Most faults of one rule that are listed."""
 QUOTED = re.compile(r"'[^']*'")
-DOUBTFUL_DB = 30.0
-"""If the two graphs differ only by rounding, their SQNR is above this."""
 
 
 def print_verification(result: Verification, *, show_all: bool) -> None:
@@ -175,10 +179,16 @@ def _print_outputs(result: Verification) -> None:
     say(f"outputs of the optimized graph and the graph as written, {samples}:")
     for item in comparison.differences:
         say(f"  {_difference_line(item)}")
-        if item.sqnr_db < DOUBTFUL_DB and result.kernel_comparison is None:
+        if item in result.wrong_outputs:
+            say(
+                f"wrong: '{item.output}' differs by more than rounding explains; required: {DOUBTFUL_DB:g} dB"
+            )
+        elif item.sqnr_db < DOUBTFUL_DB and result.kernel_comparison is None:
             say(f"warning: '{item.output}' differs by more than the rounding of one kernel explains")
     if result.kernel_comparison is not None:
-        doubtful = any(item.sqnr_db < DOUBTFUL_DB for item in comparison.differences)
+        doubtful = any(
+            item.sqnr_db < DOUBTFUL_DB and item not in result.wrong_outputs for item in comparison.differences
+        )
         _print_kernel_comparison(result.kernel_comparison, is_doubtful=doubtful)
 
 

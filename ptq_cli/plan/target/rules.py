@@ -167,6 +167,9 @@ class OpRule:
             input stays float, the others are quantized.
         unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
         equal_attributes: attributes that must have this value for an integer kernel.
+        not_together: attributes that the integer kernel computes wrongly if all of them are set.
+        pads_apart: zeros that count in a mean come from a Pad before the operator where the runtime's own
+            padding is wrong: if the zero point of what it pads is not 0, and with ``ceil_mode``.
         merged_by: operators that the runtime merges this one into, in float, as the only readers of its
             result; a quantized output keeps them apart.
         clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
@@ -209,6 +212,8 @@ class OpRule:
     fused_behind: list[str] = field(default_factory=list)
     unit_attributes: list[str] = field(default_factory=list)
     equal_attributes: dict[str, str] = field(default_factory=dict)
+    not_together: list[str] = field(default_factory=list)
+    pads_apart: bool = False
     merged_by: list[str] = field(default_factory=list)
     clamp_asks: bool = False
     integer_kernel: bool = True

@@ -202,7 +202,10 @@ def _is_computed(dequantize: ir.Node) -> bool:
 
 
 def _readers(quantizer: ir.Node) -> set[ir.Node]:
-    return {reader for pair, _ in integers_of(quantizer).uses() for reader, _ in pair.outputs[0].uses()}
+    found = {reader for pair, _ in integers_of(quantizer).uses() for reader, _ in pair.outputs[0].uses()}
+    # A Pad between pairs of one grid gives the operator behind it its integers (``device_forms.pad_apart``).
+    pads = [quantized_by(reader.outputs[0]) for reader in found if reader.op_type == "Pad"]
+    return found.union(*(_readers(behind) for behinds in pads for behind in behinds))
 
 
 def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:

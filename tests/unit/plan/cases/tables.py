@@ -186,6 +186,10 @@ average_pool: image | | a = AveragePool<kernel_shape=[2,2], strides=[2,2], pads=
     -> integer c a y
 average_pool_ceil: image | | a = AveragePool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1>(c)
     -> integer c a y
+average_pool_ceil_counts_pads: image | | a = AveragePool<kernel_shape=[3,3], strides=[2,2], ceil_mode=1,
+    count_include_pad=1>(c)
+    -> integer c; a: the integer kernel is wrong with both ceil_mode and count_include_pad; y: reads
+       AveragePool 'a': the integer kernel is wrong
 average_pool_dilated: image | | a = AveragePool<kernel_shape=[3,3], dilations=[2,2]>(c)
     -> integer c; a: dilations is [2, 2], the integer kernel needs 1; y: reads AveragePool 'a': dilations is
        [2, 2]

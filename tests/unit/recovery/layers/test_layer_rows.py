@@ -135,7 +135,11 @@ REFUSED = {
     ),
     "matrices in a batch": (
         "(float[n, 2, 6] x) => (float[n, n, 5] y) <float[2, 6, 5] w> { y = MatMul (x, w) }",
-        "3 axes",
+        "its weight is not a matrix: its shape is [2, 6, 5]",
+    ),
+    "a vector": (
+        "(float[n, 6] x) => (float[n] y) <float[6] w> { y = MatMul (x, w) }",
+        "its weight is not a matrix: its shape is [6]",
     ),
 }
 

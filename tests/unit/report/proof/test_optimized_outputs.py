@@ -38,6 +38,11 @@ def test_a_number_that_is_none_on_one_side_is_an_infinite_difference(other):
     assert found.sqnr_db == -math.inf
 
 
+def test_another_shape_is_an_infinite_difference():
+    found = difference([[1.0], [2.0]], [[1.0, 1.0], [2.0, 2.0]])  # They would broadcast.
+    assert (found.absolute, found.steps, found.sqnr_db) == (math.inf, math.inf, -math.inf)
+
+
 def test_one_number_without_axes_is_compared():
     assert difference(1.0, 3.0, scale=1.0).steps == 2.0
 

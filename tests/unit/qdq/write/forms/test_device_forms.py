@@ -8,7 +8,8 @@ from ptq_cli.core.formats import INTEGERS
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart
+from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text
 
@@ -88,3 +89,44 @@ def test_what_has_one_type_stays_as_it_is():
     text = graph_text(other)
     convert_types(other)
     assert graph_text(other) == text
+
+
+MEAN = """(float[N,4,{size},{size}] x) => (float[] y) <float[4,4,3,3] w, float[4,4,1,1] u> {{
+    c = Conv<pads=[1,1,1,1]>(x, w) {before} a = AveragePool<count_include_pad=1, {attributes}>({read})
+    y = {after} }}"""
+INTEGER, IN_FLOAT = "Conv(a, u)", "Identity(a)"
+BESIDE = "m = MaxPool<kernel_shape=[2,2]>(c) o = Conv(m, u)"
+ROUND = "kernel_shape=[3,3], pads=[1,1,1,1]"
+SAME = 'auto_pad="SAME_LOWER"'
+APART = {
+    "shifted integers": (9, "", "c", ROUND, INTEGER, [1, 1, 1, 1]),
+    "on one side": (9, "", "c", "kernel_shape=[2,3], pads=[0,2,1,0]", INTEGER, [0, 2, 1, 0]),
+    "moved, with a result in float": (9, BESIDE, "m", ROUND, "Concat<axis=2>(a, o)", [1, 1, 1, 1]),
+    "auto": (9, "", "c", f"kernel_shape=[4,4], strides=[2,2], {SAME}", INTEGER, [2, 2, 1, 1]),
+    "auto, of any size": ("H", "", "c", f"kernel_shape=[2,2], {SAME}", INTEGER, [1, 1, 0, 0]),
+    "ceil in float": (8, "", "c", f"{ROUND}, strides=[2,2], ceil_mode=1", IN_FLOAT, [1, 1, 1, 1]),
+    "zeros are the integer 0": (9, "r = Relu(c)", "r", ROUND, INTEGER, None),
+    "nothing is padded": (9, "", "c", "kernel_shape=[3,3], pads=[0,0,0,0]", INTEGER, None),
+    "floats": (9, "", "c", ROUND, IN_FLOAT, None),
+    "a step of unknown sizes": ("H", "", "c", f"kernel_shape=[3,3], strides=[2,2], {SAME}", INTEGER, None),
+    "windows that begin in the padding": (
+        7, "", "c", "kernel_shape=[2,2], pads=[1,1,1,1], strides=[2,2], ceil_mode=1", INTEGER, None,
+    ),
+}  # fmt: skip
+
+
+@each_case("name", APART)
+def test_zeros_that_count_in_a_mean_are_a_pad_where_the_runtimes_own_are_wrong(name):
+    size, before, read, attributes, after, wanted = APART[name]
+    graph = MEAN.format(size=size, before=before, read=read, attributes=attributes, after=after)
+    target = load_target("openvino")
+    other = quantized(build(graph), make_plan(build(graph), target, may_be_empty=True))
+    width = 9 if size == "H" else size
+    inputs = {"x": np.random.default_rng(0).standard_normal((2, 4, width, width)).astype(np.float32)}
+    was = run(other, inputs, optimize=False)
+    pad_apart(other, target)
+    pads = [node for node in other.graph if node.op_type == "Pad"]
+    found = [list(node.inputs[1].const_value.numpy()[[2, 3, 6, 7]]) for node in pads]
+    assert found == ([wanted] if wanted else [])
+    for one, same in zip(was, run(other, inputs, optimize=False), strict=True):
+        np.testing.assert_array_equal(one, same)
