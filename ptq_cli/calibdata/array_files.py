@@ -171,7 +171,7 @@ class ArrayDataset(Dataset):
                     name: self._rows(stream, name, start - at, rows) for name, stream in streams.items()
                 }
                 arrays |= {
-                    name: np.ascontiguousarray(part_of(array, self._axes[name], start, start + rows))
+                    name: np.asarray(part_of(array, self._axes[name], start, start + rows), order="C")
                     for name, array in whole.items()
                 }
                 at = start + rows

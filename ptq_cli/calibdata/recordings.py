@@ -362,7 +362,7 @@ class Recordings(Dataset):
                 inputs[name] = group[0].constants[name]
             elif name in group[0].arrays:
                 parts = [item.arrays[name][number] for item in group]
-                inputs[name] = np.stack(parts, axis) if axis is not None else np.ascontiguousarray(parts[0])
+                inputs[name] = np.stack(parts, axis) if axis is not None else np.asarray(parts[0], order="C")
             else:
                 inputs[name] = made_input(spec, len(group), past, width)
             if axis != 0:

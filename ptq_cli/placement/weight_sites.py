@@ -9,7 +9,7 @@ from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.models.graph_reading import constant_shape
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.placement.target_limits import block_rule
+from ptq_cli.placement.target_limits import MATRIX, block_rule
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.weight_families import weight_site
 from ptq_cli.plan.formats import table_bits, table_sites
@@ -20,11 +20,12 @@ from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE
 from ptq_cli.recipe.quantizer_families import (
+    TENSOR,
     ScaledWeights,
     WeightFamily,
 )
 from ptq_cli.recipe.quantizer_settings import described
-from ptq_cli.recipe.recovery_rungs import STATIC
+from ptq_cli.recipe.recovery_rungs import FLOAT, STATIC
 from ptq_cli.recipe.sections import FLOAT16
 
 OUTPUTS_OF_QUARTERS = 4
@@ -39,16 +40,24 @@ def formatted_sites(
     ops = {node.name: node.op_type for node in model.graph.all_nodes()}
     found = {}
     for site in plan.weights:
-        family = settings.weight_families[site]
-        rule = block_rule(family, target, ops[site.node], settings.modes.get(site.node, STATIC))
+        family, mode = settings.weight_families[site], settings.modes.get(site.node, STATIC)
+        rule = block_rule(family, target, ops[site.node], mode)
         shape = constant_shape(constants[site.tensor])
         if rule is None or not isinstance(family, ScaledWeights):
-            found[site] = weight_site(site, family, shape)
+            # A DequantizeLinear has scales along one axis: those of several matrices are multiplied with.
+            is_batch = mode == FLOAT and ops[site.node] == "MatMul" and len(shape) > MATRIX
+            own = replace(site, axis=len(shape) - 1, as_product=True) if is_batch else site
+            found[site] = weight_site(own if _is_plain(family) else site, family, shape)
         else:
             found[site] = site_in_blocks(
                 site, replace(family, bits=_bits(site, family, shape, target)), shape, rule.kernel
             )
     return found
+
+
+def _is_plain(family: WeightFamily) -> bool:
+    is_integer = isinstance(family, ScaledWeights) and family.dtype is None and family.block_size is None
+    return is_integer and family.granularity != TENSOR
 
 
 def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:

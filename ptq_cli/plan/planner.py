@@ -152,7 +152,8 @@ def make_plan(
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:
     # Twenty layers name every reason of usual models, and keep the message to a few lines.
     reasons = "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
-    in_float32 = "only float32 is quantized: export the model in float32; " if "not float" in reasons else ""
+    is_other = any(f"is {dtype}, not float" in reasons for dtype in ("float16", "bfloat16", "double"))
+    in_float32 = "only float32 is quantized: export the model in float32; " if is_other else ""
     if is_dynamic and not in_float32:
         known = [name for name, rule in target.op.items() if rule.dynamic and not rule.dynamic_note]
         return NothingToQuantizeError(

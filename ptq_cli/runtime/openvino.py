@@ -108,7 +108,7 @@ class CompiledModel:
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for one batch."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         request = self._request({name: array.shape for name, array in arrays.items()})
         try:
             request.infer(arrays, share_inputs=True, share_outputs=True)

@@ -144,7 +144,7 @@ class Session:
 
     def run_bound(self, inputs: Mapping[str, Array], outputs: "OutputBinding") -> None:
         """Run one batch, and write all the outputs into the arrays that were bound."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         try:
             for name, array in arrays.items():
                 outputs.binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
@@ -162,7 +162,7 @@ class Session:
         binding = self._session.io_binding()
         try:
             for name, array in inputs.items():
-                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array), *memory)
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), *memory)
                 binding.bind_ortvalue_input(name, value)
             for name in self.outputs:
                 binding.bind_output(name, *memory)
@@ -267,7 +267,10 @@ OTHER_SIZE = (
 )
 NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
 LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
-NO_KERNEL = "it computes few operators in bfloat16, float16 or float64: export the model in float32"
+NO_KERNEL = (
+    "it has no kernel for this operator in these types and this opset: most kernels are for float32; export "
+    "float64 in float32, or write the operator with others"
+)
 UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
 
 

@@ -159,3 +159,20 @@ def test_a_calibration_for_weights_alone_has_no_ranges(dense: Path, ptq: Any) ->
     assert ptq(f"calibrate {dense}/model.onnx --preset w4_block32 --data {dense}/data.npz").status == 0
     found = ptq("export --reset --set activations.mode=static")
     assert (found.status, "this calibration was for weights alone" in found.err) == (2, True)
+
+
+def test_several_matrices_have_a_scale_for_each_matrix_and_column(dense: Path, ptq: Any) -> None:
+    random = np.random.default_rng(1)
+    weight = random.normal(size=(3, 8, 6)) * np.geomspace(1, 1e4, 18).reshape(3, 1, 6)
+    model = build(
+        "(float[n,3,5,8] x) => (float[n,3,5,6] y) <float[3,8,6] w> { y = MatMul(x, w) }",
+        constants={"w": weight.astype(np.float32)},
+    )
+    (dense / "model.onnx").write_bytes(serialized(model))
+    assert (
+        ptq("quantize model.onnx --set activations.mode=float --set quantization.all_layers=true").status == 0
+    )
+    x = random.normal(size=(2, 3, 5, 8)).astype(np.float32)
+    exact, found = x @ weight, outputs(dense / "ptq-run/model.int8.onnx", x)
+    signal, noise = (exact**2).sum((0, 2)), ((exact - found) ** 2).sum((0, 2))
+    assert (10 * np.log10(signal / noise)).min() > 35

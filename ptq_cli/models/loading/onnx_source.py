@@ -33,6 +33,7 @@ from ptq_cli.models.inlining import large_constants_aside
 from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
 from ptq_cli.models.loading.sparse import graphs_of, make_dense
 from ptq_cli.models.opset import DEFAULT_DOMAIN, OLDEST_OPSET, name_default_domain
+from ptq_cli.models.preparing.half import take_float32, uses_bfloat16, without_bfloat16
 
 # What a file says of types and shapes of computed values is left aside where it is checked.
 #
@@ -180,6 +181,7 @@ def load_onnx(path: Path) -> ir.Model:
     require_possible_sizes(proto, path.name)
     model = _checked(proto, path, files, left, is_edited=is_edited)
     _require_values(model, path.name)
+    take_float32(model)
     return model
 
 
@@ -228,8 +230,9 @@ def _checked(
 
 def _require_inferred(model: ir.Model) -> None:
     """Infer all types and shapes, as the full check does, but believe none that the file tells of results."""
-    with large_constants_aside(model.graph):
-        proto = ir.to_proto(model)
+    shown = without_bfloat16(model) if uses_bfloat16(model) else model
+    with large_constants_aside(shown.graph):
+        proto = ir.to_proto(shown)
     clear_declared_shapes(proto)
     onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
 

@@ -275,10 +275,10 @@ class Prepared:
         if self.opset != self.opset_before:
             notes.append(f"converted from opset {self.opset_before} to {self.opset}")
         if self.widened:
-            notes.append(
-                f"{self.widened} is computed in float32: weights keep their values, inputs and outputs their "
-                "type"
-            )
+            kept = "inputs and outputs their type"
+            if "bfloat16" in self.widened:
+                kept = "inputs and outputs in bfloat16 become float32, because numpy has no bfloat16"
+            notes.append(f"{self.widened} is computed in float32: weights keep their values, {kept}")
         if self.quantizing:
             notes.append(f"{self.quantizing} nodes already quantize or dequantize, and are kept as they are")
         return tuple(notes)

@@ -235,7 +235,7 @@ def _with_constants(twins: TwinGraphs, model: ir.Model, *, of_floats: bool) -> i
         node, found = nodes[constant.node.name], constant_values(twins, constant)
         array = found.floats if of_floats else (found.values.T if found.is_turned else found.values)
         dtype = constant.floats.dtype or ir.DataType.FLOAT
-        array = np.ascontiguousarray(array.astype(dtype.numpy()))
+        array = np.asarray(array.astype(dtype.numpy()), order="C")
         value = add_constant(node.graph, array, f"{constant.tensor}.other", names)
         node.replace_input_with(constant.input_index, value)
     return made

@@ -10,7 +10,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import FreshNames, input_at, rank_of
+from ptq_cli.models.files.mapped_constants import moved_tensor
+from ptq_cli.models.graph_reading import FreshNames, constant_shape, input_at, rank_of, register_constant
 from ptq_cli.models.preparing.rewriting import (
     TOLERANCE,
     RewritePass,
@@ -47,6 +48,48 @@ def _turn_matmul(node: ir.Node, names: FreshNames) -> bool:
 
 MATMUL_LEFT = RewritePass(
     "matmul_left", "MatMul of a constant on the left into one on the right", each_node(_turn_matmul, "MatMul")
+)
+
+
+# Leading axes of size 1 of a MatMul's weight go.
+#
+# Requires: float32, the rank of the other operand is known. Ensures: the weight is a matrix, with a scale for
+# each output channel, and what the weight's axes alone gave the result, an Unsqueeze gives it.
+
+
+def _as_matrices(graph: ir.Graph, names: FreshNames) -> int:
+    return sum(_as_matrix(graph, value, names) for value in list(graph.initializers.values()))
+
+
+def _as_matrix(graph: ir.Graph, value: ir.Value, names: FreshNames) -> int:
+    shape = constant_shape(value)
+    if len(shape) <= MATRIX or set(shape[:-MATRIX]) != {1} or value.is_graph_input() or not is_float32(value):
+        return 0
+    readers = [use.node for use in value.uses() if use.idx == 1 and use.node.op_type == "MatMul"]
+    readers = [node for node in readers if node.domain == "" and (rank_of(node.inputs[0]) or 0) > 0]
+    if not readers or value.const_value is None:
+        return 0
+    is_own = len(readers) == len(value.uses()) and not value.is_graph_output()
+    name = (value.name or "") if is_own else names.claim(value.name or "weight")
+    moved = moved_tensor(value.const_value, lambda array: array.reshape(array.shape[-MATRIX:]), name)
+    if is_own:
+        value.const_value, value.shape = moved, ir.Shape(shape[-MATRIX:])
+    matrix = value if is_own else register_constant(graph, moved)
+    for node in readers:
+        rank = rank_of(node.inputs[0]) or 0
+        lost = len(shape) - max(rank, MATRIX)
+        if lost <= 0:
+            node.replace_input_with(1, matrix)
+            continue
+        product = put_before(node, ir.Node("", "MatMul", [node.inputs[0], matrix]), names)
+        axes = add_constant(graph, np.arange(lost, dtype=np.int64), "unit.axes", names)
+        put_instead(ir.Node("", "Unsqueeze", [product, axes]), node, names)
+    return len(readers)
+
+
+MATRIX = 2
+MATMUL_MATRIX = RewritePass(
+    "matmul_matrix", "MatMul weight of shape [1, K, N] into a matrix", _as_matrices, opset=13
 )
 
 

@@ -15,6 +15,7 @@ from ptq_cli.models.preparing.passes.recognized import (
     GELU,
     HARD_SWISH,
     MATMUL_LEFT,
+    MATMUL_MATRIX,
     MEAN_POOL,
     RECIPROCAL,
     SILU,
@@ -23,7 +24,7 @@ from ptq_cli.models.preparing.rewriting import RewritePass
 
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
-PRODUCTS = (EINSUM, MATMUL_LEFT)
+PRODUCTS = (EINSUM, MATMUL_LEFT, MATMUL_MATRIX)
 REST: tuple[RewritePass, ...] = (
     CASTS,
     NAMED_AXES,

@@ -33,6 +33,16 @@ def test_outputs_come_in_the_order_of_the_graph_or_as_asked(two_outputs):
     np.testing.assert_array_equal(session.run({"x": X}, ["first"]), [X])
 
 
+def test_a_bound_run_feeds_a_number_as_a_number(build_model):
+    session = Session(
+        build_model(
+            [("Shape", ["x"], ["y"])], {"x": (TensorProto.FLOAT, None)}, {"y": (TensorProto.INT64, None)}
+        ).SerializeToString()
+    )
+    rank = np.zeros(0, np.int64)
+    session.run_bound({"x": np.array(1.5, np.float32)}, session.bind_outputs([rank]))
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [(b"garbage", "INVALID_PROTOBUF"), (b"", "No graph was found"), (b"\x00" * 100, "INVALID_PROTOBUF")],

@@ -143,6 +143,10 @@ matmul_left.behind_another_transpose: (float[4,5,N] x) => (float[] y) <float[6,5
     y = MatMul(w, t) }
 matmul_left.batch_of_matrices: (float[N,3,4,5] x) => (float[] y) <float[3,6,4] w> { y = MatMul(w, x) }
 matmul_left.more_axes_than_the_other: (float[4,N] x) => (float[] y) <float[3,6,4] w> { y = MatMul(w, x) }
+matmul_matrix.shared: (float[N,3,4] x) => (float[] y) <float[1,4,4] w> { a = MatMul(x, w) y = MatMul(a, w) }
+matmul_matrix.read_by_others: (float[N,4,4] x) => (float[] y) <float[1,4,4] w> { a = MatMul(x, w)
+    y = Add(a, w) }
+matmul_matrix.more_axes_than_the_other: (float[N,4] x) => (float[] y) <float[1,1,4,6] w> { y = MatMul(x, w) }
 mean_pool.kept_axes: (float[N,3,5,6] x) => (float[] y) <int64[2] k = {2,3}> { y = ReduceMean(x, k) }
 mean_pool.axes_gone: (float[N,3,5,6] x) => (float[] y) { y = ReduceMean<axes=[-1,-2], keepdims=0>(x) }
     where opset 17
@@ -250,6 +254,7 @@ einsum.of_two_groups_without_a_constant: (float[3,2,4] x, float[4,2,5] z) => (fl
 einsum.without_a_result: (float[N,4] x) => (float[] y) <float[4,6] w> { y = Einsum<equation="ni,io">(x, w) }
 matmul_left.matmul_of_a_vector_on_the_left: (float[4,5] x) => (float[] y) <float[4] w> { y = MatMul(w, x) }
 matmul_left.matmul_of_a_vector_on_the_right: (float[4] x) => (float[] y) <float[5,4] w> { y = MatMul(w, x) }
+matmul_matrix.batch_of_matrices: (float[N,3,5,4] x) => (float[] y) <float[1,3,4,6] w> { y = MatMul(x, w) }
 named_axes.pad_of_all_axes: (float[N,4] x) => (float[] y) <int64[4] p = {0,1,0,2}> { y = Pad(x, p) }
 named_axes.resize_that_keeps_an_aspect_ratio: (float[N,3,5,6] x) => (float[] y) <int64[2] k = {4,9}> {
     y = Resize<axes=[2,3], keep_aspect_ratio_policy="not_larger">(x, , , k) }
