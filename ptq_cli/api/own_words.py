@@ -159,7 +159,7 @@ def request_of(
         model=path,
         recipe_file=Path(recipe) if recipe is not None else None,
         preset=preset,
-    )
+    ).by_user()
 
 
 def _plain(value: Any) -> Any:

@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
+from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import EntryPointError
-from ptq_cli.core.read_files import load_entry_point
 
 
 @pytest.fixture
