@@ -91,7 +91,7 @@ def _load_installed(
         return importlib.import_module(location)
     # A folder that is somebody else's could hold a module that an installed package looks for in vain.
     search = str(folder.resolve())
-    is_installed = _is_installed(location.partition(".")[0])
+    is_installed = _is_installed(location.partition(".")[0], search)
     file = _find(location, sys.path if is_installed else [search, *sys.path])
     digest = _source_digest(file.read_bytes()) if file is not None else ""
     # What is trusted of one folder is not trusted of another that has a module of the same name.
@@ -100,8 +100,16 @@ def _load_installed(
         return importlib.import_module(location)
 
 
-def _is_installed(package: str) -> bool:
-    return package in sys.modules or importlib.util.find_spec(package) is not None
+def _is_installed(package: str, folder: str) -> bool:
+    """Tell whether a package is found without a folder, or was; not if it lies in that folder."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:  # a module without one, such as __main__
+        return True
+    if spec is None:
+        return False
+    places = spec.submodule_search_locations or [spec.origin or ""]
+    return all(os.path.dirname(place) != folder for place in places)  # noqa: PTH120 - "" for a built-in one
 
 
 def _find(location: str, path: Sequence[str]) -> Path | None:

@@ -129,12 +129,11 @@ def require_trust(key: str, digest: str, shown: str, granted_by: str | None = No
     known = _remembered(key)
     if known is not None and known == digest:
         return
-    where, setting = _process.found.get(granted, ("a recipe", ""))
-    named = f"{setting} = '{shown}'" if setting else f"'{shown}'"
-    how = "that has changed since you trusted it" if known else "that you have not named or trusted"
+    where, setting = _process.found.get(granted, ("a recipe", "code"))
+    why = "has changed since you trusted it" if known else "you have neither named nor trusted"
     raise UntrustedCodeError(
-        f"'{where}' names code {how}: {named}",
-        hint="read it, and add --trust-code if you trust it: that is remembered until the file changes",
+        f"{where}: '{setting}' would run '{shown}', which {why}",
+        hint="read it, and add --trust-code if you trust it; ptq remembers that until the file changes",
     )
 
 

@@ -155,7 +155,7 @@ def _load_torch(path: Path, settings: ModelSettings) -> object:
 
 def require_trusted_pickle(path: Path) -> None:
     """Refuse to unpickle a model if a recipe allows it that the user neither named nor trusts."""
-    require_trust(model_key(path, "pickle"), sha256_file(path), path.name, granted_by=PICKLE)
+    require_trust(model_key(path, "pickle"), sha256_file(path), str(path), granted_by=PICKLE)
 
 
 def _damaged(path: Path, error: Exception) -> ModelFormatError:
