@@ -123,7 +123,7 @@ def test_an_installed_module_is_not_shadowed_and_sees_nothing_of_the_folder(fold
 SAMPLES = Path(__file__).parents[3] / "sample_models"
 
 
-@pytest.mark.parametrize("recipe", SAMPLES.glob("*/ptq.toml"), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("recipe", sorted(SAMPLES.glob("*/ptq.toml")), ids=lambda path: path.parent.name)
 def test_the_code_of_the_samples_is_known_wherever_it_lies(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(trust._process, "trusts_all", False)
     copy = tmp_path / recipe.parent.name
