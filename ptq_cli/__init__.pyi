@@ -22,5 +22,6 @@ from .api.views import inspect as inspect
 from .api.views import report_page as report_page
 from .api.views import show_calibration as show_calibration
 from .core.errors import PtqError as PtqError
+from .core.trust import trust_code as trust_code
 
 __version__: str

@@ -26,6 +26,14 @@ settings.load_profile("ptq")
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests trust is remembered in a folder of theirs, and never in the user's own configuration."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PTQ_CONFIG_DIR", str(tmp_path_factory.mktemp("configuration")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_thread_and_one_table_of_operators() -> Iterator[None]:
     """PyTorch's exporter makes its table of operators for each model, which takes longer than a small model.
 

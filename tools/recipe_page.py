@@ -45,6 +45,9 @@ and no recipe has them: `run.restart`, `run.evaluate`, `run.thumbnails`, `run.su
 A section `[weights]` or `[activations]` that names a quantizer replaces the section of all earlier layers. A
 preset that is named on the command line overrides `recipe.toml` in the run directory.
 
+Code that a recipe names runs if you named the recipe, with `--recipe`, or trust the code: `--trust-code`
+[is remembered](../SECURITY.md#code-that-a-recipe-names).
+
 An unknown key is an error that names the nearest known one. A path in a recipe is relative to the recipe's
 folder, a path in a flag to the current folder. What has no default below is not set.
 

@@ -81,7 +81,7 @@ def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> st
             text = text.replace(f"'{key}'", f"'{name}'")
     for words, name in _CALLS.items():
         text = re.sub(rf"\bptq {words}\b", f"ptq_cli.{name}()", text)
-    text = _SET.sub(_option, text)
+    text = _SET.sub(_option, text.replace("add --trust-code", "call it in a block of ptq_cli.trust_code()"))
     text = _OPTION.sub(lambda match: _argument(match, kinds), _PASSED.sub(r"\1", text))
     return _COMMAND.sub(lambda match: f"ptq_cli.{match[1]}({', '.join(match[2].split())})", text)
 
@@ -159,7 +159,7 @@ def request_of(
         model=path,
         recipe_file=Path(recipe) if recipe is not None else None,
         preset=preset,
-    )
+    ).by_user()
 
 
 def _plain(value: Any) -> Any:

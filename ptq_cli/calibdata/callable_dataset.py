@@ -13,8 +13,9 @@ from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, i
 from ptq_cli.calibdata.dataset.data_files import unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
+from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, LabelError
-from ptq_cli.core.read_files import load_entry_point, sha256_file, sha256_text
+from ptq_cli.core.read_files import sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
 
 # Turn what a user's code yields into a batch, or raise an error that says what was expected.

@@ -25,6 +25,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.process import TERMINATED, claim_process, end_as_interrupted, interrupt_status, keep_streams
+from ptq_cli.core.trust import start_command
 from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 
 COMMANDS = (
@@ -147,6 +148,7 @@ def run(words: list[str]) -> int:
 
 
 def _invoke(words: list[str]) -> int:
+    start_command()
     # Not Command.main(), which treats a broken pipe as a failure and an EOFError as an interrupt.
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import add_completion_class, shell_complete

@@ -437,6 +437,12 @@ class EntryPointError(PtqError):
     code = "PTQ-ENTRY-001"
 
 
+class UntrustedCodeError(PtqError):
+    """A recipe that you did not name, in a folder or a run directory, names code that would run."""
+
+    code = "PTQ-TRUST-001"
+
+
 class PluginError(PtqError):
     """A plug-in of another package cannot be loaded, does not fit, or has a name that is already used."""
 

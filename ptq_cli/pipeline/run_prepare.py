@@ -12,7 +12,7 @@ from ptq_cli.calibdata.bind import bind_inputs, match_names, sole_notes
 from ptq_cli.calibdata.dataset.batches import Batch as Samples
 from ptq_cli.calibdata.dataset.batches import joined, part_of
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.errors import PtqError, RecipeValueError
+from ptq_cli.core.errors import PtqError, RecipeValueError, UntrustedCodeError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.stored import StoredModel
@@ -143,6 +143,8 @@ def inputs_of_recipe(
             return ServedInputs(
                 data, batches_of(data, resolved, graph, specs, batch, repeat=True), tuple(faults)
             )
+        except UntrustedCodeError:
+            raise
         except PtqError as error:
             faults.append(error.message)
     shapes = {name: (batch, *shape[1:]) for name, shape in recipe.model.input_shape.items() if shape}

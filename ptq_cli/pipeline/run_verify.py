@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import part_of
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.core.errors import InvalidOnnxError, PtqError, UsageError, WrongKernelError
+from ptq_cli.core.errors import InvalidOnnxError, PtqError, UntrustedCodeError, UsageError, WrongKernelError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import Saturation
@@ -97,7 +97,7 @@ def compared_samples(
             found = ComparedSamples(data=data, batches=arrays, fixed=fixed, shapes=shapes, count=total)
             return found, tuple(faults)
         except PtqError as error:
-            if required:
+            if required or isinstance(error, UntrustedCodeError):
                 raise
             faults.append(error.message)
     if not made_up:

@@ -12,9 +12,12 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
+from ptq_cli.core.entry_points import is_entry_point, resolve_entry_point
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
-from ptq_cli.core.read_files import is_entry_point, read_toml, require_name, resolve_entry_point
+from ptq_cli.core.read_files import read_toml, require_name
+from ptq_cli.core.trust import grant, note_found
+from ptq_cli.recipe.code_settings import code_settings
 from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
@@ -250,17 +253,25 @@ def preset_layer(name: str) -> RecipeLayer:
     return file_layer(PRESETS / f"{name}.toml", f"preset {name}")
 
 
-def file_layer(path: Path, where: str | None = None) -> RecipeLayer:
+def file_layer(path: Path, where: str | None = None, *, by_user: bool = False) -> RecipeLayer:
     """Return the settings of a TOML file; its locations are relative to its folder."""
     where = where or str(path)
     table = read_toml(path, "recipe", where)
-    return table_layer(table, path.parent, where)
+    return table_layer(table, path.parent, where, by_user=by_user)
 
 
-def table_layer(table: Mapping[str, Any], folder: Path, where: str) -> RecipeLayer:
-    """Return a layer of nested tables, checked, with its locations resolved against ``folder``."""
+def table_layer(table: Mapping[str, Any], folder: Path, where: str, *, by_user: bool = False) -> RecipeLayer:
+    """Return a layer of nested tables, checked, with its locations resolved against ``folder``.
+
+    Code that it names may run only if the user named the layer, ``by_user``, or trusts that code.
+    """
     decode_recipe(table, where)
-    return RecipeLayer(map_locations(table, lambda text: resolve_location(text, folder.absolute())), where)
+    resolved = map_locations(table, lambda text: resolve_location(text, folder.absolute()))
+    if by_user:
+        grant(code_settings(resolved))
+    else:
+        note_found(code_settings(resolved), where)
+    return RecipeLayer(resolved, where)
 
 
 def merge_layers(layers: list[RecipeLayer]) -> Recipe:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 import torch
 
 import ptq_cli
-from ptq_cli.core.read_files import load_entry_point
+from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan

@@ -1,6 +1,6 @@
 """What tests of several rooms need: a small report, and a small run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ptq_cli.core.trust import trust_code
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.measurement import hits_to_text
 from ptq_cli.evaluation.document.report_document import (
@@ -29,6 +30,13 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from tests.measured import gate_result, measurement
 
 SETTINGS = {"data": "calib.npz", "eval_data": "calib.npz"}
+
+
+@pytest.fixture(autouse=True)
+def trusted_code() -> Iterator[None]:
+    """Rooms by themselves run code of tests' own; tests/e2e/test_trust.py has who may name it."""
+    with trust_code():
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import click
 
 from ptq_cli.cli.help_sections import OWN, RUNNING, SectionCommand, argument, option
 from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TRUST_CODE, take
 
 DONE = 0
 
@@ -33,7 +33,7 @@ Examples:
     metavar="DIR",
     help="Run directory of the result.  [default: ptq-run; of an evaluation, where RUNS have its models]",
 )
-@take(GLOBALS)
+@take(TRUST_CODE, GLOBALS)
 def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bool) -> int:
     """Combine the statistics in RUNS into one calibration, or the shards of an evaluation into its reports.
 

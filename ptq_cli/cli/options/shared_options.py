@@ -19,6 +19,7 @@ from ptq_cli.cli.options.option_values import (
 )
 from ptq_cli.cli.terminal.output import keep_quiet
 from ptq_cli.core.errors import UsageError
+from ptq_cli.core.trust import trust_all
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
 
 if TYPE_CHECKING:
@@ -61,6 +62,19 @@ def _only_own_keys(
     return texts
 
 
+def _trust_code(_context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+    if value:
+        trust_all()
+
+
+TRUST_CODE = option(
+    RUNNING,
+    "--trust-code",
+    is_flag=True,
+    expose_value=False,
+    callback=_trust_code,
+    help="Run the code that a recipe or a run directory names, and remember that it is trusted.",
+)
 RECIPES = (
     option(RUNNING, "--recipe", type=PATH, metavar="FILE", help="Recipe file; overrides ./ptq.toml."),
     option(
@@ -80,6 +94,7 @@ RECIPES = (
         metavar="KEY=VALUE",
         help="Set any key of a recipe: amax.bins=1024. ptq recipe keys lists them. Can be repeated.",
     ),
+    TRUST_CODE,
 )
 OUTPUT = option(
     OWN,
@@ -154,7 +169,8 @@ def request_from(options: dict[str, Any], model: Path | None = None) -> "Request
     from ptq_cli.pipeline.setup.resolve import Request
 
     recipe, preset = options.pop("recipe", None), options.pop("preset", None)
-    return Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    asked = Request(settings=settings_from(options), model=model, recipe_file=recipe, preset=preset)
+    return asked.by_user()
 
 
 def once_from(options: dict[str, Any]) -> "Once":

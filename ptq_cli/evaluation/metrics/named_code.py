@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import MetricError, first_line
-from ptq_cli.core.read_files import load_entry_point
 from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import (
@@ -79,7 +79,7 @@ def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:
         if not callable(named):
             raise plugin.failed(f"is a {type(named).__name__}, expected a function or a class")
     elif spec.is_named_code:
-        named = load_entry_point(spec.metric, Path.cwd(), "--metric")
+        named = load_entry_point(spec.metric, Path.cwd(), "--metric", spec.arguments)
     else:
         return _checked(lambda: make_label_metric(spec.metric, dict(spec.arguments)), spec)
     if _is_torchmetrics(named):

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.read_files import is_entry_point
 from ptq_cli.evaluation.metrics.metric_registry import (
     PAIR_METRICS,
     REQUESTED_COMPARISONS,

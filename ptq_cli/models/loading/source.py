@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import ModelFormatError
+from ptq_cli.core.errors import ModelFormatError, PickleError
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.trust import model_key, require_trust
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.recipe.code_settings import TORCHSCRIPT
 from ptq_cli.recipe.sections import ModelSettings
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
         program = _load_program(file.path, trusted=settings.trust_pickle)
         return ProgramSource(file, program, settings.inputs)
     if file.kind is ModelKind.TORCHSCRIPT:
+        require_trust(model_key(file.path, TORCHSCRIPT), file.sha256, str(file.path))
         return TorchScriptSource(file, _load_torchscript(file.path), values=settings.inputs)
     from ptq_cli.models.loading.torch_checkpoint import load_checkpoint
 
@@ -103,11 +106,15 @@ def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
 def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":
     import torch
 
-    from ptq_cli.models.loading.torch_checkpoint import require_safe_archive
+    from ptq_cli.models.loading.torch_checkpoint import require_safe_archive, require_trusted_pickle
     from ptq_cli.models.parity import quiet_exporter
 
-    if not trusted:
+    try:
         require_safe_archive(path)
+    except PickleError:
+        if not trusted:
+            raise
+        require_trusted_pickle(path)
     try:
         # An open stream: given a path, torch.export.load minds the file's name.
         with quiet_exporter(), path.open("rb") as stream:

@@ -10,8 +10,8 @@ import torch
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import ArchitectureError, EntryPointError, first_line
-from ptq_cli.core.read_files import load_entry_point
 from ptq_cli.core.words import few
 
 Tensors = dict[str, Any]

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from ptq_cli.core.errors import ArchitectureError, ModelFormatError, PickleError, first_line
+from ptq_cli.core.read_files import sha256_file
+from ptq_cli.core.trust import PICKLE, model_key, require_trust
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.state_dicts import build_module, has_state_dict, without_wrapper
 from ptq_cli.models.parity import quiet_exporter
@@ -63,6 +65,7 @@ def _load_torch(path: Path, settings: ModelSettings) -> object:
                 f"'{path.name}' is a pickle that holds more than tensors, and loading it can run any code",
                 hint="save a state dict and use --arch, or, if you trust the file, add --trust-pickle",
             ) from error
+        require_trusted_pickle(path)
     except Exception as error:  # a damaged pickle raises anything: IndexError, AttributeError, AssertionError
         raise _damaged(path, error) from error
     try:
@@ -70,6 +73,11 @@ def _load_torch(path: Path, settings: ModelSettings) -> object:
             return torch.load(path, map_location="cpu", weights_only=False)
     except Exception as error:
         raise _damaged(path, error) from error
+
+
+def require_trusted_pickle(path: Path) -> None:
+    """Refuse to unpickle a model if a recipe allows it that the user neither named nor trusts."""
+    require_trust(model_key(path, "pickle"), sha256_file(path), str(path), granted_by=PICKLE)
 
 
 def _damaged(path: Path, error: Exception) -> ModelFormatError:

@@ -8,7 +8,7 @@ from functools import partial
 import onnx_ir as ir
 
 from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.core.errors import PtqError
+from ptq_cli.core.errors import PtqError, UntrustedCodeError
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.evaluation.evaluator import FLOAT, Judged, judged_measurement, judged_metrics
 from ptq_cli.evaluation.interval import Interval
@@ -38,11 +38,15 @@ def limited_metric(
     for spec in metric_specs(recipe.evaluation.metrics, recipe.metric, limited):
         if spec.name not in limited or (spec.needs_labels and not have_labels):
             continue
-        with suppress(PtqError):  # The evaluation says what is wrong with it.
+        try:
             (judged,) = judged_metrics([spec], outputs)
             leads = noted_axes(model).get(judged.output_name, 0) == 0
             if leads and judged.make().targets not in COMPARED:
                 return partial(LimitedMetric, judged, pieces)
+        except UntrustedCodeError:
+            raise
+        except PtqError:  # The evaluation says what is wrong with it.
+            continue
     return None
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from ptq_cli.calibdata.dataset.batches import WHOLE, Selection, checked, decoded_ahead
 from ptq_cli.calibdata.token_samples import TextTokenizer
+from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
-from ptq_cli.core.read_files import is_entry_point, sha256_file
+from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.evaluator import Evaluation, Evaluator

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import PtqError
+from ptq_cli.core.errors import PtqError, UntrustedCodeError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.document.gate_result import (
@@ -96,7 +96,7 @@ def served_latency(
             latencies = _measured(resolved, engine, float_model, own, run, progress, limited=limited)
             found |= dict(zip(map(id, own), latencies, strict=True))
     except PtqError as error:
-        if limited:
+        if limited or isinstance(error, UntrustedCodeError):
             raise
         reasons = [reason or error.message for reason in reasons]
     times = current_time()

@@ -15,10 +15,10 @@ from ptq_cli.calibdata.checked_settings import CHANNELS as IMAGE_CHANNELS
 from ptq_cli.calibdata.checked_settings import LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.documents import HIDDEN
+from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.json_schema import docstring
-from ptq_cli.core.read_files import is_entry_point
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS
 from ptq_cli.models.loading.source import ModelSource

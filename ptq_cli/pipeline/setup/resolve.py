@@ -118,10 +118,18 @@ class Request:
 
     def flags(self) -> RecipeLayer:
         """Return the layer of the flags, with locations resolved."""
+        return self._layer(by_user=False)
+
+    def by_user(self) -> "Request":
+        """Return the same, whose settings a user gave: the code that they name may run."""
+        self._layer(by_user=True)
+        return self
+
+    def _layer(self, *, by_user: bool) -> RecipeLayer:
         table = settings_to_table(self.settings)
         if self.model is not None:
             table.setdefault("model", {})["path"] = str(self.model)
-        return replace(table_layer(table, self.folder, COMMAND_LINE), adds=True)
+        return replace(table_layer(table, self.folder, COMMAND_LINE, by_user=by_user), adds=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +237,7 @@ def _recipe_files(request: Request) -> list[RecipeLayer | None]:
     if os.path.lexists(folder_recipe):
         layers.append(file_layer(folder_recipe, FOLDER_RECIPE))
     if request.recipe_file is not None:
-        layers.append(file_layer(request.recipe_file))
+        layers.append(file_layer(request.recipe_file, by_user=True))
     return layers
 
 

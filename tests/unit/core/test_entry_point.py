@@ -1,9 +1,14 @@
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
-from ptq_cli.core.errors import EntryPointError
-from ptq_cli.core.read_files import load_entry_point
+from ptq_cli.core import trust
+from ptq_cli.core.entry_points import load_entry_point
+from ptq_cli.core.errors import EntryPointError, UntrustedCodeError
+from ptq_cli.recipe.code_settings import code_settings
+from ptq_cli.recipe.recipe_layers import file_layer
 
 
 @pytest.fixture
@@ -101,3 +106,37 @@ def test_interrupt_is_not_swallowed(folder):
     (folder / "slow.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load("slow.py:build", folder)
+
+
+def test_an_installed_module_is_not_shadowed_and_sees_nothing_of_the_folder(folder, tmp_path_factory):
+    installed = tmp_path_factory.mktemp("installed")
+    (installed / "metric_package.py").write_text(
+        "try:\n    import optional_part\nexcept ImportError:\n    optional_part = None\n"
+        "def build(): return 'installed', optional_part\n"
+    )
+    sys.path.append(str(installed))
+    for name in ("metric_package", "optional_part"):
+        (folder / f"{name}.py").write_text("raise SystemExit('it ran')\n")
+    assert load("metric_package:build", folder)() == ("installed", None)
+
+
+SAMPLES = Path(__file__).parents[3] / "sample_models"
+
+
+@pytest.mark.parametrize("recipe", sorted(SAMPLES.glob("*/ptq.toml")), ids=lambda path: path.parent.name)
+def test_the_code_of_the_samples_is_known_wherever_it_lies(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(trust._process, "trusts_all", False)
+    copy = tmp_path / recipe.parent.name
+    copy.mkdir()
+    for path in recipe.parent.glob("*.py"):
+        shutil.copy(path, copy)
+    shutil.copy(recipe, copy)
+    for key, setting in code_settings(file_layer(copy / "ptq.toml").table).items():
+        if setting != "model.path":
+            assert callable(load(key, copy))
+            location, _, name = key.rpartition(":")
+            with Path(location).open("a") as stream:
+                stream.write("# changed\n")
+            with pytest.raises(UntrustedCodeError, match=name):
+                load(key, copy)
+            shutil.copy(recipe.parent / Path(location).name, copy)
