@@ -183,7 +183,8 @@ def worthless_layers(
     if not small:
         return {}
     sizes = Sizes.of(model)
-    small = [name for name in small if _wastes_time(model, name, sizes)]
+    nodes = {node.name: node for node in model.graph.all_nodes()}
+    small = [name for name in small if _wastes_time(nodes[name], sizes)]
     if {site.node for site in plan.weights} <= set(small) and len(
         list(_groups(model, plan, small, target))
     ) == 1:
@@ -230,10 +231,9 @@ def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[str]:
             yield node.name or ""
 
 
-def _wastes_time(model: ir.Model, name: str, sizes: Sizes) -> bool:
+def _wastes_time(node: ir.Node, sizes: Sizes) -> bool:
     """Tell whether converting a layer's own tensors takes as long as its integer kernel saves."""
-    node = next(node for node in model.graph.all_nodes() if node.name == name)
-    work = sizes.work.get(name)
+    work = sizes.work.get(node.name or "")
     values = [
         value for value in (*node.inputs, *node.outputs) if value is not None and value.const_value is None
     ]
@@ -255,6 +255,7 @@ def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -
     }
     between |= {node for node in model.graph.all_nodes() if (node.name or "") in meant}
     seen: set[ir.Node] = set()
+    passed: set[ir.Value] = set()
     for node in model.graph.all_nodes():
         if (node.name or "") not in meant or node in seen:
             continue
@@ -266,18 +267,19 @@ def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -
             seen.add(current)
             if (current.name or "") in meant:
                 group.append(current.name or "")
-            waiting += _neighbors(current)
+            waiting += _neighbors(current, passed)
         yield tuple(group)
 
 
-def _neighbors(node: ir.Node) -> Iterator[ir.Node]:
-    for value in node.inputs:
-        if value is not None:
-            producer = value.producer()
-            if producer is not None:
-                yield producer
-            yield from (reader for reader, _ in value.uses())
-    for value in node.outputs:
+def _neighbors(node: ir.Node, passed: set[ir.Value]) -> Iterator[ir.Node]:
+    """Yield what reads or computes a node's tensors, each tensor once: all layers may read one of them."""
+    for value in (*node.inputs, *node.outputs):
+        if value is None or value in passed:
+            continue
+        passed.add(value)
+        producer = value.producer()
+        if producer is not None:
+            yield producer
         yield from (reader for reader, _ in value.uses())
 
 

@@ -7,7 +7,7 @@ minutes, without it seconds.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -51,7 +51,7 @@ def simplify(model: ir.Model) -> ir.Model:
     sizes = [value.const_value.size for value in model.graph.initializers.values() if value.const_value]
     largest = SMALL_CONSTANT if is_large(model) else max([SMALL_CONSTANT, *sizes])
     model = passes.RemoveInitializersFromInputsPass()(inline_functions(model)).model
-    rules = RewriteRuleSet(_rules())
+    rules = RewriteRuleSet([_ByOperator(_rules())])  # type: ignore[list-item]
     for _ in range(ROUNDS):
         fold_lazily(model)
         with _hidden(model):
@@ -152,50 +152,89 @@ def _swept(model: ir.Model) -> ir.Model:
     return model
 
 
-def _rules() -> "list[RewriteRule]":
+class _ByOperator:
+    """The rules as one, which tries at a node those alone that begin at its operator.
+
+    ``RewriteRuleSet`` tries each rule at each node, and keeps the names of all that were applied: for a chain
+    of N fused nodes that is N² of memory. This one has no name.
+    """
+
+    name: str | None = None
+    as_function = False
+
+    def __init__(self, rules: "Mapping[str, Sequence[RewriteRule]]") -> None:
+        self._rules = rules
+        self.remove_nodes = False  # Of the rule that was applied last, as RewriteRuleSet asks.
+
+    def try_rewrite(self, model: ir.Model, graph: ir.Graph | ir.Function, node: ir.Node, **how: Any) -> Any:
+        """Return what the first rule that matches puts in the place of a node, or None."""
+        for rule in self._rules.get(node.op_type, ()):
+            found = rule.try_rewrite(model, graph, node, **how)
+            if found is not None:
+                self.remove_nodes = rule.remove_nodes
+                return found
+        return None
+
+    def graph_pre_visitor(self) -> None:
+        """Let each rule prepare for a graph."""
+        for visit in self._visitors("graph_pre_visitor"):
+            visit()
+
+    def graph_post_visitor(self) -> None:
+        """Let each rule forget a graph."""
+        for visit in self._visitors("graph_post_visitor"):
+            visit()
+
+    def _visitors(self, name: str) -> Iterator[Callable[[], None]]:
+        visitors = (getattr(rule, name) for rules in self._rules.values() for rule in rules)
+        return (visit for visit in visitors if visit is not None)
+
+
+def _rules() -> "dict[str, list[RewriteRule]]":
+    """Return the rules by the operator that is the last of what each looks for."""
     from onnxscript.rewriter.rules import common
 
-    return [
-        *_neutral_rules(),
-        common.dropout_zero_rule,
-        common.dropout_inference_rule,
-        common.two_reshapes_matmul_reshape_rule,
-        common.one_reshape_matmul_reshape_rule,
-        common.cast_constant_of_shape_rule,
-        common.cast_constant_of_shape_without_value_rule,
-        common.collapse_slice_rule,
-        common.collapse_slice2_rule,
-        common.materialize_reshape_shape_rule,
-        common.min_min_rule,
-        common.max_max_rule,
-        common.min_max_rule,
-        common.max_min_rule,
-        common.successive_clip_relu_rule,
-        common.successive_relu_clip_rule,
-        common.successive_relu_rule,
-        common.successive_clip_rule,
-        common.cast_cast_rule,
-        common.no_op_cast_rule,
-        common.no_op_expand_rule,
-        common.flatten_to_reshape_rule,
-        common.reshape_reshape_rule,
-        common.no_op_transpose_rule,
-        common.transpose_transpose_rule,
-        common.unsqueeze_unsqueeze_rule,
-        common.squeeze_reshape_1d_rule,
-        common.no_op_dynamic_scatter_nd_rule,
-        common.no_op_static_scatter_nd_rule,
-        common.normalize_pad_format_conv_rule,
-        common.normalize_pad_format_conv_integer_rule,
-        common.fuse_pad_into_conv_rule,
-        common.fuse_pad_into_conv_integer_rule,
-        common.remove_optional_bias_from_conv_rule,
-        common.remove_optional_bias_from_conv_transpose_rule,
-        common.remove_optional_bias_from_gemm_rule,
-    ]
+    return {
+        **_neutral_rules(),
+        "Dropout": [common.dropout_zero_rule, common.dropout_inference_rule],
+        "Reshape": [
+            common.two_reshapes_matmul_reshape_rule,
+            common.one_reshape_matmul_reshape_rule,
+            common.materialize_reshape_shape_rule,
+            common.reshape_reshape_rule,
+            common.squeeze_reshape_1d_rule,
+        ],
+        "Cast": [
+            common.cast_constant_of_shape_rule,
+            common.cast_constant_of_shape_without_value_rule,
+            common.cast_cast_rule,
+            common.no_op_cast_rule,
+        ],
+        "Slice": [common.collapse_slice_rule, common.collapse_slice2_rule],
+        "Min": [common.min_min_rule, common.max_min_rule],
+        "Max": [common.max_max_rule, common.min_max_rule],
+        "Clip": [common.successive_clip_relu_rule, common.successive_clip_rule],
+        "Relu": [common.successive_relu_clip_rule, common.successive_relu_rule],
+        "Expand": [common.no_op_expand_rule],
+        "Flatten": [common.flatten_to_reshape_rule],
+        "Transpose": [common.no_op_transpose_rule, common.transpose_transpose_rule],
+        "Unsqueeze": [common.unsqueeze_unsqueeze_rule],
+        "ScatterND": [common.no_op_dynamic_scatter_nd_rule, common.no_op_static_scatter_nd_rule],
+        "Conv": [
+            common.normalize_pad_format_conv_rule,
+            common.fuse_pad_into_conv_rule,
+            common.remove_optional_bias_from_conv_rule,
+        ],
+        "ConvInteger": [
+            common.normalize_pad_format_conv_integer_rule,
+            common.fuse_pad_into_conv_integer_rule,
+        ],
+        "ConvTranspose": [common.remove_optional_bias_from_conv_transpose_rule],
+        "Gemm": [common.remove_optional_bias_from_gemm_rule],
+    }
 
 
-def _neutral_rules() -> "list[RewriteRule]":
+def _neutral_rules() -> "dict[str, list[RewriteRule]]":
     """Return rules that drop what adds 0 or multiplies by 1.
 
     onnxscript's own take 1e-10 for 0: an epsilon that keeps a logarithm finite.
@@ -208,12 +247,12 @@ def _neutral_rules() -> "list[RewriteRule]":
     def same(op: Any, x: Any) -> Any:
         return op.Identity(x)
 
-    return [
-        *RewriteRule(lambda op, x: op.Mul(x, exactly(1)), same).commute(),
-        *RewriteRule(lambda op, x: op.Add(x, exactly(0)), same).commute(),
-        RewriteRule(lambda op, x: op.Sub(x, exactly(0)), same),
-        RewriteRule(lambda op, x: op.Div(x, exactly(1)), same),
-    ]
+    return {
+        "Mul": [*RewriteRule(lambda op, x: op.Mul(x, exactly(1)), same).commute()],
+        "Add": [*RewriteRule(lambda op, x: op.Add(x, exactly(0)), same).commute()],
+        "Sub": [RewriteRule(lambda op, x: op.Sub(x, exactly(0)), same)],
+        "Div": [RewriteRule(lambda op, x: op.Div(x, exactly(1)), same)],
+    }
 
 
 def _without_newer_attributes(model: ir.Model) -> None:

@@ -27,9 +27,9 @@ from ptq_cli.qdq.read.pair_grids import (
     UNPACKING,
     grid_of,
     is_stored_as_product,
-    is_unpacking,
     product_of,
     stored_integers,
+    unpacking_nodes,
 )
 from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts, inside_parts
 from ptq_cli.runtime.engine import ON_FLOATS, Kernel
@@ -69,19 +69,19 @@ def prove_operators(
 ) -> tuple[OperatorProof, ...]:
     """Return how each operator computes, in graph order; without ``kernels`` by the target's rules alone."""
     parts = dynamic_parts(model)
-    inside = inside_parts(parts)
+    inside, unpacking = inside_parts(parts), unpacking_nodes(model)
     proofs = []
     for node in model.graph.all_nodes():
         name = node.name or ""
         if name in parts:
             proofs.append(_dynamic_proof(parts[name], work, kernels))
-        elif node not in inside and not _only_carries(node):
+        elif node not in inside and node not in unpacking and not _only_carries(node):
             proofs.append(_proof(node, target, work, kernels[name] if kernels is not None else None))
     return tuple(proofs)
 
 
 def _only_carries(node: ir.Node) -> bool:
-    return is_pair_node(node) or is_unpacking(node) or carries_four_bits(node)
+    return is_pair_node(node) or carries_four_bits(node)
 
 
 def _dynamic_proof(
@@ -230,6 +230,8 @@ def _reads_signed(node: ir.Node, target: Target) -> bool:
 # The layers of a graph that holds its Q/DQ already, as a plan has those of a float one.
 
 
+Stored = Mapping[ir.Value, ir.Value]
+"""By a restored tensor: the constant with an element for each of its elements."""
 DYNAMIC_FORMAT = "uint8"
 """What a layer makes of its activations at each run."""
 
@@ -264,10 +266,10 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
 
 def stored_formats(model: ir.Model) -> dict[str, Formats]:
     """Return what each layer of a quantized graph reads but for an int32 bias, by its name."""
-    formats, parts = {}, dynamic_parts(model)
+    formats, parts, restored = {}, dynamic_parts(model), _stored_constants(model)
     for node in model.graph.all_nodes():
         if (part := parts.get(node.name or "")) is not None:
-            formats[node.name or ""] = Formats(DYNAMIC_FORMAT, _type_of(part.integers))
+            formats[node.name or ""] = Formats(DYNAMIC_FORMAT, _type_of(part.integers, restored))
             continue
         activations, weight = set(), ""
         for value in node.inputs:
@@ -285,13 +287,13 @@ def stored_formats(model: ir.Model) -> dict[str, Formats]:
                 # int32 behind a DequantizeLinear is a bias, and not the weight.
                 weight = (stored.dtype or dtype).name.lower()
         if node.op_type == DYNAMIC_LSTM:
-            activations, weight = {DYNAMIC_FORMAT}, _type_of(input_at(node, 1))
+            activations, weight = {DYNAMIC_FORMAT}, _type_of(input_at(node, 1), restored)
         formats[node.name or ""] = Formats(", ".join(sorted(activations)), weight)
     return formats
 
 
-def _type_of(weight: ir.Value | None) -> str:
-    integers = _made_of(weight)
+def _type_of(weight: ir.Value | None, stored: Stored) -> str:
+    integers = _behind(weight, stored)
     return integers.dtype.name.lower() if integers is not None and integers.dtype is not None else ""
 
 
@@ -300,14 +302,14 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
     nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph.all_nodes()}
     proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
     nodes = {node.name or "": node for node in model.graph.all_nodes()}
-    parts = dynamic_parts(model)
+    parts, stored = dynamic_parts(model), _stored_constants(model)
     layers = tuple(
         LayerPlan(
             name=proof.name,
             op=proof.op,
             quantized=proof.placement != "float",
             reason=DYNAMIC if proof.name in parts and not proof.reason else proof.reason,
-            parameters=sum(size for _, size in _constants(nodes[proof.name], parts)),
+            parameters=sum(size for _, size in _constants(nodes[proof.name], parts, stored)),
             dynamic=proof.name in parts,
         )
         for proof in proofs
@@ -319,35 +321,37 @@ def parameter_count(model: ir.Model) -> int:
     """Return how many parameters a graph holds: floats, and integers that stand for them; no scales."""
     found: dict[ir.Value, int] = {}
     parts = dynamic_parts(model)
-    inside = inside_parts(parts)
+    inside, unpacking, stored = inside_parts(parts), unpacking_nodes(model), _stored_constants(model)
     for node in model.graph.all_nodes():
-        if node not in inside and not is_pair_node(node) and not is_unpacking(node):
-            found.update(_constants(node, parts))
+        if node not in inside and not is_pair_node(node) and node not in unpacking:
+            found.update(_constants(node, parts, stored))
     return sum(found.values())
 
 
 def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
     """Return how many parameters each layer reads, by its name and the constants', which layers may share."""
-    parts = dynamic_parts(model)
+    parts, stored = dynamic_parts(model), _stored_constants(model)
     return {
-        node.name or "": {value.name or "": size for value, size in _constants(node, parts) if size}
+        node.name or "": {value.name or "": size for value, size in _constants(node, parts, stored) if size}
         for node in model.graph.all_nodes()
         if not is_pair_node(node)
     }
 
 
-def _constants(node: ir.Node, parts: Mapping[str, DynamicPart]) -> Iterator[tuple[ir.Value, int]]:
+def _constants(
+    node: ir.Node, parts: Mapping[str, DynamicPart], stored: Stored
+) -> Iterator[tuple[ir.Value, int]]:
     """Yield each constant that a node reads, as it is or restored, with how many parameters it holds."""
     part = parts.get(node.name or "")
-    stored = _made_of(part.integers) if part is not None else None
-    if part is not None and stored is not None:
-        yield stored, constant_size(stored)
+    integers = _behind(part.integers, stored) if part is not None else None
+    if part is not None and integers is not None:
+        yield integers, constant_size(integers)
         yield from (
             (value, parameter_size(value)) for value in node.inputs if value is not part.scale and value
         )
         return
     if node.op_type == DYNAMIC_LSTM:
-        yield from _of_dynamic_lstm(node)
+        yield from _of_dynamic_lstm(node, stored)
         return
     for value in node.inputs:
         if value is not None and is_integer_operator(node.op_type):
@@ -355,16 +359,19 @@ def _constants(node: ir.Node, parts: Mapping[str, DynamicPart]) -> Iterator[tupl
             continue
         if value is not None and value.producer() is None:
             yield value, parameter_size(value)
-        elif value is not None and (stored := _made_of(value)) is not None:
-            yield stored, constant_size(stored)
+        elif value is not None and (constant := _behind(value, stored)) is not None:
+            yield constant, constant_size(constant)
 
 
-def _of_dynamic_lstm(node: ir.Node) -> Iterator[tuple[ir.Value, int]]:
+def _of_dynamic_lstm(node: ir.Node, stored: Stored) -> Iterator[tuple[ir.Value, int]]:
     """Yield the constants of an LSTM on integers; those behind the inputs of LSTM are scales."""
     for index, value in enumerate(node.inputs[: min(KERNEL_PARAMETERS.values())]):
-        stored = _made_of(value)
-        if stored is not None:
-            yield stored, constant_size(stored) if index in KERNEL_PARAMETERS else parameter_size(stored)
+        constant = _behind(value, stored)
+        if constant is not None:
+            yield (
+                constant,
+                constant_size(constant) if index in KERNEL_PARAMETERS else parameter_size(constant),
+            )
 
 
 def _integer_size(value: ir.Value) -> int:
@@ -375,17 +382,23 @@ def _integer_size(value: ir.Value) -> int:
     return int(constant.size) if len(constant.shape) > 1 or constant.dtype == ir.DataType.INT32 else 0
 
 
-def _made_of(value: ir.Value | None) -> ir.Value | None:
-    """Return the constant with an element for each of a restored tensor's; None if that is computed."""
-    while value is not None and value.const_value is None:
-        producer = value.producer()
-        product = product_of(producer)
+def _stored_constants(model: ir.Model) -> Stored:
+    """Return the constant behind each restored tensor, none for what is computed; in one walk."""
+    stored: dict[ir.Value, ir.Value] = {}
+    for node in model.graph.all_nodes():
+        product = product_of(node)
         if product is not None:
-            value = product.integers
+            constant = _behind(product.integers, stored)
+        elif node.op_type in (*UNPACKING, QUANTIZE, DEQUANTIZE):
+            # Of a codebook each index stands for a parameter; rows of a table are taken while the model runs.
+            indices = _behind(input_at(node, 1), stored) if node.op_type == "Gather" else None
+            constant = indices or _behind(node.inputs[0], stored)
+        else:
             continue
-        if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE, DEQUANTIZE):
-            return None
-        # Of a codebook each index stands for a parameter; rows of a table are taken while the model runs.
-        indices = _made_of(input_at(producer, 1)) if producer.op_type == "Gather" else None
-        value = indices or producer.inputs[0]
-    return value
+        if constant is not None:
+            stored.update(dict.fromkeys(node.outputs, constant))
+    return stored
+
+
+def _behind(value: ir.Value | None, stored: Stored) -> ir.Value | None:
+    return value if value is None or value.const_value is not None else stored.get(value)

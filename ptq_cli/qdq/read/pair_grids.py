@@ -188,21 +188,23 @@ def is_constant_pair(dequantize: ir.Node) -> bool:
     return is_constant(producer.inputs[0])
 
 
-def is_unpacking(node: ir.Node) -> bool:
-    """Return whether a node only makes of a constant, as it is stored, the integers of a DequantizeLinear."""
-    if product_of(node) is not None:
-        return True
-    found, seen = [node], {node}
-    for step in found:  # Thousands may stand in a row, which is deeper than Python calls.
-        if step.op_type not in UNPACKING or not all(map(is_unpacked, step.inputs)):
-            return False
-        readers = [use.node for output in step.outputs for use in output.uses()]
-        if not readers:
-            return False
-        others = dict.fromkeys(reader for reader in readers if reader.op_type != DEQUANTIZE)
-        found += [reader for reader in others if reader not in seen and product_of(reader) is None]
-        seen.update(others)
-    return True
+def unpacking_nodes(model: ir.Model) -> set[ir.Node]:
+    """Return the nodes that only make of a constant, as it is stored, the integers of a DequantizeLinear."""
+    nodes = list(model.graph.all_nodes())
+    unpacked: set[ir.Value] = set()
+    for node in nodes:
+        if node.op_type in UNPACKING and all(
+            item is None or item in unpacked or (item.producer() is None and item.const_value is not None)
+            for item in node.inputs
+        ):
+            unpacked.update(node.outputs)
+    found: set[ir.Node] = set()
+    for node in reversed(nodes):  # Readers first: one walk, since thousands may stand in a row.
+        readers = [use.node for output in node.outputs for use in output.uses()]
+        is_read = readers and all(reader.op_type == DEQUANTIZE or reader in found for reader in readers)
+        if product_of(node) is not None or (is_read and unpacked.issuperset(node.outputs)):
+            found.add(node)
+    return found
 
 
 @dataclass(frozen=True)

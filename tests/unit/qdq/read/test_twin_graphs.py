@@ -8,7 +8,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.constant_values import constant_values
-from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of, is_unpacked, is_unpacking
+from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of, is_unpacked, unpacking_nodes
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs, part_of
 from tests.placements import PLAIN_WEIGHTS
 from tests.unit.plan.graphs import build, quantized, run
@@ -131,4 +131,4 @@ def test_a_row_longer_than_python_calls_is_followed(start: str):
     )
     last = graph.graph.outputs[0].producer().inputs[1]
     assert is_unpacked(last) == (start == "w")
-    assert not is_unpacking(graph.graph[0])  # An Add is behind it, and no DequantizeLinear.
+    assert not unpacking_nodes(graph)  # An Add is behind it, and no DequantizeLinear.
