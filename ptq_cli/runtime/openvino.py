@@ -103,12 +103,14 @@ class CompiledModel:
             raise _failed(NOT_LOADED, error) from error
         # OpenVINO looks at each node to tell, which takes as long as a small model does.
         self._is_dynamic = self._model.is_dynamic()
+        # An input that no operator reads is not one of OpenVINO's model.
+        self._inputs = {name for port in self._model.inputs for name in port.get_names()}
         self._compiled: Any = None
         self._requests: dict[Shapes, Any] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for one batch."""
-        arrays = {name: np.asarray(array, order="C") for name, array in inputs.items()}
+        arrays = {name: np.asarray(inputs[name], order="C") for name in inputs if name in self._inputs}
         request = self._request({name: array.shape for name, array in arrays.items()})
         try:
             request.infer(arrays, share_inputs=True, share_outputs=True)

@@ -1,83 +1,189 @@
-"""One random model through preparation, planning, calibration and export, with everything that must hold."""
+"""One random file through the whole pipeline for one target, with everything that must hold.
 
-from dataclasses import dataclass
+``python -m tests.properties.random_checks SEED TARGET`` does it again, and says what was found."""
+
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import TensorProto
 
-from ptq_cli.core.errors import NothingToQuantizeError
+import ptq_cli
+from ptq_cli.core.errors import NothingToQuantizeError, PtqError
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.proof.kernels_apart import kernels_apart
+from ptq_cli.runtime.engine_registry import engine_alone, measuring_engine
 from tests.properties.noise import noise_errors, rms
-from tests.properties.random_graphs import BATCH
-from tests.quantized import quantize_model
-from tests.unit.plan.graphs import parameters, run, sample, serialized
+from tests.properties.random_graphs import BATCH, random_model
+from tests.properties.random_steps import STEPS
+from tests.properties.random_writings import written
+from tests.properties.reference_judge import judged
 
 AS_PREPARED = 1e-4
-"""Of the largest output: what preparation may move it by."""
+"""Of the largest value: what preparation, and a runtime in floats, may move an output by."""
+SLACK = 4.0
+"""Of four draws the noise of the worst is taken."""
+KERNEL_STEPS = 1
+"""Between a kernel and its operators as written, on the same integers."""
+BATCHES = 4
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
-    """How one model fared.
+    """How one file fared: what must not be, and what is only said."""
 
-    Attributes:
-        refused: why nothing in it can be quantized; then the rest is empty.
-        ratios: error over what noise explains, of each output, as the model is written and optimized.
-    """
-
-    refused: str = ""
-    ratios: tuple[float, ...] = ()
+    findings: list[str] = field(default_factory=list)
+    nothing: bool = False
+    ratios: dict[str, float] = field(default_factory=dict)
+    sqnr: dict[str, float] = field(default_factory=dict)
 
 
-def check(proto: onnx.ModelProto, target: Target) -> Outcome:
-    """Take a model through, and assert all that holds of any model."""
-    original = ir.from_proto(proto)
-    batches = [sample(original, seed, BATCH) for seed in range(4)]
-    wanted = run(original, batches[0], optimize=False)
-    model = prepare(ir.from_proto(proto), "random.onnx")
-    assert_same(wanted, run(model, batches[0], optimize=False))
+def random_file(seed: int) -> onnx.ModelProto:
+    """Return the model of a seed, in the form of the seed."""
+    count = int(np.random.default_rng(seed).integers(1, 26))
+    return written(random_model(seed, count, STEPS), np.random.default_rng([seed, 1]))
+
+
+def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
+    """Return a batch of what a model has to be given."""
+    random = np.random.default_rng([seed, 2])
+    stored = {tensor.name for tensor in model.graph.initializer}
+    found: dict[str, Array] = {}
+    for info in model.graph.input:
+        if info.name in stored:
+            continue
+        shape = [size.dim_value or BATCH for size in info.type.tensor_type.shape.dim]
+        is_number = info.type.tensor_type.elem_type == TensorProto.INT64
+        found[info.name] = (
+            random.integers(0, 5, shape) if is_number else random.standard_normal(shape).astype(np.float32)
+        )
+    return found
+
+
+def check(seed: int, target: str, folder: Path) -> Outcome:
+    """Take the file of a seed through, and return what does not hold."""
+    proto = random_file(seed)
+    onnx.save(proto, folder / "model.onnx")
+    batches = [random_inputs(proto, seed * BATCHES + index) for index in range(BATCHES)]
+    data = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    np.savez(folder / "data.npz", **data)
+    run, outcome = folder / "run", Outcome()
+    settings = {"input_shape": {"batch": [BATCH]}} if load_target(target).static_shapes else {}
     try:
-        plan = make_plan(model, target)
-    except NothingToQuantizeError as error:
-        return Outcome(refused=error.message)
-    assert [layer.name for layer in plan.layers if not layer.quantized and not layer.reason] == []
-    # ONNX Runtime's integer Softmax makes 0 of a probability of 1 on the grid of the HTP.
-    optimizing = (False,) if target.pairs_as_written else (False, True)
-    return _quantized(model, plan, batches, target, optimizing)
+        ptq_cli.quantize(
+            folder / "model.onnx",
+            data=folder / "data.npz",
+            target=target,
+            run=run,
+            evaluate=False,
+            threads=1,
+            batch_size=BATCH,
+            latency=False,
+            **settings,
+        )
+    except NothingToQuantizeError:
+        outcome.nothing = True
+        return outcome
+    except PtqError as error:
+        outcome.findings.append(f"refused: {error.message}")
+        return outcome
+    verdict = ptq_cli.verify(run=run, threads=1)
+    if verdict.verdict != "pass":
+        wrong = verdict.kernel_comparison.wrong if verdict.kernel_comparison else ()
+        outcome.findings.append(f"verify fails: {verdict.faults} {wrong} {verdict.saturates_here}")
+    if verdict.kernel_comparison and verdict.kernel_comparison.fault:
+        outcome.findings.append(f"kernels not compared: {verdict.kernel_comparison.fault}")
+    _judge(proto, run, batches[0], target, outcome)
+    return outcome
 
 
-def assert_same(wanted: list[Array], found: list[Array]) -> None:
-    """Assert that preparation changed nothing but the last bits."""
-    for one, other in zip(wanted, found, strict=True):
-        assert one.shape == other.shape
-        assert np.max(np.abs(one - other), initial=0.0) <= AS_PREPARED * np.max(np.abs(one), initial=1e-3)
+def _judge(
+    proto: onnx.ModelProto, run: Path, inputs: Mapping[str, Array], target: str, outcome: Outcome
+) -> None:
+    prepared, quantized = onnx.load(run / "model.float.onnx"), onnx.load(run / "model.int8.onnx")
+    onnx.checker.check_model(quantized, full_check=True)
+    values = judged(quantized, inputs)
+    wanted, floats = _outputs(proto, judged(proto, inputs)), _outputs(prepared, judged(prepared, inputs))
+    found = _outputs(quantized, values)
+    for (name, one), other in zip(wanted.items(), floats.values(), strict=True):
+        if not _near(one, other):
+            outcome.findings.append(f"prepared: output {name} differs by {np.max(np.abs(one - other))}")
+    noise = list(noise_errors(quantized, values, inputs).values())
+    outcome.findings += list(_explained("file", wanted, found, noise, outcome))
+    outcome.sqnr = {name: sqnr(one, found[name]) for name, one in zip(found, wanted.values(), strict=True)}
+    engine = measuring_engine(load_target(target))
+    try:
+        control = engine.open(prepared.SerializeToString(), threads=1).run(inputs)
+    except PtqError:
+        return  # The runtime does not take the float model either.
+    if all(_near(one, other) for one, other in zip(floats.values(), control, strict=True)):
+        as_run = engine.open(quantized.SerializeToString(), threads=1).run(inputs)
+        computed = dict(zip(found, as_run, strict=True))
+        outcome.findings += list(_explained("as it runs", found, computed, noise, outcome))
+    outcome.findings += list(_wrong_kernels(quantized, inputs, target))
 
 
-def _quantized(
-    model: ir.Model,
-    plan: Plan,
-    batches: list[dict[str, Array]],
-    target: Target,
-    optimizing: tuple[bool, ...],
-) -> Outcome:
-    decided = parameters(model, plan, batches)
-    result = quantize_model(model, plan, decided)
-    onnx.checker.check_model(ir.to_proto(result), full_check=True)
-    assert list(structure_faults(result)) == []
-    inputs, content = batches[0], serialized(result)
-    reference = run(model, inputs, optimize=False)
-    allowed = noise_errors(model, plan, decided, inputs)
-    ratios = []
-    for optimize in optimizing:
-        outputs = run(content, inputs, optimize=optimize, target=target)
-        for wanted, output, noise in zip(reference, outputs, allowed, strict=True):
-            assert wanted.shape == output.shape
-            tiny = 1e-5 * max(float(np.max(np.abs(wanted), initial=0.0)), 1e-3)
-            ratios.append(rms(wanted, output) / (noise + tiny))
-    return Outcome(ratios=tuple(ratios))
+def _outputs(model: onnx.ModelProto, values: Mapping[str, Array]) -> dict[str, Array]:
+    return {output.name: np.asarray(values[output.name]) for output in model.graph.output}
+
+
+def _near(one: Array, other: Array) -> bool:
+    largest = np.max(np.abs(one[np.isfinite(one)]), initial=1e-3)
+    return one.shape == other.shape and np.allclose(one, other, 0, AS_PREPARED * largest, equal_nan=True)
+
+
+def _explained(
+    what: str, wanted: Mapping[str, Array], found: Mapping[str, Array], noise: list[float], outcome: Outcome
+) -> Iterator[str]:
+    """Yield outputs that are farther apart than noise in the place of rounding explains."""
+    for name, one, other, error in zip(wanted, wanted.values(), found.values(), noise, strict=True):
+        if one.shape != other.shape:
+            yield f"{what}: output {name} has the shape {other.shape}, not {one.shape}"
+            continue
+        if np.isfinite(one).all() and not np.isfinite(other).all():
+            yield f"{what}: output {name} is not finite"
+        tiny = 1e-5 * max(float(np.max(np.abs(one[np.isfinite(one)]), initial=0.0)), 1e-3)
+        ratio = rms(one, other) / (error + tiny)
+        outcome.ratios[f"{what} {name}"] = ratio
+        if not ratio <= SLACK:
+            yield f"{what}: output {name} is {ratio:.3g} times as far as noise explains"
+
+
+def _wrong_kernels(quantized: onnx.ModelProto, inputs: Mapping[str, Array], target: str) -> Iterator[str]:
+    """Yield integers that a kernel makes of others by more than a step from what the reference makes."""
+    engine = engine_alone(load_target(target))
+    if engine is None:
+        return
+    cut = kernels_apart(ir.from_proto(quantized))
+    reference = judged(onnx.load_from_string(cut.whole.content), inputs)
+    feeds = {**inputs, **{name: np.asarray(reference[tensor]) for tensor, name in cut.inputs.items()}}
+    computed = engine.open(cut.apart, threads=1).run(feeds)
+    for unit, integers in zip(cut.units, computed, strict=True):
+        if unit.step:
+            apart = np.abs(np.asarray(reference[unit.tensor]).astype(np.int64) - integers.astype(np.int64))
+            if np.max(apart, initial=0) > KERNEL_STEPS * unit.step:
+                yield f"kernel: {unit.op} '{unit.node}' is {np.max(apart)} steps off"
+
+
+def sqnr(one: Array, other: Array) -> float:
+    """Return the signal-to-quantization-noise ratio in decibels."""
+    signal, noise = rms(one, np.zeros_like(one)), rms(one, other)
+    return float(np.inf if noise == 0 else 20 * np.log10(max(signal, 1e-30) / noise))
+
+
+def main() -> int:
+    """Check one seed for one target."""
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = check(int(sys.argv[1]), sys.argv[2], Path(folder))
+    print(*outcome.findings or ["nothing found"], sep="\n")
+    return bool(outcome.findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

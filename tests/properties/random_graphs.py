@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.core.tensors import Array
 
 BATCH = 2
-OPSETS = (13, 14, 17, 18, 20, 21, 23)
+OPSETS = range(11, 24)
+SHAPES = ((3, 6, 6), (3, 6, 6), (4, 8), (8,), (3, 10), (2, 3, 4, 4))
 HIGHEST_DEGREE = 3
 SENTINELS = (-1e4, -3.4e38, -np.inf, np.finfo(np.float32).min)
 
@@ -53,6 +54,9 @@ class Builder:
         if form == 0:
             self.nodes.append(helper.make_node("Constant", [], [name], name, value=tensor))
             return name
+        if form == 2 and self.opset >= 12 and not tensor.dims and tensor.data_type == TensorProto.FLOAT:
+            self.nodes.append(helper.make_node("Constant", [], [name], name, value_float=float(array)))
+            return name
         self.constants.append(tensor)
         if form == 1:
             self.nodes.append(helper.make_node("Identity", [name], [f"{name}.same"], f"{name}.same"))
@@ -76,6 +80,12 @@ class Builder:
     def give(self, x: Tensor, op: str, inputs: Sequence[str], shape: tuple[int, ...], **attributes: object):
         """Add an operator with one result of the degree of ``x``, and keep the result."""
         self.tensors.append(Tensor(self.add(op, inputs, **attributes)[0], shape, x.degree))
+
+    def over(self, op: str, x: str, axes: Sequence[int], since: int, **attributes: object) -> str:
+        """Add an operator over axes, which are an attribute before the opset ``since``, and then an input."""
+        if self.opset < since:
+            return self.add(op, [x], axes=list(axes), **attributes)[0]
+        return self.add(op, [x, self.integers(*axes)], **attributes)[0]
 
     def pick(self, *ranks: int) -> Tensor | None:
         """Return one of the values with so many axes, later ones more often."""
@@ -112,7 +122,7 @@ def random_model(seed: int, count: int, steps: Sequence[tuple[Step, int]]) -> on
     random = np.random.default_rng(seed)
     builder = Builder(random=random, opset=int(random.choice(OPSETS)))
     for index in range(int(random.integers(1, 3))):
-        shape = [(3, 6, 6), (4, 8), (8,), (3, 10)][int(random.integers(0, 4))]
+        shape = SHAPES[int(random.integers(0, len(SHAPES)))]
         builder.tensors.append(Tensor(f"x{index}", shape))
         sizes = ["N" if random.random() < 0.5 else BATCH, *shape]
         builder.inputs.append(helper.make_tensor_value_info(f"x{index}", TensorProto.FLOAT, sizes))

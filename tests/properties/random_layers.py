@@ -1,11 +1,72 @@
 """Steps of random models that hold weights or products: layers, normalizations and attention."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from tests.properties.random_graphs import HIGHEST_DEGREE, SENTINELS, Builder, Tensor
 
 ROW, SEQUENCE, IMAGE, VOLUME = 2, 3, 4, 5
 """How many axes they have."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a filter moves: of a convolution or a pooling."""
+
+    kernel: list[int]
+    strides: list[int]
+    pads: list[int]
+    dilations: list[int]
+    auto: str = "NOTSET"
+
+    @classmethod
+    def draw(cls, b: Builder, sizes: Sequence[int], kernel: list[int]) -> "Window":
+        """Return one that fits, with pads smaller than the kernel."""
+        axes = range(len(kernel))
+        fits = [2 * k - 1 <= size for k, size in zip(kernel, sizes, strict=True)]
+        dilations = [2 if fit and b.random.random() < 0.2 else 1 for fit in fits]
+        strides = [b.one_of(1, 1, 2) for _ in axes]
+        if b.random.random() < 0.2:
+            auto = str(b.random.choice(["SAME_UPPER", "SAME_LOWER", "VALID"]))
+            return cls(kernel, strides, [0] * (2 * len(kernel)), [1] * len(kernel), auto)
+        pads = [b.one_of(0, min(1, kernel[axis] - 1)) for axis in (*axes, *axes)]
+        return cls(kernel, strides, pads, dilations)
+
+    @property
+    def attributes(self) -> dict[str, object]:
+        """What a node says of it."""
+        said: dict[str, object] = {"kernel_shape": self.kernel, "strides": self.strides}
+        if self.auto != "NOTSET":
+            return said | {"auto_pad": self.auto}
+        return said | {"pads": self.pads, "dilations": self.dilations}
+
+    def sizes(self, sizes: Sequence[int], *, up: bool = False) -> tuple[int, ...]:
+        """Return the sizes of the result; where ``up``, rounded up, without a window that begins in pads."""
+        if self.auto.startswith("SAME"):
+            return tuple(-(-size // stride) for size, stride in zip(sizes, self.strides, strict=True))
+        rooms = zip(self._rooms(sizes), self.strides, self._last(sizes), strict=True)
+        return tuple((room // stride if not up else last) + 1 for room, stride, last in rooms)
+
+    def ends_in_pads(self, sizes: Sequence[int]) -> bool:
+        """Tell whether a window would begin in the pads at the end if sizes were rounded up."""
+        rooms = zip(self._rooms(sizes), self.strides, self._last(sizes), strict=True)
+        return any(-(-room // stride) != last for room, stride, last in rooms)
+
+    def _rooms(self, sizes: Sequence[int]) -> list[int]:
+        pairs = zip(self.pads[: len(self.kernel)], self.pads[len(self.kernel) :], strict=True)
+        filters = [dilation * (k - 1) + 1 for dilation, k in zip(self.dilations, self.kernel, strict=True)]
+        ends = zip(sizes, pairs, filters, strict=True)
+        return [size + low + high - width for size, (low, high), width in ends]
+
+    def _last(self, sizes: Sequence[int]) -> list[int]:
+        """Return the number of the last window of each axis, rounded up."""
+        found = []
+        for axis, (room, stride) in enumerate(zip(self._rooms(sizes), self.strides, strict=True)):
+            last = -(-room // stride)
+            found.append(last - 1 if last * stride >= sizes[axis] + self.pads[axis] else last)
+        return found
 
 
 def conv(b: Builder) -> None:
@@ -16,24 +77,38 @@ def conv(b: Builder) -> None:
     given = b.one_of(2, 3, 4)
     kernel = [b.one_of(1, min(3, size)) for size in sizes]
     group = 1
-    if b.random.random() < 0.4:  # depthwise
-        group = given = channels
-    pads = [b.one_of(0, 1) for _ in range(2 * len(sizes))]
-    stride = [b.one_of(1, 1, 2) for _ in sizes]
+    form = b.random.random()
+    if form < 0.3:  # depthwise, with one or two filters a channel
+        group, given = channels, channels * b.one_of(1, 1, 2)
+    elif form < 0.5 and channels % 2 == 0:
+        group, given = 2, 4
+    window = Window.draw(b, sizes, kernel)
     weight = b.weight(given, channels // group, *kernel, summed=channels // group * int(np.prod(kernel)))
     inputs = [x.name, weight] + ([b.weight(given)] if b.chance() else [])
-    ends = zip(sizes, pads[: len(sizes)], pads[len(sizes) :], kernel, stride, strict=True)
-    shape = tuple((size + low + high - k) // s + 1 for size, low, high, k, s in ends)
-    b.give(x, "Conv", inputs, (given, *shape), kernel_shape=kernel, pads=pads, strides=stride, group=group)
+    b.give(x, "Conv", inputs, (given, *window.sizes(sizes)), group=group, **window.attributes)
 
 
 def conv_transpose(b: Builder) -> None:
-    x = b.pick(IMAGE)
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is None or max(x.shape[1:]) > 6:
         return
     channels, *sizes = x.shape
-    weight = b.weight(channels, 3, 2, 2, summed=channels)
-    b.give(x, "ConvTranspose", [x.name, weight], (3, *(2 * size for size in sizes)), strides=[2, 2])
+    group = channels if b.random.random() < 0.3 else 1
+    given = 1 if group > 1 else 3
+    axes = range(len(sizes))
+    stride, kernel = b.one_of(1, 2), [b.one_of(2, 3) for _ in axes]
+    pads = [b.one_of(0, 1) for _ in (*axes, *axes)]
+    extra = [b.one_of(0, stride - 1) for _ in axes]
+    shape = tuple(
+        stride * (size - 1) + extra[axis] + kernel[axis] - pads[axis] - pads[axis + len(sizes)]
+        for axis, size in enumerate(sizes)
+    )
+    if min(shape) < 1:
+        return
+    weight = b.weight(channels, given, *kernel, summed=max(1, channels // group) * 2)
+    inputs = [x.name, weight] + ([b.weight(given * group)] if b.chance() else [])
+    said = {"strides": [stride] * len(sizes), "pads": pads, "output_padding": extra, "group": group}
+    b.give(x, "ConvTranspose", inputs, (given * group, *shape), kernel_shape=kernel, **said)
 
 
 def matmul(b: Builder) -> None:
@@ -75,14 +150,41 @@ def gemm(b: Builder) -> None:
         return
     width, given, turned = x.shape[0], b.one_of(4, 6, 8), b.one_of(0, 1)
     weight = b.weight(*((given, width) if turned else (width, given)), summed=width)
-    inputs = [x.name, weight] + ([b.weight(given)] if b.chance() else [])
+    shape = [(given,), (1, given), (1,), ()][b.one_of(0, 0, 1, 2, 3)]
+    inputs = [x.name, weight] + ([b.weight(*shape)] if b.chance() else [])
     alpha, beta = float(b.random.choice([1.0, 0.5])), float(b.random.choice([1.0, 2.0]))
-    b.give(x, "Gemm", inputs, (given,), transB=turned, alpha=alpha, beta=beta)
+    said = {"transB": turned, "alpha": alpha, "beta": beta}
+    if b.random.random() < 0.2:
+        inputs[0], said["transA"] = b.add("Transpose", [x.name], perm=[1, 0])[0], 1
+    b.give(x, "Gemm", inputs, (given,), **said)
+
+
+def matmul_batched(b: Builder) -> None:
+    """One matrix for each channel, or one for all with a leading axis."""
+    x = b.pick(SEQUENCE, IMAGE)
+    if x is None:
+        return
+    width, given = x.shape[-1], b.one_of(4, 6)
+    leading = [(1,), (x.shape[0],)][b.one_of(0, 1)] if x.rank == IMAGE else (1,)
+    b.give(x, "MatMul", [x.name, b.weight(*leading, width, given, summed=width)], (*x.shape[:-1], given))
+
+
+def shared_weight(b: Builder) -> None:
+    """Two layers of one matrix, on one value or two."""
+    x = b.pick(ROW, SEQUENCE)
+    if x is None:
+        return
+    z, width = b.like(x), x.shape[-1]
+    weight = b.weight(width, width, summed=width)
+    for item in (x, z):
+        b.give(item, "MatMul", [item.name, weight], x.shape)
+    if x.rank == ROW and b.chance():
+        b.give(z, "Gemm", [z.name, weight, b.weight(width)], x.shape, transB=1)
 
 
 def einsum(b: Builder) -> None:
     x = b.pick(SEQUENCE)
-    if x is None:
+    if x is None or b.opset < 12:
         return
     width, given = x.shape[1], b.one_of(4, 6)
     weight = b.weight(width, given, summed=width)
@@ -98,7 +200,7 @@ def recurrent(b: Builder) -> None:
     turned = b.add("Transpose", [x.name], perm=[1, 0, 2])[0]
     weights = [b.weight(1, gates * 4, size, summed=size) for size in (width, 4)]
     states = b.add(op, [turned, *weights], hidden_size=4)[0]
-    flat = b.add("Squeeze", [states, b.integers(1)])[0]
+    flat = b.over("Squeeze", states, [1], 13)
     b.give(x, "Transpose", [flat], (length, 4), perm=[1, 0, 2])
 
 

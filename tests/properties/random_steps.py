@@ -1,17 +1,22 @@
 """The steps of which random models are made: each adds an operator, or a few that belong together."""
 
+from dataclasses import replace
+
 import numpy as np
 from onnx import TensorProto, helper
 
 from tests.properties import random_layers as layers
+from tests.properties.random_forms import FORMS
 from tests.properties.random_graphs import BATCH, HIGHEST_DEGREE, Builder, Step, Tensor
-from tests.properties.random_layers import IMAGE, ROW, SEQUENCE
+from tests.properties.random_layers import IMAGE, ROW, SEQUENCE, VOLUME, Window
 
 WORDS = "words"
+BOUNDS = ((0.0, 6.0), (-1.0, 1.0), (0.1, 2.0), (0.0, None), (None, 1.0), (-0.5, None), (None, 0.0))
+"""Of a Clip; those with None on one side alone."""
 
 
 def sum_of_two(b: Builder) -> None:
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is not None:
         z = b.like(x)
         op = "Add" if b.chance() else "Sub"
@@ -19,7 +24,7 @@ def sum_of_two(b: Builder) -> None:
 
 
 def product_of_two(b: Builder) -> None:
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is None:
         return
     z = b.like(x)
@@ -28,7 +33,7 @@ def product_of_two(b: Builder) -> None:
 
 
 def quotient(b: Builder) -> None:
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is None:
         return
     size = b.add("Abs", [b.like(x).name])[0]
@@ -37,7 +42,7 @@ def quotient(b: Builder) -> None:
 
 
 def with_constant(b: Builder) -> None:
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is None:
         return
     op = str(b.random.choice(["Add", "Sub", "Mul", "Div"]))
@@ -47,7 +52,7 @@ def with_constant(b: Builder) -> None:
 
 
 def concat(b: Builder) -> None:
-    x = b.pick(SEQUENCE, IMAGE)
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is not None and x.shape[0] <= 6:
         z = b.like(x)
         joined = b.add("Concat", [x.name, z.name], axis=1)[0]
@@ -58,13 +63,20 @@ def split(b: Builder) -> None:
     x = b.pick(ROW, SEQUENCE, IMAGE)
     if x is None or x.shape[0] % 2:
         return
-    attributes = {"num_outputs": 2} if b.opset >= 18 else {}
-    for name in b.add("Split", [x.name], 2, axis=1, **attributes):
-        b.tensors.append(Tensor(name, (x.shape[0] // 2, *x.shape[1:]), x.degree))
+    sizes = [x.shape[0] // 2] * 2 if b.chance() else [1, x.shape[0] - 1]
+    inputs, attributes = [x.name], {}
+    if sizes[0] != sizes[1] and b.opset >= 13:
+        inputs.append(b.integers(*sizes))
+    elif b.opset >= 18:
+        attributes = {"num_outputs": 2}
+    elif b.opset < 13:
+        attributes = {"split": sizes}
+    for name, size in zip(b.add("Split", inputs, 2, axis=1, **attributes), sizes, strict=True):
+        b.tensors.append(Tensor(name, (size, *x.shape[1:]), x.degree))
 
 
 def slice_(b: Builder) -> None:
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is not None and x.shape[-1] > 2:
         bounds = [b.integers(1), b.integers(x.shape[-1]), b.integers(-1)]
         b.give(x, "Slice", [x.name, *bounds], (*x.shape[:-1], x.shape[-1] - 1))
@@ -74,9 +86,13 @@ def pad(b: Builder) -> None:
     x = b.pick(IMAGE)
     if x is None or max(x.shape[1:]) > 8:
         return
-    mode = "constant" if b.chance() or min(x.shape[1:]) < 2 else "reflect"
+    choices = ["constant", "constant", "edge"] + ["reflect"] * (min(x.shape[1:]) >= 2)
+    mode = str(b.random.choice(choices + ["wrap"] * (b.opset >= 19)))
     shape = (x.shape[0], x.shape[1] + 2, x.shape[2] + 1)
-    b.give(x, "Pad", [x.name, b.integers(0, 0, 1, 0, 0, 0, 1, 1)], shape, mode=mode)
+    inputs = [x.name, b.integers(0, 0, 1, 0, 0, 0, 1, 1)]
+    if mode == "constant" and b.chance():
+        inputs.append(b.constant(np.float32(b.random.choice([0.0, 0.5, -1.0]))))
+    b.give(x, "Pad", inputs, shape, mode=mode)
 
 
 def resize(b: Builder) -> None:
@@ -89,7 +105,7 @@ def resize(b: Builder) -> None:
     b.give(
         x,
         "Resize",
-        [x.name, "", scales],
+        [x.name, "" if b.opset >= 13 else b.constant(np.zeros(0, np.float32)), scales],
         (x.shape[0], 2 * x.shape[1], 2 * x.shape[2]),
         mode=mode,
         coordinate_transformation_mode=where,
@@ -98,7 +114,7 @@ def resize(b: Builder) -> None:
 
 
 def gather(b: Builder) -> None:
-    x = b.pick(SEQUENCE, IMAGE)
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is not None:
         b.give(x, "Gather", [x.name, b.integers(x.shape[0] - 1, 0)], (2, *x.shape[1:]), axis=1)
 
@@ -111,14 +127,14 @@ def embedding(b: Builder) -> None:
 
 
 def reshape(b: Builder) -> None:
-    x = b.pick(SEQUENCE, IMAGE)
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is not None:
         shape = (int(np.prod(x.shape)),) if b.chance() else (x.shape[0], int(np.prod(x.shape[1:])))
         b.give(x, "Reshape", [x.name, b.integers(0, -1, *shape[1:])], shape)
 
 
 def transpose(b: Builder) -> None:
-    x = b.pick(SEQUENCE, IMAGE)
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is not None:
         order = b.random.permutation(len(x.shape))
         shape = tuple(x.shape[axis] for axis in order)
@@ -128,56 +144,84 @@ def transpose(b: Builder) -> None:
 def unsqueeze(b: Builder) -> None:
     x = b.pick(ROW, SEQUENCE)
     if x is not None:
-        wide = b.add("Unsqueeze", [x.name, b.integers(1)])[0]
+        wide = b.over("Unsqueeze", x.name, [1], 13)
         b.tensors.append(Tensor(wide, (1, *x.shape), x.degree))
         if b.chance():
-            b.give(x, "Squeeze", [wide, b.integers(1)], x.shape)
+            b.tensors.append(Tensor(b.over("Squeeze", wide, [1], 13), x.shape, x.degree))
 
 
 def pool(b: Builder) -> None:
-    x = b.pick(IMAGE)
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is None or min(x.shape[1:]) < 2:
         return
     # ONNX Runtime 1.31 merges a Pad of zeros into a MaxPool, which pads with -inf, in float models too.
     padded = any(node.op_type == "Pad" and x.name in node.output for node in b.nodes)
-    op = "MaxPool" if b.chance() and not padded else "AveragePool"
-    shape = (x.shape[0], *(size - 1 for size in x.shape[1:]))
-    b.give(x, op, [x.name], shape, kernel_shape=[2, 2])
+    op = str(b.random.choice(["AveragePool", "AveragePool", "LpPool"] + ["MaxPool"] * (2 * (not padded))))
+    window = Window.draw(b, x.shape[1:], [min(size, b.one_of(1, 2, 3)) for size in x.shape[1:]])
+    given = {"AveragePool": 19, "MaxPool": 11, "LpPool": 18}
+    if b.opset < given[op]:
+        window = replace(window, dilations=[1] * len(window.kernel))
+    is_up = window.auto == "NOTSET" and (op != "LpPool" or b.opset >= 18) and b.random.random() < 0.3
+    # Before opset 22, ONNX's shapes count a last window that begins in the pads, which runtimes leave out.
+    is_up = is_up and (b.opset >= 22 or not window.ends_in_pads(x.shape[1:]))
+    attributes: dict[str, object] = {"ceil_mode": 1} if is_up else {}
+    if op == "AveragePool" and b.chance():
+        attributes["count_include_pad"] = 1
+    if b.opset < given[op]:
+        attributes |= {name: value for name, value in window.attributes.items() if name != "dilations"}
+    else:
+        attributes |= window.attributes
+    b.give(x, op, [x.name], (x.shape[0], *window.sizes(x.shape[1:], up=is_up)), **attributes)
 
 
 def mean(b: Builder) -> None:
-    x = b.pick(SEQUENCE, IMAGE)
+    """Reduce, over one axis or some, kept or not."""
+    x = b.pick(SEQUENCE, IMAGE, VOLUME)
     if x is None:
         return
-    if x.rank == IMAGE and b.chance():
-        b.give(x, "GlobalAveragePool", [x.name], (x.shape[0], 1, 1))
+    if x.rank >= IMAGE and b.chance():
+        op = "GlobalAveragePool" if b.chance() else "GlobalMaxPool"
+        b.give(x, op, [x.name], (x.shape[0], *[1] * (x.rank - 2)))
         return
-    axes = list(range(2, x.rank))
-    inputs, attributes = ([b.integers(*axes)], {}) if b.opset >= 18 else ([], {"axes": axes})
+    axes = list(range(2, x.rank)) if b.chance() else [b.one_of(*range(1, x.rank))]
+    op = str(b.random.choice(["ReduceMean", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceSum"]))
+    if op == "ReduceSum" and np.prod([x.shape[axis - 1] for axis in axes]) > 12:
+        op = "ReduceMean"
     kept = b.chance()
-    shape = (x.shape[0], *(1 for _ in axes if kept))
-    b.give(x, "ReduceMean", [x.name, *inputs], shape, keepdims=int(kept), **attributes)
+    shape = tuple(
+        1 if axis in axes else size for axis, size in enumerate(x.shape, 1) if kept or axis not in axes
+    )
+    said = [axis - x.rank for axis in axes] if b.chance() else axes
+    name = b.over(op, x.name, said, 13 if op == "ReduceSum" else 18, keepdims=int(kept))
+    b.tensors.append(Tensor(name, shape, x.degree))
 
 
 def activation(b: Builder) -> None:
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is None:
         return
-    choices = ["Relu", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "Tanh", "Elu"]
-    choices += ["HardSwish"] * (b.opset >= 14) + ["Gelu"] * (b.opset >= 20)
+    choices = ["Relu", "Relu", "Clip", "Clip", "LeakyRelu", "PRelu", "Sigmoid", "HardSigmoid", "Tanh", "Elu"]
+    choices += ["Selu", "Softplus", "Softsign", "ThresholdedRelu", "Celu"][: 5 if b.opset >= 12 else 4]
+    choices += ["HardSwish"] * (b.opset >= 14) + ["Mish"] * (b.opset >= 18) + ["Gelu"] * (b.opset >= 20)
     op = str(b.random.choice(choices))
-    inputs = [x.name]
+    inputs, attributes = [x.name], {}
     if op == "Clip":
-        bounds = [(0.0, 6.0), (-1.0, 1.0), (0.1, 2.0)][b.one_of(0, 1, 2)]
-        inputs += [b.constant(np.float32(bound)) for bound in bounds]
-    if op == "PRelu":
-        inputs.append(b.constant(np.float32(0.25)))
-    b.give(x, op, inputs, x.shape)
+        low, high = BOUNDS[int(b.random.integers(0, len(BOUNDS)))]
+        inputs += ["" if bound is None else b.constant(np.float32(bound)) for bound in (low, high)]
+        inputs = inputs[:2] if high is None else inputs
+    elif op == "PRelu":
+        shape = (x.shape[0], *[1] * (x.rank - 2)) if b.chance() else ()
+        inputs.append(b.constant(np.float32(b.random.uniform(-0.3, 0.5, shape))))
+    elif op == "Gelu" and b.chance():
+        attributes["approximate"] = "tanh"
+    elif op in ("LeakyRelu", "Elu", "HardSigmoid") and b.chance():
+        attributes["alpha"] = float(b.random.choice([0.1, 0.3]))
+    b.give(x, op, inputs, x.shape, **attributes)
 
 
 def written_out(b: Builder) -> None:
     """SiLU, or GELU by erf."""
-    x = b.pick(ROW, SEQUENCE, IMAGE)
+    x = b.pick(ROW, SEQUENCE, IMAGE, VOLUME)
     if x is None:
         return
     if b.chance():
@@ -195,6 +239,8 @@ LAYERS: tuple[Step, ...] = (
     *[layers.gemm] * 2,
     layers.matmul_of_two,
     layers.matmul_left,
+    layers.matmul_batched,
+    layers.shared_weight,
     layers.conv_transpose,
     layers.einsum,
     layers.recurrent,
@@ -204,7 +250,7 @@ LAYERS: tuple[Step, ...] = (
     layers.masked_softmax,
 )
 OTHERS: tuple[Step, ...] = (
-    *[activation] * 2,
+    *[activation] * 4,
     sum_of_two,
     product_of_two,
     quotient,
@@ -219,9 +265,12 @@ OTHERS: tuple[Step, ...] = (
     reshape,
     transpose,
     unsqueeze,
-    pool,
+    *[pool] * 2,
     mean,
     written_out,
 )
-STEPS: list[tuple[Step, int]] = [*((step, 13) for step in (*LAYERS, *OTHERS)), (layers.attention, 23)]
+STEPS: list[tuple[Step, int]] = [
+    *((step, 11) for step in (*LAYERS, *OTHERS, *FORMS)),
+    (layers.attention, 23),
+]
 """Each with the oldest opset that knows its operators; what comes several times is taken more often."""

@@ -197,6 +197,27 @@ def _spread(node: ir.Node, index: int, whole: Array | ir.Value, places: Array, n
     node.replace_input_with(index, spread)
 
 
+# An AveragePool that says that it is not dilated says nothing of it.
+#
+# Requires: opset 19, where it may say so. Ensures: it has no ``dilations`` where all are 1. ONNX Runtime's
+# integer AveragePool has no such attribute, and refuses it whatever it is.
+
+
+def _drop_dilations(node: ir.Node, names: FreshNames) -> bool:  # noqa: ARG001 - a rewrite's signature
+    if set(node.attributes.get_ints("dilations", ())) != {1}:
+        return False
+    del node.attributes["dilations"]
+    return True
+
+
+UNIT_DILATIONS = RewritePass(
+    "unit_dilations",
+    "AveragePool with dilations of 1 into one without",
+    each_node(_drop_dilations, "AveragePool"),
+    opset=19,
+)
+
+
 # A Cast to a wider type and back.
 #
 # Requires: each value of the narrow type is one of the wide type. Ensures: readers read what went in. A

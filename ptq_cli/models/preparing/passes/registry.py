@@ -1,7 +1,7 @@
 """The passes, in the order in which they run."""
 
 from ptq_cli.models.preparing.passes.einsum import EINSUM
-from ptq_cli.models.preparing.passes.known import CASTS, KNOWN_BRANCH, NAMED_AXES
+from ptq_cli.models.preparing.passes.known import CASTS, KNOWN_BRANCH, NAMED_AXES, UNIT_DILATIONS
 from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
 from ptq_cli.models.preparing.passes.merged import (
     BATCH_NORM,
@@ -28,6 +28,7 @@ PRODUCTS = (EINSUM, MATMUL_LEFT, MATMUL_MATRIX)
 REST: tuple[RewritePass, ...] = (
     CASTS,
     NAMED_AXES,
+    UNIT_DILATIONS,
     *PRODUCTS,
     MEAN_POOL,
     *FOLDING,

@@ -59,6 +59,15 @@ def test_constants_beside_the_graph_are_found(tmp_path):
 
 
 @needs_openvino
+def test_an_input_that_no_operator_reads_is_left_out():
+    model = build("(float[N,4] x, float[N,4] unread) => (float[N,4] y) { y = Relu(x) }")
+    inputs = sample(model)
+    np.testing.assert_array_equal(
+        OPEN_VINO.open(serialized(model), threads=1).run(inputs)[0], np.maximum(inputs["x"], 0)
+    )
+
+
+@needs_openvino
 def test_more_shapes_than_are_compiled_run_too(net):
     model = net[0]
     opened = OPEN_VINO.open(serialized(model), threads=1)

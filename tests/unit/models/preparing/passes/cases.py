@@ -178,6 +178,8 @@ named_axes.resize_to_sizes: (float[N,3,5,6] x) => (float[] y) <int64[2] k = {4,9
 named_axes.resize_of_a_part: (float[N,3,5,6] x) => (float[] y) <float[4] r, int64[2] k = {4,9}> {
     y = Resize<axes=[2,3], coordinate_transformation_mode="tf_crop_and_resize">(x, r, , k) }
     where r = [0.25, 0.0, 1.0, 0.75]
+unit_dilations.average_pool: (float[N,3,5,6] x) => (float[] y) {
+    y = AveragePool<kernel_shape=[2,2], dilations=[1,1]>(x) }
 known_branch.names_that_clash: (float[N,4] x) => (float[] y) <float[4] w, float[4] u> { t = Constant<value =
     bool {1}>() f = Constant<value = bool {0}>() a = If(t) < then_branch = b1 () => (float[N,4] p) {
     h = Mul(x, w) p = Relu(h) }, else_branch = b2 () => (float[N,4] q) { h = Mul(x, u) q = Abs(h) }>
@@ -194,6 +196,8 @@ known_branch.nested: (float[N,4] x, bool c) => (float[N,4] y) { t = Constant<val
 """)
 # What is nearly what a pass rewrites.
 LEFT_ALONE = read_cases("""
+unit_dilations.dilated: (float[N,3,5,6] x) => (float[N,3,3,5] y) {
+    y = AveragePool<kernel_shape=[2,2], dilations=[2,1]>(x) }
 known_branch.if_of_a_computed_condition: (float[N,4] x, bool c) => (float[N,4] y) { y = If(c) < then_branch
     = t () => (float[N,4] p) { p = Relu(x) }, else_branch = e () => (float[N,4] q) { q = Abs(x) }> }
 gemm_factors.gemm_of_two_inputs: (float[N,4] x, float[4,3] w) => (float[] y) { y = Gemm<alpha=0.5>(x, w) }
