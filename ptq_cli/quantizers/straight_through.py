@@ -15,12 +15,21 @@ import torch
 Gradients = tuple[torch.Tensor | None, ...]
 
 
+def fresh(result: torch.Tensor) -> torch.Tensor:
+    """Return the result of an autograd function's forward as a tensor that no operation handed through.
+
+    In a graph that PyTorch 2.11 compiles, the gradient of one that was is 0: ``.to`` and ``sum_to_size`` hand
+    their argument through where nothing changes. A compiler fuses the copy.
+    """
+    return result.clone() if torch.compiler.is_compiling() else result
+
+
 class _StraightThrough(torch.autograd.Function):
     """Any function forward, the identity backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, step: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:  # noqa: ARG004 - autograd's signature
-        return step(x)
+        return fresh(step(x))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:  # noqa: ARG004 - likewise
@@ -32,7 +41,7 @@ class _Clamp(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.bounds = min_value, max_value
-        return torch.clamp(x, min_value, max_value)
+        return fresh(torch.clamp(x, min_value, max_value))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
@@ -281,7 +290,7 @@ class _Clipped(torch.autograd.Function):
     ) -> torch.Tensor:
         # x rather than the mask: it is there anyway, and a pass without a backward one need not compare.
         ctx.save_for_backward(x, low, high)
-        return map_blocks(chain, x, *others)
+        return fresh(map_blocks(chain, x, *others))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:

@@ -21,7 +21,7 @@ from ptq_cli.quantizers.grid import (
 )
 from ptq_cli.quantizers.scaled.descriptor import E4M3, QuantDescriptor
 from ptq_cli.quantizers.scaled.scaled_quantize import Calibrator, fake_quantize_to, quantize_to, values_of
-from ptq_cli.quantizers.straight_through import clipped, pass_where
+from ptq_cli.quantizers.straight_through import clipped, fresh, pass_where
 from ptq_cli.recipe.sections import AmaxSettings
 
 # The float8 format E4M3: 4 bits of exponent, 3 of mantissa, the largest value 448.
@@ -106,7 +106,7 @@ class _Learned(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
         ctx.save_for_backward(x, amax)
         ctx.format = format
-        return values_of(x, amax, format)
+        return fresh(values_of(x, amax, format))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
