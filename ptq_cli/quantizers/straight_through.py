@@ -301,19 +301,19 @@ class _Clipped(torch.autograd.Function):
 
 
 def clipped(
-    chain: Chain, x: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor, *others: torch.Tensor
+    chain: Chain, x: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor, *parameters: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``chain(x, *others)``, with the upstream gradient where ``low <= x <= high``, and 0 elsewhere.
+    """Return ``chain(x, *parameters)``; the upstream gradient passes where ``low <= x <= high``.
 
     Args:
         chain: computes the values, as in ``map_blocks``.
         x: the only argument that gets a gradient.
         low: from where on it passes, edge included; None for ``-high``, which is faster.
         high: up to where it passes, edge included.
-        others: parameters of the chain.
+        parameters: of the chain; they and the bounds may be on another device than x.
 
     Shapes:
-        x: any; the result has the same, and its dtype. low, high, others: broadcast to x.
+        x: any; the result has the same, and its dtype. low, high, parameters: broadcast to x.
 
     Edge case:
         NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
@@ -328,7 +328,9 @@ def clipped(
         >>> y.tolist(), x.grad.tolist()
         ([-2.0, 1.0, 1.0], [0.0, 1.0, 1.0])
     """
-    result: torch.Tensor = _Clipped.apply(x, low, high, chain, others)  # type: ignore[no-untyped-call]
+    low = None if low is None else low.to(x.device)
+    high, *others = (tensor.to(x.device) for tensor in (high, *parameters))
+    result: torch.Tensor = _Clipped.apply(x, low, high, chain, tuple(others))  # type: ignore[no-untyped-call]
     return result
 
 
