@@ -1,5 +1,6 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
+# make test-gpu   run the tests that need CUDA; docs/DEPENDENCIES.md says what to install
 # make test-install   build the wheel and the sdist, and try them in empty environments
 # make test-processors   run the samples' int8 files on emulated processors; ARGS=wasm runs them on one
 # make site   set up and build the site of the documentation into site/
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-nightly test-install test-processors lint format docs docs-check site bench clean
+.PHONY: demo test test-nightly test-gpu test-install test-processors lint format docs docs-check site bench clean
 
 demo: $(VENV)/.installed
 	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq calibrate model.pt --method histogram
@@ -23,6 +24,9 @@ test: lint docs-check
 
 test-nightly: lint docs-check
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-gpu:
+	$(BIN)/pytest -m gpu
 
 test-install: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.try_release

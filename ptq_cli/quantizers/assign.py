@@ -20,7 +20,7 @@ from ptq_cli.quantizers.learning import (
     require_temperature,
     sort_centers,
 )
-from ptq_cli.quantizers.straight_through import pass_where
+from ptq_cli.quantizers.straight_through import fresh, pass_where
 
 # The softmax over the distances to all centers, without a distance to each.
 #
@@ -258,7 +258,7 @@ class _Centers(torch.autograd.Function):
                 else:
                     value = soften(x, ordered, sides, temperature).value
                 result[row, column] = value.to(rows.dtype)
-        return result
+        return fresh(result)
 
     @staticmethod
     def backward(

@@ -150,7 +150,9 @@ def automatic_step(
     if auto.frozen is not None:
         return auto.frozen.detach().to(x.device, torch.float32) / steps
     largest = torch.amax(x.abs(), axes, keepdim=True) if x.numel() else _empty_scale(x, axes)
-    step = torch.where(torch.isfinite(largest), largest, torch.nan) / qmax
+    # By a tensor: a GPU turns the division by a number into a product with its reciprocal.
+    levels = torch.full((), float(qmax), device=x.device)
+    step = torch.where(torch.isfinite(largest), largest, torch.nan) / levels
     if not power_of_two:
         return step
     step = nearest_power_of_two(step + EPSILON)

@@ -10,6 +10,7 @@ from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.curve import Curve, beyond
 from ptq_cli.quantizers.fixed_point_format import Alpha, AutoScale, FixedPointFormat, Rounding, steps_of
 from ptq_cli.quantizers.grid import integer_dtype, require_float, require_no_nan
+from ptq_cli.quantizers.straight_through import fresh
 
 # The fixed-point quantizer: QKeras' ``quantized_bits``, for hardware that shifts instead of multiplying.
 #
@@ -37,9 +38,9 @@ class _FixedPoint(torch.autograd.Function):
         quantized = steps.integers * steps.scale
         if qnoise_factor == 1.0:
             # Not x + (quantized - x) as in QKeras, which misses the grid by a rounding.
-            return quantized.to(x.dtype)
+            return fresh(quantized.to(x.dtype))
         mixed = wide + qnoise_factor * (quantized - wide)
-        return torch.where(torch.isinf(wide), wide, mixed).to(x.dtype)
+        return fresh(torch.where(torch.isinf(wide), wide, mixed).to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:

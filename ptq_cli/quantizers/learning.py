@@ -25,7 +25,7 @@ MAX_CENTERS = 256
 
 
 def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tensor and its centers as rows; the centers are in float32, or float64 if x is.
+    """Return the tensor and its centers as rows, on its device, in float32, or float64 if x is.
 
     Shapes:
         x: any; the rows are (1, x.numel()), or (x.shape[axis], the rest).
@@ -48,7 +48,7 @@ def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[t
     first = x if axis is None else x.movedim(axis, 0)
     rows = first.reshape(count, math.prod(first.shape[len(lead) :]))
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    return rows, centers.reshape(count, centers.shape[-1]).to(wide)
+    return rows, centers.reshape(count, centers.shape[-1]).to(x.device, wide)
 
 
 def lay_back(rows: torch.Tensor, shape: torch.Size, axis: int | None) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.curve import Curve
 from ptq_cli.quantizers.grid import require_float
-from ptq_cli.quantizers.straight_through import apply_straight_through, clamp_backward
+from ptq_cli.quantizers.straight_through import apply_straight_through, clamp_backward, fresh
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -71,7 +71,7 @@ class _SpikeCount(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.window = low, high
         # Adding 0.0 makes -0.0 to 0.0: whether a clamp keeps it differs from one vector unit to the next.
-        return torch.round(x).clamp(0, most) + 0.0
+        return fresh(torch.round(x).clamp(0, most) + 0.0)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:

@@ -15,12 +15,21 @@ import torch
 Gradients = tuple[torch.Tensor | None, ...]
 
 
+def fresh(result: torch.Tensor) -> torch.Tensor:
+    """Return the result of an autograd function's forward as a tensor that no operation handed through.
+
+    In a graph that PyTorch 2.11 compiles, the gradient of one that was is 0: ``.to`` and ``sum_to_size`` hand
+    their argument through where nothing changes. A compiler fuses the copy.
+    """
+    return result.clone() if torch.compiler.is_compiling() else result
+
+
 class _StraightThrough(torch.autograd.Function):
     """Any function forward, the identity backward."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, step: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:  # noqa: ARG004 - autograd's signature
-        return step(x)
+        return fresh(step(x))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:  # noqa: ARG004 - likewise
@@ -32,7 +41,7 @@ class _Clamp(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.bounds = min_value, max_value
-        return torch.clamp(x, min_value, max_value)
+        return fresh(torch.clamp(x, min_value, max_value))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
@@ -281,7 +290,7 @@ class _Clipped(torch.autograd.Function):
     ) -> torch.Tensor:
         # x rather than the mask: it is there anyway, and a pass without a backward one need not compare.
         ctx.save_for_backward(x, low, high)
-        return map_blocks(chain, x, *others)
+        return fresh(map_blocks(chain, x, *others))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
@@ -292,19 +301,19 @@ class _Clipped(torch.autograd.Function):
 
 
 def clipped(
-    chain: Chain, x: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor, *others: torch.Tensor
+    chain: Chain, x: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor, *parameters: torch.Tensor
 ) -> torch.Tensor:
-    """Return ``chain(x, *others)``, with the upstream gradient where ``low <= x <= high``, and 0 elsewhere.
+    """Return ``chain(x, *parameters)``; the upstream gradient passes where ``low <= x <= high``.
 
     Args:
         chain: computes the values, as in ``map_blocks``.
         x: the only argument that gets a gradient.
         low: from where on it passes, edge included; None for ``-high``, which is faster.
         high: up to where it passes, edge included.
-        others: parameters of the chain.
+        parameters: of the chain; they and the bounds may be on another device than x.
 
     Shapes:
-        x: any; the result has the same, and its dtype. low, high, others: broadcast to x.
+        x: any; the result has the same, and its dtype. low, high, parameters: broadcast to x.
 
     Edge case:
         NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
@@ -319,7 +328,9 @@ def clipped(
         >>> y.tolist(), x.grad.tolist()
         ([-2.0, 1.0, 1.0], [0.0, 1.0, 1.0])
     """
-    result: torch.Tensor = _Clipped.apply(x, low, high, chain, others)  # type: ignore[no-untyped-call]
+    low = None if low is None else low.to(x.device)
+    high, *others = (tensor.to(x.device) for tensor in (high, *parameters))
+    result: torch.Tensor = _Clipped.apply(x, low, high, chain, tuple(others))  # type: ignore[no-untyped-call]
     return result
 
 

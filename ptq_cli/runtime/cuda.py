@@ -1,5 +1,6 @@
 """Check before any work that CUDA is available: ONNX Runtime and PyTorch must both have it."""
 
+import re
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 
@@ -12,6 +13,9 @@ from ptq_cli.runtime.session import Session
 
 DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
 """They put their files into the same folder: of two that are installed, the later one hides the other."""
+SAME_VERSION = "onnxruntime-gpu, torch and the driver must be for the same CUDA version"
+OUT_OF_MEMORY = re.compile("out of memory|failed to allocate memory|(CUDNN|CUBLAS)_STATUS_ALLOC_FAILED", re.I)
+"""As CUDA, PyTorch, ONNX Runtime's allocator, cuDNN and cuBLAS say it."""
 INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
 
 
@@ -81,14 +85,16 @@ def _try(device: Device) -> None:
     # Of torch; its errors of CUDA are RuntimeErrors.
     except (RuntimeFailedError, RuntimeError) as error:
         reason = error.message if isinstance(error, RuntimeFailedError) else first_line(error)
-        raise DeviceError(
-            f"'{device}' cannot be used: {reason}",
-            hint="onnxruntime-gpu, torch and the driver must be for the same CUDA version",
-        ) from error
+        if OUT_OF_MEMORY.search(reason):
+            raise DeviceError(
+                f"the memory of '{device}' is full: {reason}",
+                hint="nvidia-smi shows which processes use it: end one, or choose another, such as cuda:1",
+            ) from error
+        raise DeviceError(f"'{device}' cannot be used: {reason}", hint=SAME_VERSION) from error
     if found != [-2.0, -4.0]:
         raise DeviceError(
             f"'{device}' computes wrong results: twice the negative of 1 and 2 is {found}",
-            hint="onnxruntime-gpu, torch and the driver must be for the same CUDA version",
+            hint=SAME_VERSION,
         )
 
 

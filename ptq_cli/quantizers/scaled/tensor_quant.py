@@ -76,7 +76,7 @@ def tensor_quant(
         (tensor([126., 113., 127.,  59.,  11.,  23.,  47.,  73.,  43.,  27.]), tensor(128.0057))
     """
     format = _checked(inputs, amax, num_bits, unsigned, narrow_range, check)
-    bound = amax.detach()
+    bound = amax.detach().to(inputs.device)
     multiplier, scale = _scales(bound, format)
     scale = scale.to(inputs.dtype)
     if not torch.compiler.is_compiling() and bool(torch.isinf(scale).any()):

@@ -21,7 +21,7 @@ from ptq_cli.quantizers.grid import (
 )
 from ptq_cli.quantizers.scaled.descriptor import E4M3, QuantDescriptor
 from ptq_cli.quantizers.scaled.scaled_quantize import Calibrator, fake_quantize_to, quantize_to, values_of
-from ptq_cli.quantizers.straight_through import clipped, pass_where
+from ptq_cli.quantizers.straight_through import clipped, fresh, pass_where
 from ptq_cli.recipe.sections import AmaxSettings
 
 # The float8 format E4M3: 4 bits of exponent, 3 of mantissa, the largest value 448.
@@ -106,7 +106,7 @@ class _Learned(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
         ctx.save_for_backward(x, amax)
         ctx.format = format
-        return values_of(x, amax, format)
+        return fresh(values_of(x, amax, format))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
@@ -158,7 +158,7 @@ def learned_fake_quantize(x: torch.Tensor, amax: torch.Tensor, format: IntegerFo
     if not format.signed:
         require_not_negative(x)
     require_amax(amax)
-    result: torch.Tensor = _Learned.apply(x, amax, format)  # type: ignore[no-untyped-call]
+    result: torch.Tensor = _Learned.apply(x, amax.to(x.device), format)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -270,6 +270,7 @@ class TensorQuantizer(nn.Module):
         super().__init__()
         self._state: State = "quantizing"
         self._calibrator: Calibrator | None = None
+        self._device = torch.device("cpu")
         self._describe(descriptor or QuantDescriptor())
         if self.descriptor.amax is not None:
             self.set_amax(torch.tensor(self.descriptor.amax))
@@ -301,6 +302,7 @@ class TensorQuantizer(nn.Module):
             return x
         if self._state == "calibrating" and self._calibrator is not None:
             self._calibrator.update(x)
+            self._device = x.device
             return x
         amax = self._amax_for(x)
         if self._format is None:
@@ -331,6 +333,8 @@ class TensorQuantizer(nn.Module):
         # E4M3 has no integers; its levels are as fine as those of 8 bits at the upper end.
         format = self._format or IntegerFormat(8, signed=True)
         self.set_amax(self._calibrator.amax(settings or AmaxSettings(), format))
+        if self.amax is not None:  # where the data are that it was calibrated on
+            self.amax = self._held(self.amax.detach().to(self._device))
         self._state = "quantizing"
         return self
 
@@ -347,7 +351,10 @@ class TensorQuantizer(nn.Module):
         require_amax(value)
         if self.amax is not None:
             value = value.to(self.amax.device)
-        self.amax = nn.Parameter(value) if self.descriptor.learn_amax else value
+        self.amax = self._held(value)
+
+    def _held(self, amax: torch.Tensor) -> torch.Tensor:
+        return nn.Parameter(amax) if self.descriptor.learn_amax else amax
 
     def extra_repr(self) -> str:
         """Return descriptor, amax and state."""

@@ -1,8 +1,11 @@
+import ast
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from ptq_cli import quantizers
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers import straight_through
 from ptq_cli.quantizers.step import (
@@ -13,6 +16,7 @@ from ptq_cli.quantizers.step import (
 )
 from ptq_cli.quantizers.straight_through import (
     clamp_backward,
+    fresh,
     pass_where,
     round_backward,
 )
@@ -105,3 +109,46 @@ def test_every_value_goes_to_the_nearest_multiple(step):
 def test_count_below_1():
     with pytest.raises(QuantizerValueError, match="a largest count of 0 is too small"):
         multi_level_spike_count(torch.ones(1), 0)
+
+
+def forwards() -> dict[str, ast.FunctionDef]:
+    """Return the forward of each autograd function of the quantizers, by class."""
+    folder = Path(quantizers.__file__).parent
+    classes = [
+        node
+        for path in sorted(folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and "torch.autograd.Function" in map(ast.unparse, node.bases)
+    ]
+    return {
+        item.name: part
+        for item in classes
+        for part in item.body
+        if isinstance(part, ast.FunctionDef) and part.name == "forward"
+    }
+
+
+def test_every_forward_returns_a_tensor_that_no_operation_handed_through():
+    """PyTorch 2.11 gives one that an operation handed through the gradient 0 in a compiled graph."""
+    found = forwards()
+    assert {"_StraightThrough", "_Clipped", "_FixedPoint"} <= found.keys()
+    for name, forward in found.items():
+        returned = [node.value for node in ast.walk(forward) if isinstance(node, ast.Return)]
+        assert returned and all(ast.unparse(value).startswith("fresh(") for value in returned), name
+
+
+def test_in_a_compiled_graph_the_result_is_a_copy():
+    def handed_through(x: torch.Tensor) -> torch.Tensor:
+        return fresh(x.to(x.dtype))
+
+    x = torch.tensor([1.0])
+    assert handed_through(x) is x
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([node.target for node in graph.graph.nodes if node.op == "call_method"])
+        return graph.forward
+
+    torch.compiler.reset()
+    torch.compile(handed_through, backend=backend)(x)
+    assert graphs[0][-1] == "clone"

@@ -125,6 +125,27 @@ def test_a_tensor_that_pytorch_cannot_read(monkeypatch):
     assert "no kernel image is available" in refused(cuda._try, CUDA).message
 
 
+@each_case(
+    "text",
+    [
+        "CUDA error: out of memory",
+        "CUDA failure 2: out of memory ; GPU=0",
+        "BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 256",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    ],
+)
+def test_a_full_gpu_is_not_blamed_on_versions(monkeypatch, text):
+    use_the_host_as_cuda(monkeypatch)
+
+    def fail(_values):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", fail)
+    error = refused(cuda._try, CUDA)
+    assert error.message == f"the memory of 'cuda' is full: {text}"
+    assert error.hint.startswith("nvidia-smi shows")
+
+
 def test_a_device_that_computes_nonsense(monkeypatch):
     use_the_host_as_cuda(monkeypatch)
     monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", lambda _values: [torch.zeros(2)])
