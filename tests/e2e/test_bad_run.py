@@ -243,3 +243,36 @@ def test_a_missed_gate_still_writes_what_it_was_judged_on(folder: Path, ptq: Any
     assert json.loads((folder / "new/report.json").read_text())["verdict"] == "fail"
     assert (folder / "out.onnx").exists()
     assert not list(folder.rglob("*.partial"))
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system that takes no files")
+@pytest.mark.parametrize("place", ["/proc/new", "model.py"], ids=["takes no file", "is a file"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "calibrate model.onnx --data calib.npz --run {}",
+        "quantize model.onnx --data calib.npz --run {}",
+        "quantize model.onnx --data calib.npz -o {}/out.onnx",
+        "tune model.onnx --data calib.npz --budget sqnr_db=20 --run {}",
+        "export -o {}/out.onnx",
+        "profile model.onnx -o {}/profile.json",
+        "prepare model.onnx --output {}/out.onnx",
+    ],
+)
+def test_a_place_that_takes_no_file_is_refused_before_the_work(
+    folder: Path, ptq: Any, words: str, place: str
+) -> None:
+    outcome = ptq(words.format(place))
+    assert outcome.status == 2
+    assert outcome.err.startswith("error PTQ-FILE-002: cannot write"), outcome.err
+
+
+@pytest.fixture(autouse=True)
+def no_work(request: Any, monkeypatch: Any) -> None:
+    """Fail if a model runs before the place is refused."""
+    if request.node.originalname == "test_a_place_that_takes_no_file_is_refused_before_the_work":
+
+        def run_nothing(*_: Any, **__: Any) -> None:
+            raise AssertionError("a session was opened before the output was looked at")
+
+        monkeypatch.setattr("onnxruntime.InferenceSession.run", run_nothing)

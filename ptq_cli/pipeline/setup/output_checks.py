@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ptq_cli import __version__
 from ptq_cli.core.errors import OutputFileError, UsageError
@@ -89,6 +90,16 @@ def _require_writable(output: Path) -> None:
         raise OutputFileError(
             f"cannot write '{output}': the folder '{folder}' is read-only", hint="check its permissions"
         )
+    try:
+        # Permissions alone do not tell: root has all of them, and some file systems take no file.
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise OutputFileError(
+            f"cannot write '{output}': the folder '{folder}' takes no file: {reason}",
+            hint="name another folder",
+        ) from error
 
 
 def input_files(recipe: Recipe) -> dict[str, Path]:
