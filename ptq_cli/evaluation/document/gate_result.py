@@ -117,7 +117,13 @@ class Judgement:
 
 
 WarningCode = Literal[
-    "larger_than_float", "few_integers", "low_sqnr", "slower_than_float", "other_operators", "saturating_sums"
+    "larger_than_float",
+    "few_integers",
+    "low_sqnr",
+    "slower_than_float",
+    "other_operators",
+    "saturating_sums",
+    "broken_rules",
 ]
 
 
@@ -128,7 +134,7 @@ class ReportWarning:
     code: Annotated[
         WarningCode,
         "Which of the warnings: larger_than_float, few_integers, low_sqnr, slower_than_float, "
-        "other_operators or saturating_sums.",
+        "other_operators, saturating_sums or broken_rules.",
     ]
     message: Annotated[str, "What was found, with the reasons."]
     hints: Annotated[tuple[str, ...], "What to try, most promising first."] = ()
