@@ -22,6 +22,7 @@ from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
 from ptq_cli.models.narrow_floats import narrow_floats
+from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.calibration.loaded_run import loaded_run
 from ptq_cli.pipeline.calibration.provenance import source_bytes
@@ -48,8 +49,10 @@ from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
+from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart, shift_bytes
 from ptq_cli.qdq.write.integer_forms import (
     turn_gemms_of_blocks,
     write_clamps_of_blocks,
@@ -62,7 +65,7 @@ from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
 from ptq_cli.recovery.moments_file import Moments
 from ptq_cli.recovery.rung_work import takes_long
-from ptq_cli.report.text.result_warnings import recovery_warnings, result_warnings
+from ptq_cli.report.text.result_warnings import fault_warnings, recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
@@ -248,6 +251,7 @@ def make_export(
     """
     recipe = resolved.recipe
     path = output or run.quantized_file(recipe.weights)
+    is_partly_quantized = any(is_pair_node(node) for node in graph.graph.all_nodes())
     if float_model.is_apart and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     interruptions = Interruptions(progress, asked=keeps_on_interrupt)
@@ -285,7 +289,12 @@ def make_export(
         again = made.model if recovery is not None or not made.float_layers.dynamic else None
         reached = reached_sqnr(made.float_layers, float_model, again, data, resolved.machine)
         made = replace(made, float_layers=reached)
-    return _stored(made, resolved, calibration, float_model, run, path, recovery, taken=len(given.sites))
+    exported = _stored(made, resolved, calibration, float_model, run, path, recovery, taken=len(given.sites))
+    if is_partly_quantized:
+        faults = tuple(target_faults(with_types(exported.model.load()), resolved.target))
+        warnings = (*exported.result.warnings, *fault_warnings(faults, resolved.target.name))
+        exported = replace(exported, result=replace(exported.result, warnings=warnings))
+    return exported
 
 
 def _stored(
@@ -357,6 +366,8 @@ def _finish(made: DecidedModel, target: Target) -> None:
     turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     pad_apart(model, target)
+    if target.activation.symmetric and target.activation.integers.signed:
+        shift_bytes(model)
     if target.activation.dequantized_bytes:
         dequantize_bytes(model)
     if target.activation.converted:

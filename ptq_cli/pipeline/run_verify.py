@@ -1,5 +1,6 @@
 """``verify``: what of a quantized model runs as integers, and whether it is as its target asks."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ptq_cli.evaluation.proof import (
     DOUBTFUL_DB,
     STAGE,
     KernelComparison,
+    KernelDifference,
     OutputComparison,
     Verification,
     compare_kernels,
@@ -206,6 +208,7 @@ def require_right_kernels(
     if engine_alone(target, asked) is None or not plan.activations:
         return
     graph, threads = with_types(stored.load()), resolved.machine.threads
+    samples = ComparedSamples(data=MADE_UP, batches=(), fixed=None, shapes={})
     try:
         samples = _few_samples(graph, resolved, dataset)
         found = compare_each_kernel(graph, samples, target, KERNEL_STEPS, threads, progress, asked)
@@ -218,12 +221,21 @@ def require_right_kernels(
     saturating = {layer.name for layer in saturation_here(graph, target).saturating} if wrong else set()
     layers = {layer.name for layer in plan.layers if layer.quantized and layer.name not in saturating}
     for item in wrong:
-        if item.node in layers:
-            raise WrongKernelError(
-                f"{RUNTIME_TITLES[asked or target.runtime]} computes {item.op} '{item.node}' "
-                f"{item.steps:.3g} steps of 8 bits off what the quantized model says",
-                hint=f"leave it in float with --exclude '{item.node}'",
-            )
+        if item.node in layers or (math.isinf(item.steps) and samples.data != MADE_UP):
+            raise _wrong_kernel(item, RUNTIME_TITLES[asked or target.runtime])
+
+
+def _wrong_kernel(item: KernelDifference, title: str) -> WrongKernelError:
+    if math.isinf(item.steps):
+        return WrongKernelError(
+            f"{title} gives another shape than ONNX, or NaN, at {item.op} '{item.node}'",
+            hint="choose another target, or another padding if the operator has one",
+        )
+    return WrongKernelError(
+        f"{title} computes {item.op} '{item.node}' {item.steps:.3g} steps of 8 bits off what the quantized "
+        "model says",
+        hint=f"leave it in float with --exclude '{item.node}'",
+    )
 
 
 def _few_samples(graph: ir.Model, resolved: Resolved, dataset: Dataset | None) -> ComparedSamples:

@@ -22,12 +22,17 @@ from ptq_cli.plan.graph_questions import (
     moved_outputs,
     moved_to,
     output_refusal,
+    rule_of,
     table_refusal,
 )
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import OpRule
 
 MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
+
+
+MOST_FUSED = 8
+"""Activation functions and moves that are looked past for an operator that they are merged into."""
 
 
 class Requests:
@@ -94,7 +99,25 @@ class Requests:
             reason = attribute_refusal(producer, rule)
             if reason:
                 return f"reads {producer.op_type} '{producer.name}': {reason}"
-        return float_refusal(value)
+        return self._fused_wrongly(value) or float_refusal(value)
+
+    def _fused_wrongly(self, value: ir.Value) -> str:
+        """Return which operator a runtime would wrongly merge with a value's quantization, or nothing."""
+        node, is_changed = value.producer(), False
+        for _ in range(MOST_FUSED):
+            rule = rule_of(node, self.rules.target)
+            if node is None or (rule is not None and rule.kind in ("compute", "stored")):
+                return ""
+            if rule is not None and rule.fuses_wrongly:
+                is_float = is_changed or any(map(self.refusal, moved_inputs(node, rule)))
+                why = f"behind {node.op_type} '{node.name}' in float, a quantization would be merged wrongly"
+                return why if is_float else ""
+            inputs = [item for item in node.inputs if item is not None and not is_constant(item)]
+            if len(inputs) != 1:
+                return ""
+            is_changed |= rule is None or rule.kind != "same"
+            node = inputs[0].producer()
+        return ""
 
     def _ask_next(self, value: ir.Value) -> None:
         if (value.name or "") in self.asked:

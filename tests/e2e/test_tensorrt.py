@@ -256,3 +256,23 @@ def test_each_broken_rule_of_nvfp4_is_named(dense: Path, ptq: Any) -> None:
         model = open_quantized(Path("ptq-run/model.fp4.onnx"))
         change(model)
         assert any(says in fault.text for fault in target_faults(model, target)), says
+
+
+@each_case("zero, warned, status", [(128, False, 0), (100, True, 3)])
+def test_pairs_that_a_model_brought_are_signed_or_a_warning_says_what_they_break(
+    tmp_path, monkeypatch, ptq, zero, warned, status
+):
+    monkeypatch.chdir(tmp_path)
+    graph = f"""(float[N,4,8,8] x) => (float[] y) <float[4,4,3,3] w, float[4,4,1,1] u, float s = {{0.03}},
+        uint8 z = {{{zero}}}> {{ q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z)
+        c = Conv(d, w) r = Relu(c) y = Conv(r, u) }}"""
+    Path("model.onnx").write_bytes(serialized(build(graph)))
+    np.savez("x.npz", x=np.random.default_rng(0).standard_normal((8, 4, 8, 8)).astype(np.float32))
+    words = (
+        "quantize model.onnx --data x.npz --target tensorrt --set quantization.all_layers=true --recover none"
+    )
+    made = ptq(words)
+    assert made.status == 0
+    broken = "warning: what was quantized already, and is kept, breaks rules of tensorrt: 'q' is uint8"
+    assert (broken in made.err.replace("\n", " ")) is warned
+    assert ptq("verify").status == status

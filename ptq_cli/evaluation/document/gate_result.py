@@ -123,6 +123,7 @@ WarningCode = Literal[
     "slower_than_float",
     "other_operators",
     "saturating_sums",
+    "broken_rules",
     "output_left_out",
 ]
 
@@ -134,7 +135,7 @@ class ReportWarning:
     code: Annotated[
         WarningCode,
         "Which of the warnings: larger_than_float, few_integers, low_sqnr, slower_than_float, "
-        "other_operators, saturating_sums or output_left_out.",
+        "other_operators, saturating_sums, broken_rules or output_left_out.",
     ]
     message: Annotated[str, "What was found, with the reasons."]
     hints: Annotated[tuple[str, ...], "What to try, most promising first."] = ()

@@ -162,6 +162,8 @@ class OpRule:
         output: ``"always"`` quantizes the output, ``"asked"`` only if another operator asks for it.
         outputs: ``"first"``, or ``"all"`` if every output of a ``"same"``, such as Split, shares the
             parameters.
+        fuses_wrongly: the runtime merges the operator, activation functions behind it and a quantization of
+            their result, and is wrong: that result stays in float.
         ties: inputs and output of a ``"join"`` share one scale and zero point.
         fused_behind: operators that a ``"join"`` is merged into as the only reader of their result; that
             input stays float, the others are quantized.
@@ -208,6 +210,7 @@ class OpRule:
     bias_add: bool = False
     output: str = "asked"
     outputs: str = "first"
+    fuses_wrongly: bool = False
     ties: bool = False
     fused_behind: list[str] = field(default_factory=list)
     unit_attributes: list[str] = field(default_factory=list)

@@ -23,6 +23,8 @@ from ptq_cli.qdq.write.pair_nodes import (
     take_place,
 )
 
+MIDDLE = 128
+"""Of uint8: the zero point of a symmetric range."""
 BIAS = 2
 """The input of a Conv or Gemm that holds it."""
 
@@ -125,6 +127,46 @@ def _restore_bias(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
     bias = stored.numpy().astype(np.float64) * grid.scale.astype(np.float64)
     made = add_initializer(graph, names.claim(f"{node.name}.bias.float"), bias.astype(np.float32))
     node.replace_input_with(BIAS, made)
+
+
+def shift_bytes(model: ir.Model) -> None:
+    """Write pairs of uint8 around 128, which a model brought, as int8 around 0: they hold the same numbers.
+
+    A QuantizeLinear stays whose integers something else than such a DequantizeLinear reads.
+    """
+    names, shifted = FreshNames.of(model.graph), dict[ir.Value, ir.Value]()
+
+    def signed(value: ir.Value) -> ir.Value:
+        if value.const_value is not None and value not in shifted:
+            integers = (value.const_value.numpy().astype(np.int16) - MIDDLE).astype(np.int8)
+            shifted[value] = add_initializer(model.graph, names.claim(f"{value.name}.int8"), integers)
+        return shifted[value]
+
+    around = [node for node in model.graph.all_nodes() if is_pair_node(node) and _is_around_middle(node)]
+    for node in around:
+        source, result = node.inputs[0], node.outputs[0]
+        if node.op_type == QUANTIZE:
+            readers = [use.node for use in result.uses()]
+            if result.is_graph_output() or not all(reader in around for reader in readers):
+                continue
+            result.type = ir.TensorType(ir.DataType.INT8)
+            node.attributes.pop("output_dtype", None)
+        elif source is not None and source.const_value is not None:
+            readers = list[ir.Node]()
+            node.replace_input_with(0, signed(source))
+        else:
+            continue
+        for item in (node, *readers):
+            if (zero := item.inputs[2]) is not None:
+                item.replace_input_with(2, signed(zero))
+    if around:
+        remove_unused(model)
+
+
+def _is_around_middle(node: ir.Node) -> bool:
+    zero = input_at(node, 2)
+    tensor = zero.const_value if zero is not None else None
+    return tensor is not None and tensor.dtype == ir.DataType.UINT8 and bool(np.all(tensor.numpy() == MIDDLE))
 
 
 def pad_apart(model: ir.Model, target: Target) -> None:

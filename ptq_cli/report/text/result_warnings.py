@@ -9,9 +9,11 @@ from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
+from ptq_cli.plan.already_quantized import FLOAT_MODEL
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
+from ptq_cli.qdq.proof.target_faults import Fault
 from ptq_cli.report.text.summary import format_value, share_of_float
 from ptq_cli.report.text.tables import format_latency
 from ptq_cli.runtime.block_levels import has_four_bits
@@ -109,6 +111,15 @@ def saturation_warnings(saturation: Saturation, name: str = "the model") -> tupl
         f"which has no VNNI: {name} may compute other numbers here than elsewhere"
     )
     return (ReportWarning("saturating_sums", message, SATURATING),)
+
+
+def fault_warnings(faults: Sequence[Fault], target: str) -> tuple[ReportWarning, ...]:
+    """Return a warning if a file that was quantized in part breaks rules of its target."""
+    if not faults:
+        return ()
+    texts = few([fault.text for fault in faults], MOST_REASONS)
+    message = f"what was quantized already, and is kept, breaks rules of {target}: {texts}"
+    return (ReportWarning("broken_rules", message, ("ptq verify lists them, and fails", FLOAT_MODEL)),)
 
 
 def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:

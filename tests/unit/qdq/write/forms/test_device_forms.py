@@ -8,7 +8,7 @@ from ptq_cli.core.formats import INTEGERS
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart, shift_bytes
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text
@@ -130,3 +130,27 @@ def test_zeros_that_count_in_a_mean_are_a_pad_where_the_runtimes_own_are_wrong(n
     assert found == ([wanted] if wanted else [])
     for one, same in zip(was, run(other, inputs, optimize=False), strict=True):
         np.testing.assert_array_equal(one, same)
+
+
+def test_bytes_around_128_are_written_as_signed_ones():
+    graph = """(float[N,4] x) => (float[N,4] y, uint8[N,4] p)
+        <float s = {0.05}, uint8 z = {128}, uint8 o = {100}, uint8[4,4] k, float t = {0.01}> {
+        q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) w = DequantizeLinear(k, t, z)
+        m = MatMul(d, w) r = QuantizeLinear(m, s, o) y = DequantizeLinear(r, s, o)
+        p = QuantizeLinear(x, t, z) }"""
+    bytes_of = np.random.default_rng(0).integers(0, 256, (4, 4)).astype(np.uint8)
+    model = build(graph, constants={"k": bytes_of})
+    inputs = {"x": np.random.default_rng(1).standard_normal((64, 4)).astype(np.float32) * 4}
+    before = run(model, inputs, optimize=False)
+    shift_bytes(model)
+    zeros = {
+        node.name: node.inputs[2].const_value.numpy().item()
+        for node in model.graph
+        if node.op_type != "MatMul"
+    }
+    assert zeros == {"q": 0, "d": 0, "w": 0, "r": 100, "y": 100, "p": 128}
+    np.testing.assert_array_equal(
+        model.graph.initializers["k.int8"].const_value.numpy(), bytes_of.astype(int) - 128
+    )
+    for one, other in zip(before, run(model, inputs, optimize=False), strict=True):
+        np.testing.assert_array_equal(one, other)
