@@ -58,8 +58,10 @@ from ptq_cli.qdq.write.integer_forms import (
     write_clamps_of_blocks,
     write_runtime_operators,
 )
+from ptq_cli.qdq.write.outliers import LargeChannel
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.table_rows import write_table_lookups
+from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
@@ -404,7 +406,7 @@ def _result(
         weights=placement.weight_counts,
         activations=placement.activation_counts,
         plain=placement.is_plain,
-        outliers={name: outlier.describe() for name, outlier in made.parameters.outliers.items()},
+        outliers=_outliers(made, asked),
         latency=made.latency,
         never_run={
             layer.name: placement.never_run[layer.name]
@@ -419,6 +421,15 @@ def _result(
             *recovery_warnings(made.model.metadata_props),
         ),
     )
+
+
+def _outliers(made: DecidedModel, asked: TensorRecipe) -> dict[str, str]:
+    own = [asked.weights, *(item.weights for item in asked.override if item.weights is not None)]
+    is_asked = any(item.granularity == TENSOR or item.quantizer not in (None, "scaled") for item in own)
+    return {
+        name: (replace(item, is_asked=is_asked) if isinstance(item, LargeChannel) else item).describe()
+        for name, item in made.parameters.outliers.items()
+    }
 
 
 def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelCounts | None:

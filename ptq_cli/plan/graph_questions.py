@@ -26,13 +26,16 @@ def parameter_size(value: ir.Value) -> int:
 def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
     """Return the axis of a weight's output channels, or None if it has none.
 
-    A batch of matrices has no axis that is the output channel of all of them, and axis 1 of a grouped
-    ConvTranspose counts the channels of only one group. Both get one scale for the whole weight.
+    A batch of matrices has no axis that is the output channel of all of them: it gets one scale. So does a
+    grouped ConvTranspose, whose axis 1 counts the channels of only one group, for an integer kernel. Computed
+    in float, it has scales along axis 0 where each group reads one channel, and else along axis 1.
     """
     if node.op_type == "MatMul" and rank_of(value) != 2:
         return None
-    if node.op_type == "ConvTranspose" and node.attributes.get_int("group", 1) != 1:
-        return None
+    groups = node.attributes.get_int("group", 1) if node.op_type == "ConvTranspose" else 1
+    if groups != 1:
+        depthwise = value.shape is not None and value.shape[0] == groups
+        return None if rule.integer_kernel else 0 if depthwise else rule.weight_axis
     if rule.transpose_attribute and node.attributes.get_int(rule.transpose_attribute, 0) == 1:
         return 1 - rule.weight_axis
     return rule.weight_axis

@@ -96,7 +96,7 @@ def command(
             context=context,
             progress=progress,
         )
-    warn_of_outliers(result.outliers)
+    warn_of_outliers(result.outliers, result.weight_amax)
     if as_json:
         print_json(result)
         return

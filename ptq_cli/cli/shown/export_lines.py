@@ -134,14 +134,14 @@ def kernel_line(kernels: "KernelCounts") -> str:
     return ", ".join(parts) or "nothing"
 
 
-def warn_of_outliers(outliers: Mapping[str, str]) -> None:
+def warn_of_outliers(outliers: Mapping[str, str], weight_amax: str) -> None:
     """Print on stderr which weights have outliers, if any."""
     if outliers:
-        warn(outlier_line(outliers))
+        warn(outlier_line(outliers, weight_amax))
 
 
-def outlier_line(outliers: Mapping[str, str]) -> str:
-    """Return the warning.
+def outlier_line(outliers: Mapping[str, str], weight_amax: str = "max") -> str:
+    """Return the warning, and what would help that was not asked for already.
 
     Example:
         >>> outlier_line({"fc.weight": "a value is 99 times the mean of others"})
@@ -150,7 +150,9 @@ def outlier_line(outliers: Mapping[str, str]) -> str:
     (name, what), *rest = outliers.items()
     others = [f"'{other}'" for other, _ in rest]
     also = f"; also in {few(others, NAMED)}" if others else ""
-    fix = (
-        "pass --set weights.granularity=channel to give each its own scale" if "share a scale" in what else ""
-    )
-    return f"'{name}': {what}{also}; {fix or 'pass --set amax.weight_method=mse to clip it'}"
+    fix = "" if weight_amax == "mse" else "; pass --set amax.weight_method=mse to clip it"
+    if "share a scale" in what:
+        fix = "; pass --set weights.granularity=channel to give each its own scale"
+    elif "takes one scale" in what:
+        fix = "; ptq export --exclude LAYER keeps its layer in float"
+    return f"'{name}': {what}{also}{fix}"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
     """Print what was quantized, and return the status to exit with."""
     add_report_to_step_summary(result.evaluation)
-    warn_of_outliers(result.export.outliers)
+    warn_of_outliers(result.export.outliers, result.export.weight_amax)
     if as_json:
         print_json(result)
     else:

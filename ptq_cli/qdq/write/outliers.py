@@ -117,7 +117,12 @@ class Outlier:
 
 @dataclass(frozen=True)
 class LargeChannel(Outlier):
-    """A channel that is far larger than the others with which it shares a scale."""
+    """A channel that is far larger than the others with which it shares a scale.
+
+    Without ``is_asked`` no recipe asks for one scale: the layer reads no others.
+    """
+
+    is_asked: bool = True
 
     def describe(self) -> str:
         """Say what it is.
@@ -127,7 +132,8 @@ class LargeChannel(Outlier):
             'channel 7 (axis 0) is 40 times as large as the median one, and all share a scale'
         """
         where = f"channel {self.channel} (axis {self.axis})"
-        return f"{where} is {self.ratio:.0f} times as large as the median one, and all share a scale"
+        why = "all share a scale" if self.is_asked else "its layer takes one scale"
+        return f"{where} is {self.ratio:.0f} times as large as the median one, and {why}"
 
 
 def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes) -> Outlier | None:

@@ -29,6 +29,8 @@ EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
 ANALYZE = "ptq analyze names the layers that lose most"
 MOST_REASONS = 3
 EVERYTHING = "ptq export --set quantization.all_layers=true quantizes every layer that the target can"
+WORTHLESS = "quantizing it "
+"""Begins the reason of a layer that would save neither bytes nor time."""
 SPEED = "ptq bench shows whether it is faster"
 SATURATING = (
     "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
@@ -211,7 +213,9 @@ def _hint(layers: Sequence[LayerEntry]) -> str:
     excluded = any(layer.reason.startswith("kept in float") for layer in layers if not layer.integer)
     if excluded:
         return "ptq export without --exclude and --override quantizes more layers"
-    return f"ptq inspect shows the reason of each layer; {EVERYTHING}"
+    reasons = "ptq inspect shows the reason of each layer"
+    is_left = any(layer.reason.startswith(WORTHLESS) for layer in layers if not layer.integer)
+    return f"{reasons}; {EVERYTHING}" if is_left else reasons
 
 
 def _percent(share: float) -> str:

@@ -11,7 +11,7 @@ from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 
 AXES = {
-    "conv": 0, "depthwise": 0, "conv_transpose": 1, "conv_transpose_grouped": None, "gemm": 1,
+    "conv": 0, "depthwise": 0, "conv_transpose": 1, "conv_transpose_grouped": 1, "gemm": 1,
     "gemm_transposed_weight": 0, "matmul": 1, "matmul_batched_weight": None, "matmul_vector_weight": None,
 }  # fmt: skip
 

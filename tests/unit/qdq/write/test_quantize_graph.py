@@ -129,3 +129,20 @@ def test_the_bound_of_a_clip_moves_to_the_end_of_all_bits():
     step = float(result.graph.initializers["r.scale"].const_value.numpy())
     assert low == 0.0
     assert np.isclose(high, 255 * step), "the end of all 8 bits, which ONNX Runtime looks for"
+
+
+@pytest.mark.parametrize(("inner", "axis"), [(1, 0), (2, 0), (3, 1)], ids=["depthwise", "fanned", "grouped"])
+def test_a_grouped_transposed_convolution_has_a_scale_for_each_channel(inner: int, axis: int):
+    groups = 4 if axis == 0 else 2
+    weight = np.random.default_rng(1).normal(size=(4, inner, 2, 2))
+    spread = np.geomspace(1e-3, 1e3, weight.shape[axis])
+    weight *= np.moveaxis(spread.reshape(-1, 1, 1, 1), 0, axis)
+    text = f"""(float[n,4,5,5] x) => (float[] y) <float[4,{inner},2,2] w, float[{inner * groups}] b> {{
+        y = ConvTranspose<group={groups}, strides=[2,2]>(x, w, b) }}"""
+    model = build(text, constants={"w": weight.astype(np.float32), "b": np.zeros(inner * groups, np.float32)})
+    inputs = sample(model)
+    expected, written = run(model, inputs)[0], quantized(model)
+    found = run(written, inputs)[0]
+    for channel in range(inner * groups):
+        assert sqnr_db(expected[:, channel], found[:, channel]) > 35
+    assert not list(target_faults(written, load_target("ort-cpu")))

@@ -1,8 +1,11 @@
 """Magnitudes of weights are those that numpy finds in the whole array at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from ptq_cli.cli.shown.export_lines import outlier_line
 from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
 from ptq_cli.core.errors import AxisError
 from ptq_cli.core.formats import INT8_NARROW, PerAxis, PerTensor
@@ -96,6 +99,10 @@ def test_a_channel_that_shares_the_scale_of_far_smaller_ones(axis):
     weight[(slice(None),) * axis + (9,)] *= 30.0
     found = outlier(weight, parameters(weight))
     assert isinstance(found, LargeChannel)
+    assert "weights.granularity=channel" in outlier_line({"w": found.describe()})
+    only = outlier_line({"w": replace(found, is_asked=False).describe()})
+    assert only.endswith("its layer takes one scale; ptq export --exclude LAYER keeps its layer in float")
+    assert "weight_method" not in outlier_line({"w": Outlier(None, 0, 99.6, 1).describe()}, "mse")
     assert (found.axis, found.channel) == (axis, 9)
     # With a scale for each channel nothing is lost.
     assert outlier(weight, parameters(weight, axis)) is None
