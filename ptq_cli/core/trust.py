@@ -48,11 +48,15 @@ class _Process:
 _process = _Process()
 
 
-def start_command() -> None:
-    """Forget what an earlier command of this process was allowed."""
-    _process.granted.clear()
-    _process.found.clear()
-    _process.trusts_all = False
+@contextlib.contextmanager
+def own_grants() -> Iterator[None]:
+    """Run a command with what its own user says, whatever else this process was allowed."""
+    global _process  # noqa: PLW0603 - what a user says holds for a process, in all its threads
+    before, _process = _process, _Process()
+    try:
+        yield
+    finally:
+        _process = before
 
 
 def trust_all() -> None:
