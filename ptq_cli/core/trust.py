@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ def _remember(key: str, digest: str) -> None:
     if path is None or _remembered(key) == digest:
         return
     content = f"{digest}  {key}\n".encode("utf-8", "surrogateescape")
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with contextlib.suppress(
         OSError
     ):  # A home that is read-only, as in a container: the user is asked again.
