@@ -25,7 +25,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.process import TERMINATED, claim_process, end_as_interrupted, interrupt_status, keep_streams
-from ptq_cli.core.trust import start_command
+from ptq_cli.core.trust import own_grants
 from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 
 COMMANDS = (
@@ -148,7 +148,6 @@ def run(words: list[str]) -> int:
 
 
 def _invoke(words: list[str]) -> int:
-    start_command()
     # Not Command.main(), which treats a broken pipe as a failure and an EOFError as an interrupt.
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import add_completion_class, shell_complete
@@ -158,7 +157,7 @@ def _invoke(words: list[str]) -> int:
         add_completion_class(SetBashComplete, "bash")
         return shell_complete(cli, {}, "ptq", COMPLETION_VARIABLE, instruction)
     try:
-        with cli.make_context("ptq", list(words)) as context:
+        with own_grants(), cli.make_context("ptq", list(words)) as context:
             result = cli.invoke(context)
     except click.exceptions.Exit as error:  # --help and --version
         return error.exit_code

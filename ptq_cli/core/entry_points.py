@@ -93,11 +93,19 @@ def _load_installed(
     search = str(folder.resolve())
     is_installed = _is_installed(location.partition(".")[0], search)
     file = _find(location, sys.path if is_installed else [search, *sys.path])
-    digest = _source_digest(file.read_bytes()) if file is not None else ""
+    source = file.read_bytes() if file is not None else b""
+    digest = _source_digest(source) if file is not None else ""
     # What is trusted of one folder is not trusted of another that has a module of the same name.
     require_trust(f"{key} in {file}", digest, f"{location}:{name}", granted_by=key)
-    with contextlib.nullcontext() if is_installed else _search_path(search):
+    if is_installed:
         return importlib.import_module(location)
+    with _search_path(search):
+        package = location.rpartition(".")[0]
+        if file is None:
+            return importlib.import_module(location)
+        if package:
+            importlib.import_module(package)
+        return _run_source(file, source, location)
 
 
 def _is_installed(package: str, folder: str) -> bool:
@@ -143,22 +151,22 @@ def _search_path(folder: str) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def _run_source(path: Path, source: bytes) -> ModuleType:
+def _run_source(path: Path, source: bytes, module: str = "") -> ModuleType:
     # The name carries the path's hash, so that two files called model.py do not shadow each other.
-    name = f"_ptq_entry_{path.stem}_{sha256_text(str(path))[:12]}"
+    name = module or f"_ptq_entry_{path.stem}_{sha256_text(str(path))[:12]}"
     loader = SourceFileLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader)
     if spec is None:
         raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[name] = made
     try:
         # The text that is trusted, and not what a __pycache__ beside it says that it was compiled to.
-        exec(loader.source_to_code(source, str(path)), module.__dict__)  # noqa: S102
+        exec(loader.source_to_code(source, str(path)), made.__dict__)  # noqa: S102
     except BaseException:
         del sys.modules[name]
         raise
-    return module
+    return made
 
 
 def is_entry_point(text: str) -> bool:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -48,11 +49,15 @@ class _Process:
 _process = _Process()
 
 
-def start_command() -> None:
-    """Forget what an earlier command of this process was allowed."""
-    _process.granted.clear()
-    _process.found.clear()
-    _process.trusts_all = False
+@contextlib.contextmanager
+def own_grants() -> Iterator[None]:
+    """Run a command with what its own user says, whatever else this process was allowed."""
+    global _process  # noqa: PLW0603 - what a user says holds for a process, in all its threads
+    before, _process = _process, _Process()
+    try:
+        yield
+    finally:
+        _process = before
 
 
 def trust_all() -> None:
@@ -171,7 +176,7 @@ def _remember(key: str, digest: str) -> None:
     if path is None or _remembered(key) == digest:
         return
     content = f"{digest}  {key}\n".encode("utf-8", "surrogateescape")
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     with contextlib.suppress(
         OSError
     ):  # A home that is read-only, as in a container: the user is asked again.

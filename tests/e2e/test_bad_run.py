@@ -124,7 +124,7 @@ def quantized_by_recipe(template: Path, tmp_path_factory: pytest.TempPathFactory
     (copy / "ptq.toml").write_text(RECIPE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(copy)
-        assert run(["quantize"]) == 0
+        assert run(["quantize", "--trust-code"]) == 0
     return copy
 
 

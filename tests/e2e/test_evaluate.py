@@ -78,7 +78,7 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
     )
     named = ("top1", F1, "own.py:margin", "own.py:Mean", "class_accuracy")
     words = "evaluate" + "".join(f" --metric {name}" for name in named)
-    outcome = ptq(words + " --model ptq-run/model.int8.onnx --eval-data eval.npz")
+    outcome = ptq(words + " --model ptq-run/model.int8.onnx --eval-data eval.npz --recipe ptq.toml")
     assert outcome.status == 0, outcome
     found = by_name(report_of(folder))
     assert list(found)[:5] == ["top1", "margin", "Mean", "class_accuracy", "micro"]

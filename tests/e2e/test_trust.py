@@ -3,6 +3,7 @@
 import importlib.util
 import py_compile
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ def cloned(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     shutil.copytree(project, copy)
     monkeypatch.chdir(copy)
     monkeypatch.setenv("PTQ_CONFIG_DIR", str(tmp_path / "configuration"))
+    monkeypatch.delitem(sys.modules, "own", raising=False)  # of another test's folder
     return copy
 
 
@@ -259,7 +261,11 @@ def test_a_link_to_code_is_the_code_that_it_leads_to(cloned: Path, ptq: Ptq) -> 
     assert not (cloned / "it-ran").exists()
 
 
-def test_what_was_compiled_before_is_not_trusted(cloned: Path, ptq: Ptq) -> None:
+@pytest.mark.parametrize("code", ["own.py", "own"])
+def test_what_was_compiled_before_is_not_trusted(code: str, cloned: Path, ptq: Ptq) -> None:
+    (cloned / "ptq.toml").write_text(
+        f'[model]\npath = "model.pt"\narch = "{code}:build"\n[model.input_shape]\nx = [1, 3, 8, 8]'
+    )
     (cloned / "own.py").write_text(CODE.replace(".touch()", ""))
     assert ptq("inspect --trust-code").status == 0
     (cloned / "evil.py").write_text(CODE)
