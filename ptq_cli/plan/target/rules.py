@@ -18,6 +18,8 @@ QUICK_GELU = "QuickGelu"
 """ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``."""
 JOINED_AXES = "joined axes"
 """How an operator with ``join_axes`` is written."""
+IMAGE_AXIS = "image axis"
+"""How one with ``image_axis`` is."""
 ONNXRUNTIME = "onnxruntime"
 OPENVINO = "openvino"
 QNN = "qnn"
@@ -167,6 +169,8 @@ class OpRule:
             input stays float, the others are quantized.
         unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
         equal_attributes: attributes that must have this value for an integer kernel.
+        volume_groups_unpadded: a convolution with three spatial axes, groups and padding has no right integer
+            kernel, unless each channel has one filter.
         merged_by: operators that the runtime merges this one into, in float, as the only readers of its
             result; a quantized output keeps them apart.
         clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
@@ -191,6 +195,8 @@ class OpRule:
         float_form_before: those operators.
         join_axes: in float, the axes behind its own are joined by a Reshape, for a runtime that transposes
             slowly.
+        image_axis: over the last of three axes it computes in float, and is written for four, for a runtime
+            that is wrong for three.
         integer_form: how a ``"join"`` without a kernel is written in operators that have one:
             ``"clamped_sum"`` for a HardSwish.
     """
@@ -209,6 +215,7 @@ class OpRule:
     fused_behind: list[str] = field(default_factory=list)
     unit_attributes: list[str] = field(default_factory=list)
     equal_attributes: dict[str, str] = field(default_factory=dict)
+    volume_groups_unpadded: bool = False
     merged_by: list[str] = field(default_factory=list)
     clamp_asks: bool = False
     integer_kernel: bool = True
@@ -228,6 +235,7 @@ class OpRule:
     float_form: str = ""
     float_form_before: list[str] = field(default_factory=list)
     join_axes: bool = False
+    image_axis: bool = False
     integer_form: str = ""
 
     @property
