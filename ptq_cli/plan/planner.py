@@ -21,6 +21,7 @@ from ptq_cli.plan.graph_questions import (
     Rules,
     attribute_refusal,
     clamp_refusal,
+    ends_signal,
     integers_refusal,
     is_constant,
     moved_from,
@@ -31,7 +32,7 @@ from ptq_cli.plan.graph_questions import (
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, has_axes_to_join, nested_refusals, with_pairs
 from ptq_cli.plan.requests import Groups, Requests, tell_ties
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
-from ptq_cli.plan.target.rules import JOINED_AXES, QUICK_GELU, ActivationRule, Target
+from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target
 
 # What a user reads about each layer: that it is computed in integers, or why not.
 
@@ -71,6 +72,8 @@ def _float_form(node: ir.Node, requests: Requests) -> str:
     rule = target.op.get(node.op_type)
     if rule is not None and rule.join_axes and has_axes_to_join(node):
         return JOINED_AXES
+    if rule is not None and rule.image_axis and ends_signal(node):
+        return IMAGE_AXIS
     if rule is None or not rule.float_form or any(is_constant(value) for value in node.inputs if value):
         return ""
     readers = node.outputs[0].uses()

@@ -95,7 +95,7 @@ class Requests:
         producer = value.producer()
         rule = self.rules.of(producer)
         # Between quantized tensors the runtime would compute it in integers, whatever this plan says.
-        if producer is not None and rule is not None and rule.kind == "join":
+        if producer is not None and rule is not None and (rule.kind == "join" or rule.image_axis):
             reason = attribute_refusal(producer, rule)
             if reason:
                 return f"reads {producer.op_type} '{producer.name}': {reason}"

@@ -72,13 +72,16 @@ def _move(
     whole: bool,
 ) -> None:
     values |= {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    stored = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.INT8}
+    # Integers behind a Cast and a Mul by their scale, where a runtime keeps each DequantizeLinear.
+    products = {node.output[0] for node in graph.node if node.op_type == "Cast" and node.input[0] in stored}
     nodes = []
     for node in graph.node:
         nodes.append(node)
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _move(attribute.g, dict(values), random, made, whole=whole)
-        if node.op_type != DEQUANTIZE:
+        if node.op_type != DEQUANTIZE and not (node.op_type == "Mul" and node.input[0] in products):
             continue
         # What a nested graph computes is not known: one number moves all of it.
         source = values.get(node.input[0])

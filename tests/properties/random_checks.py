@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx import TensorProto
 
 import ptq_cli
-from ptq_cli.core.errors import NothingToQuantizeError, PtqError
+from ptq_cli.core.errors import NothingToQuantizeError, PtqError, RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
@@ -68,39 +68,45 @@ def random_inputs(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
 
 def check(seed: int, target: str, folder: Path) -> Outcome:
     """Take the file of a seed through, and return what does not hold."""
-    proto = random_file(seed)
+    proto, run, outcome = random_file(seed), folder / "run", Outcome()
     onnx.save(proto, folder / "model.onnx")
     batches = [random_inputs(proto, seed * BATCHES + index) for index in range(BATCHES)]
     data = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     np.savez(folder / "data.npz", **data)
-    run, outcome = folder / "run", Outcome()
     settings = {"input_shape": {"batch": [BATCH]}} if load_target(target).static_shapes else {}
+    settings |= {"target": target, "threads": 1, "batch_size": BATCH, "latency": False, "evaluate": False}
+    is_taken = _as_run(proto, target, batches[0]) is not None
     try:
-        ptq_cli.quantize(
-            folder / "model.onnx",
-            data=folder / "data.npz",
-            target=target,
-            run=run,
-            evaluate=False,
-            threads=1,
-            batch_size=BATCH,
-            latency=False,
-            **settings,
-        )
+        ptq_cli.quantize(folder / "model.onnx", data=folder / "data.npz", run=run, **settings)
+        if is_taken:
+            _verify(run, outcome)
     except NothingToQuantizeError:
         outcome.nothing = True
         return outcome
     except PtqError as error:
-        outcome.findings.append(f"refused: {error.message}")
-        return outcome
-    verdict = ptq_cli.verify(run=run, threads=1)
-    if verdict.verdict != "pass":
-        wrong = verdict.kernel_comparison.wrong if verdict.kernel_comparison else ()
-        outcome.findings.append(f"verify fails: {verdict.faults} {wrong} {verdict.saturates_here}")
-    if verdict.kernel_comparison and verdict.kernel_comparison.fault:
-        outcome.findings.append(f"kernels not compared: {verdict.kernel_comparison.fault}")
-    _judge(proto, run, batches[0], target, outcome)
+        if is_taken or not isinstance(error, RuntimeFailedError):
+            outcome.findings.append(f"refused: {error.message}")
+    if (run / "model.int8.onnx").is_file():
+        _judge(proto, run, batches[0], target, outcome)
     return outcome
+
+
+def _as_run(model: onnx.ModelProto, target: str, inputs: Mapping[str, Array]) -> list[Array] | None:
+    """Return what a target's runtime makes of a file; None if it does not take it."""
+    try:
+        engine = measuring_engine(load_target(target))
+        return engine.open(model.SerializeToString(), threads=1).run(inputs)
+    except RuntimeFailedError:
+        return None
+
+
+def _verify(run: Path, outcome: Outcome) -> None:
+    found = ptq_cli.verify(run=run, threads=1)
+    compared = found.kernel_comparison
+    if found.verdict != "pass":
+        outcome.findings.append(f"verify fails: {found.faults} {compared} {found.saturates_here}")
+    if compared and compared.fault:
+        outcome.findings.append(f"kernels not compared: {compared.fault}")
 
 
 def _judge(
@@ -117,15 +123,17 @@ def _judge(
     noise = list(noise_errors(quantized, values, inputs).values())
     outcome.findings += list(_explained("file", wanted, found, noise, outcome))
     outcome.sqnr = {name: sqnr(one, found[name]) for name, one in zip(found, wanted.values(), strict=True)}
-    engine = measuring_engine(load_target(target))
-    try:
-        control = engine.open(prepared.SerializeToString(), threads=1).run(inputs)
-    except PtqError:
-        return  # The runtime does not take the float model either.
-    if all(_near(one, other) for one, other in zip(floats.values(), control, strict=True)):
-        as_run = engine.open(quantized.SerializeToString(), threads=1).run(inputs)
-        computed = dict(zip(found, as_run, strict=True))
-        outcome.findings += list(_explained("as it runs", found, computed, noise, outcome))
+    control = _as_run(prepared, target, inputs)
+    if control is None or not all(
+        _near(one, other) for one, other in zip(floats.values(), control, strict=True)
+    ):
+        return  # The runtime computes something else of the float model, or does not take it.
+    as_run = _as_run(quantized, target, inputs)
+    if as_run is None:
+        outcome.findings.append("the runtime takes the float model, and not the quantized one")
+        return
+    computed = dict(zip(found, as_run, strict=True))
+    outcome.findings += list(_explained("as it runs", found, computed, noise, outcome))
     outcome.findings += list(_wrong_kernels(quantized, inputs, target))
 
 

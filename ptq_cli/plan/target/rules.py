@@ -18,6 +18,8 @@ QUICK_GELU = "QuickGelu"
 """ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``."""
 JOINED_AXES = "joined axes"
 """How an operator with ``join_axes`` is written."""
+IMAGE_AXIS = "image axis"
+"""How one with ``image_axis`` is."""
 ONNXRUNTIME = "onnxruntime"
 OPENVINO = "openvino"
 QNN = "qnn"
@@ -172,6 +174,8 @@ class OpRule:
         not_together: attributes that the integer kernel computes wrongly if all of them are set.
         pads_apart: zeros that count in a mean come from a Pad before the operator where the runtime's own
             padding is wrong: if the zero point of what it pads is not 0, and with ``ceil_mode``.
+        volume_groups_unpadded: a convolution with three spatial axes, groups and padding has no right integer
+            kernel, unless each channel has one filter.
         merged_by: operators that the runtime merges this one into, in float, as the only readers of its
             result; a quantized output keeps them apart.
         clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
@@ -196,6 +200,8 @@ class OpRule:
         float_form_before: those operators.
         join_axes: in float, the axes behind its own are joined by a Reshape, for a runtime that transposes
             slowly.
+        image_axis: over the last of three axes it computes in float, and is written for four, for a runtime
+            that is wrong for three.
         integer_form: how a ``"join"`` without a kernel is written in operators that have one:
             ``"clamped_sum"`` for a HardSwish.
     """
@@ -217,6 +223,7 @@ class OpRule:
     equal_attributes: dict[str, str] = field(default_factory=dict)
     not_together: list[str] = field(default_factory=list)
     pads_apart: bool = False
+    volume_groups_unpadded: bool = False
     merged_by: list[str] = field(default_factory=list)
     clamp_asks: bool = False
     integer_kernel: bool = True
@@ -236,6 +243,7 @@ class OpRule:
     float_form: str = ""
     float_form_before: list[str] = field(default_factory=list)
     join_axes: bool = False
+    image_axis: bool = False
     integer_form: str = ""
 
     @property

@@ -21,10 +21,10 @@ from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, register_
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import CLAMPS, dequantized_by
 from ptq_cli.models.preparing.rewriting import drop
-from ptq_cli.plan.graph_questions import gate_of, silu_input
+from ptq_cli.plan.graph_questions import gate_of, reduced_axes, silu_input
 from ptq_cli.plan.nested_layers import axis_of
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import CLAMPED_SUM, JOINED_AXES, QUICK_GELU
+from ptq_cli.plan.target.rules import CLAMPED_SUM, IMAGE_AXIS, JOINED_AXES, QUICK_GELU
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.write.pair_nodes import (
     add_initializer,
@@ -174,11 +174,47 @@ def join_axes(node: ir.Node, names: FreshNames) -> None:
     take_place(node, back)
 
 
+# An operator that reduces a signal reduces an image of one column.
+#
+# Requires: it goes over the last of three axes alone. Ensures: the same values; the last node has its name.
+
+
+def add_image_axis(node: ir.Node, names: FreshNames) -> None:
+    """Write an operator over the last of three axes as one over the last two of four."""
+    x, old, name = node.inputs[0], node.outputs[0], node.name or ""
+    if x is None or not isinstance(node.graph, ir.Graph):
+        raise TypeError("only an operator in a graph has an input to unsqueeze")
+    graph = node.graph
+
+    def axes(what: str, *values: int) -> ir.Value:
+        return add_initializer(graph, names.claim(f"{name}/{what}"), np.asarray(values, np.int64))
+
+    wide = ir.node("Unsqueeze", [x, axes("image_axis", 2)], name=names.claim(f"{name}/Unsqueeze"))
+    is_kept = bool(node.attributes.get_int("keepdims", 1))
+    inputs = [*wide.outputs]
+    attributes: dict[str, int | list[int]] = {}
+    if reduced_axes(node):
+        attributes["keepdims"] = 1
+        if "axes" in node.attributes:
+            attributes["axes"] = [2, 3]
+        else:
+            inputs.append(axes("axes", 2, 3))
+    inner = ir.node(node.op_type, inputs, attributes, name=names.claim(f"{name}/{node.op_type}"))
+    gone = axes("gone", 2) if is_kept else axes("gone", 2, 3)
+    back = ir.node("Squeeze", [*inner.outputs, gone], name=name)
+    for made in (wide, inner, back):
+        made.metadata_props.update(node.metadata_props)
+        made.outputs[0].name = names.claim(f"{made.name}.output")
+        made.outputs[0].type = old.type
+    put_in_front(node, wide, inner)
+    take_place(node, back)
+
+
 # Write an operator that stays float as another that computes the same and that the target is faster with.
 
 
 def write_float_forms(model: ir.Model, plan: Plan) -> None:
-    """Change the nodes that the plan says to write as another operator, or with their axes joined.
+    """Change the nodes that the plan says to write as another operator, or with fewer or more axes.
 
     Requires: a plan made for the model. Ensures: names, outputs and what is computed are as before.
     """
@@ -187,11 +223,12 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
         for layer in plan.layers
         if layer.written_as not in ("", QUICK_GELU) and not layer.quantized
     }
-    names = FreshNames.of(model.graph) if JOINED_AXES in forms.values() else FreshNames(set())
+    written = {JOINED_AXES: join_axes, IMAGE_AXIS: add_image_axis}
+    names = FreshNames.of(model.graph) if written.keys() & forms.values() else FreshNames(set())
     for node in [item for item in model.graph.all_nodes() if item.name in forms]:
         form = forms[node.name or ""]
-        if form == JOINED_AXES:
-            join_axes(node, names)
+        if form in written:
+            written[form](node, names)
         else:
             node.op_type = form
 

@@ -13,7 +13,8 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime import openvino
 from ptq_cli.runtime.openvino import MOST_SHAPES, OPEN_VINO, CompiledModel
 from ptq_cli.runtime.session import Session
-from tests.unit.plan.graphs import build, quantized, sample, serialized
+from tests.each_case import each_case
+from tests.unit.plan.graphs import build, quantized, sample, serialized, sqnr_db
 
 NET = """(float[N,3,16,16] x) => (float[N,4,8,8] y)
     <float[16,3,3,3] u, float[16,16,3,3] v, float[4,16,1,1] w> {
@@ -143,3 +144,24 @@ def test_a_package_that_cannot_be_imported_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingRuntimeError, match="cannot be imported"):
         openvino._openvino()
+
+
+GROUPS = """(float[N,4,4,4,4] x) => (float[] y) <float[6,2,3,3,3] u, float[4,1,3,3,3] v> {
+    d = Conv<group=4, pads=[1,1,1,1,1,1]>(x, v) y = Conv<group=2, pads=[1,1,1,1,1,1]>(d, u) }"""
+MEAN = """(float[N,3,16] x) => (float[] y) <float[8,3,3] u, float[8] s, float[8] v = {1,2,3,4,5,6,7,8},
+    float[8,5] w> { c = Conv(x, u) r = Relu(c) n = BatchNormalization(r, s, s, s, v)
+    m = ReduceMean<axes=[2], keepdims=0>(n) y = Gemm(m, w) }"""
+POOL = """(float[N,3,16] x) => (float[] m, float[] y) <float[8,3,3] u, float[1,8,1] k, float[8,5] w> {
+    c = Conv(x, u) s = Sigmoid(c) n = Mul(s, k) m = GlobalAveragePool(n) f = Flatten(m) y = Gemm(f, w) }"""
+
+
+@needs_openvino
+@each_case("graph, integers", [(GROUPS, {"d"}), (MEAN, {"c"}), (POOL, {"c", "y"})])
+def test_what_openvino_computes_wrongly_is_written_in_another_form(graph: str, integers: set[str]):
+    model = build(graph, opset=17)
+    plan = make_plan(model, load_target("openvino"))
+    content, inputs = serialized(quantized(model, plan)), sample(model)
+    wanted = Session(content, threads=1, optimize=False).run(inputs)[0]
+    found = OPEN_VINO.open(content, threads=1).run(inputs)[0]
+    assert {layer.name for layer in plan.layers if layer.quantized} == integers
+    assert sqnr_db(wanted, found) > 100
