@@ -16,6 +16,9 @@ HAS_TORCH = find_spec("torch") is not None
 IMPORT = re.compile(r"^(?:import|from) ([\w.]+)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 """What a module imports at once: in functions imports are indented, as those for types alone are."""
 
+STRING = re.compile(r'"""[\s\S]*?"""')
+"""What may hold a program of its own."""
+
 
 def modules_that_need_torch() -> frozenset[Path]:
     """The modules of the project, by what they import, directly or through one another."""
@@ -30,6 +33,6 @@ def modules_that_need_torch() -> frozenset[Path]:
 
 def _imported(text: str) -> Iterator[str]:
     """Names of modules that a module imports, with names that may be modules of a package."""
-    for module, names in IMPORT.findall(text):
+    for module, names in IMPORT.findall(STRING.sub("", text)):
         yield from (module, module.split(".")[0])
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))

@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,7 @@ NOT_IN_TESTS = {
 NEED_TORCH = {"torch", "torchmetrics"}
 CUDA = ("nvidia-", "cuda-", "triton")
 SHORT = ("tests/unit/core", "tests/unit/recipe", "tests/unit/calibdata", "tests/unit/qdq")
+TESTS = ("-m", *shlex.split("pytest -p no:cacheprovider -n 2 --dist worksteal -m 'not nightly' -rfEs"))
 FEWEST = 3000
 FEWEST_SHORT = 1000
 """Tests that have to pass: one that is left out by mistake fails nothing else."""
@@ -159,21 +161,8 @@ def try_environment(made: Environment, *, short: bool) -> tuple[str, ...]:
     """Make an environment, run the tests in it, and return the row of the table."""
     made.log.write_text("", encoding="utf-8")
     has_torch = install(made, keep=short)
-    words = [
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "2",
-        "--dist",
-        "worksteal",
-        "-m",
-        "not nightly",
-        "-rs",
-    ]
     start = time.perf_counter()
-    status = run(made, [*words, *(SHORT if short else ())], must_pass=False)
+    status = run(made, [*TESTS, *(SHORT if short else ())], must_pass=False)
     seconds = time.perf_counter() - start
     said = made.log.read_text(encoding="utf-8")
     counts = {kind: int(number) for number, kind in COUNTS.findall(said.splitlines()[-1])}
