@@ -77,7 +77,7 @@ class Environment:
     @property
     def log(self) -> Path:
         """What pip and pytest say."""
-        return self.folder.with_suffix(".log")
+        return PLACE / f"{self.folder.name}.log"
 
 
 def requirements(versions: str, *, has_torch: bool) -> list[str]:
