@@ -1,6 +1,7 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
 # make test-gpu   run the tests that need CUDA; docs/DEPENDENCIES.md says what to install
+# make test-environments   run the tests with other Pythons, and with the lowest, pinned and newest dependencies
 # make test-install   build the wheel and the sdist, and try them in empty environments
 # make test-processors   run the samples' int8 files on emulated processors; ARGS=wasm runs them on one
 # make site   set up and build the site of the documentation into site/
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-nightly test-gpu test-install test-processors lint format docs docs-check site bench clean
+.PHONY: demo test test-nightly test-gpu test-environments test-install test-processors lint format docs docs-check site bench clean
 
 demo: $(VENV)/.installed
 	cd sample_models/cifar10_cnn && ../../$(BIN)/ptq calibrate model.pt --method histogram
@@ -21,12 +22,16 @@ demo: $(VENV)/.installed
 
 test: lint docs-check
 	$(BIN)/pytest -n 2 --dist worksteal -rs -m "not nightly"
+	$(BIN)/python -m tools.environments --short
 
 test-nightly: lint docs-check
 	$(BIN)/pytest -n 2 --dist worksteal
 
 test-gpu:
 	$(BIN)/pytest -m gpu
+
+test-environments: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.environments $(ARGS)
 
 test-install: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.try_release
@@ -84,7 +89,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.language
 
 clean:
-	rm -rf $(VENV) .emulation build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .emulation .environments build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf sample_models/*/ptq-run
 
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from ptq_cli.cli.main import run
 from tests.proposed_commands import require_proposals
+from tests.torch_needed import HAS_TORCH
 from tools.pages.sample_folders import copy_sample
 
-torch.set_num_threads(1)
+if HAS_TORCH:
+    import torch
+
+    torch.set_num_threads(1)
 
 MakeSample = Callable[[str], Path]
 RunShell = Callable[..., subprocess.CompletedProcess[str]]

@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import yaml
+
 import ptq_cli
 from ptq_cli.cli.main import BUG, DONE
 from ptq_cli.collectors import calibration_file
@@ -15,6 +17,7 @@ from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.recovery import moments_file
 from tests.each_case import each_case
+from tools import environments
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
@@ -22,6 +25,7 @@ STABILITY = (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 WORKFLOWS = ROOT / ".github" / "workflows"
 WORKFLOW = (WORKFLOWS / "ci.yml").read_text(encoding="utf-8")
+JOBS = yaml.safe_load(WORKFLOW)["jobs"]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -57,14 +61,19 @@ def test_the_workflow_runs_what_make_runs() -> None:
     targets = (ROOT / "Makefile").read_text(encoding="utf-8").split("\n\n")
     rules = [part for part in targets if re.match(r"(test|lint|docs-check):", part)]
     commands = [line.strip().removeprefix("$(BIN)/") for part in rules for line in part.splitlines()[1:]]
-    assert len(commands) == 7
-    assert set(commands) <= set(re.findall(r"- run: (.+)$", WORKFLOW, re.MULTILINE))
+    assert len(commands) == 8
+    # The workflow runs all environments instead of a few tests in one.
+    short = {"python -m tools.environments --short"}
+    assert set(commands) - short <= set(re.findall(r"- run: (.+)$", WORKFLOW, re.MULTILINE))
 
 
 def test_the_workflow_covers_every_supported_python_and_system() -> None:
-    (line,) = re.findall(r"^ +python: (\[.*\])$", WORKFLOW, re.MULTILINE)
-    versions = re.findall(r"\d\.\d+", line)
-    assert versions == ["3.11", "3.12", "3.13", "3.14"]
+    versions = list(environments.PYTHONS)
+    for job in ("test", "environments"):
+        assert JOBS[job]["strategy"]["matrix"]["python"] == versions
+    matrix = JOBS["environments"]["strategy"]["matrix"]
+    assert matrix["versions"] == list(environments.VERSIONS)
+    assert {(item["python"], item["versions"]) for item in matrix["exclude"]} == set(environments.NOT_TRIED)
     assert PROJECT["requires-python"] == f">={versions[0]}"
     claimed = {item.rpartition(" ")[2] for item in PROJECT["classifiers"] if re.search(r"3\.\d+$", item)}
     assert claimed <= set(versions)

@@ -19,7 +19,6 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.cli.document_registry import COMMANDS, document_type
@@ -27,11 +26,17 @@ from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.json_schema import documents_schema
 from tests.proposed_commands import require_proposals
+from tests.torch_needed import HAS_TORCH
 
-torch.set_num_threads(1)
+if HAS_TORCH:
+    import torch
+
+    torch.set_num_threads(1)
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
+CHECKPOINTS = (".pt", ".pt2", ".pth", ".ckpt", ".ts")
+"""What only torch reads."""
 PROGRESS = re.compile(
     r".* …|(calibrate|drift|evaluate|generate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
 )
@@ -146,11 +151,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     onnx.save(make_onnx(make_weights()), folder / "model.onnx")
     (folder / "model.py").write_text(ARCHITECTURE)
-    torch.manual_seed(0)
-    names: dict[str, object] = {}
-    exec(ARCHITECTURE, names)
-    module = names["build"]()  # type: ignore[operator]
-    torch.save(module.state_dict(), folder / "model.pt")
+    if HAS_TORCH:
+        torch.manual_seed(0)
+        names: dict[str, object] = {}
+        exec(ARCHITECTURE, names)
+        module = names["build"]()  # type: ignore[operator]
+        torch.save(module.state_dict(), folder / "model.pt")
     np.savez(folder / "calib.npz", **make_arrays(12, seed=1))
     np.savez(folder / "eval.npz", **make_arrays(20, seed=2))
     with pytest.MonkeyPatch.context() as patch:
@@ -198,6 +204,8 @@ def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     def call(*words: str) -> Outcome:
         capfd.readouterr()
         given = untimed(shlex.split(words[0]) if len(words) == 1 else list(words))
+        if any(word.endswith(CHECKPOINTS) or "torchmetrics" in word for word in given):
+            pytest.importorskip("torch")
         status = run(given)
         captured = capfd.readouterr()
         if "--json" in given and captured.out:
@@ -293,6 +301,7 @@ def calibrated_cifar(samples: Path) -> Path:
 
     Turning its checkpoint into ONNX takes seconds. A test that is not about that takes ``model.float.onnx``.
     """
+    pytest.importorskip("torch")
     folder = samples / "cifar10_cnn"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

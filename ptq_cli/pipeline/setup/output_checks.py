@@ -132,18 +132,22 @@ OWN = "ptq-cli"
 DISTRIBUTIONS = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
 IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
 """What may be installed instead, under another name."""
+FOR_MODULES = {"torch", "torchmetrics"}
+"""What an ONNX file does not need: without it a report has no version of it."""
 
 
 def library_versions() -> dict[str, str]:
     """Return the versions of ptq and of the libraries that decide what comes out."""
     # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
-    return {OWN: __version__} | {name: _version(name) for name in DISTRIBUTIONS}
+    return {OWN: __version__} | {name: found for name in DISTRIBUTIONS if (found := _version(name))}
 
 
-def _version(name: str) -> str:
+def _version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
+        if name in FOR_MODULES:
+            return None
         if name not in IN_PLACE_OF:
             raise
         return version(IN_PLACE_OF[name])

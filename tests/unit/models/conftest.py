@@ -1,7 +1,11 @@
 import pytest
-import torch
+
+from tests.torch_needed import HAS_TORCH
 
 
 @pytest.fixture(autouse=True)
 def seeded():
-    torch.manual_seed(0)
+    if HAS_TORCH:
+        import torch
+
+        torch.manual_seed(0)

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise, operators
+from tests.unit.models.contents import noise, operators
 from tests.unit.plan.graphs import build, run
 
 IDLE = {

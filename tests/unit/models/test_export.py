@@ -15,7 +15,8 @@ from ptq_cli.models.parity import quiet_exporter, require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import SmallNet, names, noise, operators, prepared, source_of
+from tests.unit.models.contents import names, noise, operators
+from tests.unit.models.loading.sources import SmallNet, prepared, source_of
 from tests.unit.plan.graphs import quantized, run, sqnr_db
 
 nn = torch.nn

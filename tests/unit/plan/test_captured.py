@@ -8,7 +8,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from tests.unit.models.loading.sources import operators
+from tests.unit.models.contents import operators
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 
 TEXT = """(float[N,3,8] x, bool c) => (float[N,4,8] u, float[] z) <float[8,3,3] w, float[4,8,1] v> {{

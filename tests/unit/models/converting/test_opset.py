@@ -12,7 +12,7 @@ from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise
+from tests.unit.models.contents import noise
 from tests.unit.models.older_operators import OLDER
 from tests.unit.plan.graphs import run, sample
 

@@ -12,7 +12,7 @@ from ptq_cli.models.files import stored
 from ptq_cli.models.files import stored as checker
 from ptq_cli.models.files.stored import check_stored, read_model, store_model
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise
+from tests.unit.models.contents import noise
 from tests.unit.plan.graphs import build
 
 FORMS = ["whole", "large", "apart"]

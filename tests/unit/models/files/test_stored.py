@@ -21,7 +21,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.large_models import write_large
-from tests.unit.models.loading.sources import noise
+from tests.unit.models.contents import noise
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,64] x) => (float[N,64] y)
     <float[64,64] w, float[64] b = {BIAS}> { h = MatMul(x, w)\n y = Add(h, b) }"""

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import onnx_ir as ir
 import torch
 
@@ -36,15 +35,3 @@ def source_of(module: torch.nn.Module) -> ModuleSource:
 
 def prepared(module: torch.nn.Module, **example: Array) -> ir.Model:
     return prepare(source_of(module).to_onnx(example), "model.pt", is_traced=True)
-
-
-def noise(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def names(model: ir.Model) -> list[str]:
-    return [node.name or "" for node in model.graph]
-
-
-def operators(model: ir.Model) -> list[str]:
-    return [node.op_type for node in model.graph]

@@ -15,7 +15,7 @@ from ptq_cli.models.loading.source import open_model
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise, operators
+from tests.unit.models.contents import noise, operators
 from tests.unit.plan.graphs import run
 
 

@@ -16,7 +16,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
 from ptq_cli.runtime.engine_registry import count_kernels
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import noise, operators
+from tests.unit.models.contents import noise, operators
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 
 HALF = ir.DataType.FLOAT16

@@ -12,7 +12,7 @@ from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import names, noise, operators
+from tests.unit.models.contents import names, noise, operators
 from tests.unit.plan.graphs import build, run, sample
 
 

@@ -11,6 +11,7 @@ from ptq_cli.core.errors import OutputFileError, UsageError
 from ptq_cli.pipeline.setup import output_checks as versions
 from ptq_cli.pipeline.setup.output_checks import (
     DISTRIBUTIONS,
+    FOR_MODULES,
     arch_file,
     input_files,
     library_versions,
@@ -136,8 +137,14 @@ def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
 
     found = library_versions()
 
-    assert found["onnxruntime"] == "1.31.0" and list(found) == ["ptq-cli", *DISTRIBUTIONS]
-    assert found["torch"] == version("torch") and found["ptq-cli"] == ptq_cli.__version__
+    assert found["onnxruntime"] == "1.31.0" and found.keys() >= {"ptq-cli", *DISTRIBUTIONS} - FOR_MODULES
+    assert found["onnx"] == version("onnx") and found["ptq-cli"] == ptq_cli.__version__
+
+
+def test_versions_of_an_onnx_file_need_no_torch(monkeypatch):
+    monkeypatch.setattr(versions, "version", without("torch", "torchmetrics"))
+
+    assert list(library_versions()) == ["ptq-cli", *(name for name in DISTRIBUTIONS if "torch" not in name)]
 
 
 def test_a_library_that_is_not_installed_is_no_version(monkeypatch):

@@ -14,7 +14,8 @@ from ptq_cli.core.errors import ArchitectureError, EntryPointError, ModelFormatE
 from ptq_cli.models.loading.source import open_model
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import SmallNet, noise
+from tests.unit.models.contents import noise
+from tests.unit.models.loading.sources import SmallNet
 
 ARCH = """
 import torch

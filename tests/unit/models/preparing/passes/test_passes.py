@@ -15,7 +15,7 @@ from ptq_cli.models.preparing.passes.registry import PASSES
 from ptq_cli.models.preparing.prepare_graph import prepare_model
 from ptq_cli.models.preparing.rewriting import run_passes
 from tests.each_case import each_case
-from tests.unit.models.loading.sources import operators
+from tests.unit.models.contents import operators
 from tests.unit.models.preparing.passes.cases import LEFT_ALONE, REWRITTEN, Case
 from tests.unit.plan.graphs import run, sample
 from tests.unit.qdq.printer import graph_text
