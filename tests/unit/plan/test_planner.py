@@ -62,9 +62,10 @@ def test_sites_come_in_the_order_of_the_graph_and_are_measured_once(target):
             "(float16[N,4] x) => (float16[] y) <float16[4,2] w = {1,2,3,4,5,6,7,8}> { y = MatMul(x, w) }",
             "'x' is float16, not float",
         ),
+        ("(int64[N,4] x) => (int64[] y) { y = Add(x, x) }", "computes int64, not floats"),
         ("(float[N,0] x) => (float[] y) <float[0,2] w> { y = MatMul(x, w) }", "its weight 'w' has no values"),
     ],
-    ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16", "no_values"],
+    ids=["relu", "tanh", "alpha", "run_time_weight", "empty", "float16", "integers", "no_values"],
 )
 def test_nothing_to_quantize_says_why(graph, reason, target):
     with pytest.raises(NothingToQuantizeError) as caught:
