@@ -268,7 +268,7 @@ OTHER_SIZE = (
 NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
 LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
 NO_KERNEL = (
-    "it has no kernel for this operator and type, as for many in bfloat16, float16 or float64; float32 has most: "
+    "it has no kernel for this operator and type, as for many in bfloat16, float16 or float64: "
     "run `ptq inspect` to see the model's layers"
 )
 UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
