@@ -152,11 +152,15 @@ def make_plan(
     return plan.with_weights(with_pairs(model.graph, plan, target, {site: site for site in plan.weights}), {})
 
 
+OTHER_FLOATS = ("float16", "bfloat16", "double")
+"""A reason may also be that a value is of integers, which no other export changes."""
+
+
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:
     # Twenty layers name every reason of usual models, and keep the message to a few lines.
     reasons = "; ".join(dict.fromkeys(layer.reason for layer in plan.layers[:20])) or "it has no operators"
-    is_other = any(f"is {dtype}, not float" in reasons for dtype in ("float16", "bfloat16", "double"))
-    in_float32 = "only float32 is quantized: export the model in float32; " if is_other else ""
+    other_floats = any(f"is {name}, not float" in reasons for name in OTHER_FLOATS)
+    in_float32 = "only float32 is quantized: export the model in float32; " if other_floats else ""
     if is_dynamic and not in_float32:
         known = [name for name, rule in target.op.items() if rule.dynamic and not rule.dynamic_note]
         return NothingToQuantizeError(
