@@ -8,7 +8,7 @@ less, and thinning twice is thinning once for the larger E; so thinned histogram
 A channel's histogram (``channels``) begins with 9 bits instead of 11, and is the same otherwise.
 
 Float32 has no octaves below 2^-126 to thin to, so a maximum below 2^-115 has the bins of one that lies there.
-Nothing is decided from it: a range not above 2^-24 counts as zero (``ptq_cli.core.arithmetic``).
+Nothing is decided from it: a range not above 2^-110 counts as zero (``ptq_cli.core.arithmetic``).
 """
 
 from dataclasses import dataclass, fields

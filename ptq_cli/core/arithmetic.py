@@ -52,8 +52,10 @@ def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.floa
     return np.asarray(rounded, np.float32)
 
 
-ZERO_AMAX = 2.0**-24
-"""An amax not above this means that a tensor or a channel is all zero (NVIDIA pytorch-quantization)."""
+ZERO_AMAX = 2.0**-110
+"""An amax not above this counts as 0: with 16 bits its scale is no normal float32.
+
+How small values may be does not follow from their size: what they are multiplied with may be as large."""
 
 PART = 1 << 20
 """Number of elements that are quantized at once."""
@@ -104,7 +106,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
         amax: any; the result has the same shape.
 
     Edge case:
-        An amax not above 2^-24 gives scale 1: the channel holds zeros, and quantizes to them.
+        An amax not above 2^-110 gives scale 1: the channel holds zeros, and quantizes to them.
 
     Raises:
         RecipeValueError: amax is negative, or not finite in float32.
@@ -135,7 +137,7 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
     that a Clip before it is redundant.
 
     Edge case:
-        A range not wider than 2^-24 gives scale 1 and the zero point of a real 0.
+        A range not wider than 2^-110 gives scale 1 and the zero point of a real 0.
 
     Raises:
         RecipeValueError: the bounds are not finite or ``low > high``.

@@ -73,7 +73,7 @@ class CalibrationResult:
         Mapping[str, int], "Tensors of which each channel was measured, with the number of channels."
     ] = field(default_factory=dict)
     faint: Annotated[
-        tuple[str, ...], "Names of tensors that were not always 0, and become it: no value was above 2^-24."
+        tuple[str, ...], "Names of tensors that were not always 0, and become it: no value was above 2^-110."
     ] = ()
     compared_with: Annotated[str, "Whose outputs parity compares with."] = "PyTorch's"
     notes: Annotated[tuple[str, ...], "What was done to the model and the data that a user should know."] = ()

@@ -135,7 +135,7 @@ class FixedPointQuantizer:
         if self.family.integer is not None:
             return WeightChoice(parameters_of(_step_of(self.family.integer, self.family.bits), site))
         ranges = weight_ranges(weight, site, self.settings)
-        whole = np.vectorize(bits_before_point)(np.maximum(ranges.amax, ZERO_AMAX))
+        whole = np.vectorize(bits_before_point)(_above_zero(ranges.amax))
         return WeightChoice(parameters_of(_step_of(whole, self.family.bits), site), ranges.unsearched)
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
@@ -215,7 +215,7 @@ class DorefaQuantizer:
         """Return ``amax / (2^bits - 1)`` of each output channel."""
         ranges = weight_ranges(weight, site, self.settings)
         # There is no level at 0: a channel of zeros gets levels as near to it as nothing.
-        amax = np.maximum(ranges.amax, ZERO_AMAX)
+        amax = _above_zero(ranges.amax)
         scale = (amax / ((1 << self.family.bits) - 1)).astype(np.float32)
         return WeightChoice(parameters_of(np.asarray(scale), site), ranges.unsearched)
 
@@ -267,6 +267,11 @@ class CenterWeightQuantizer:
             table=found.codebook.reshape(-1).numpy(),
             offsets=offsets,
         )
+
+
+def _above_zero(amax: FloatArray) -> FloatArray:
+    """Return the amax of each channel; one of zeros counts as 2^-24."""
+    return np.asarray(np.where(amax > ZERO_AMAX, amax, 2.0**-24))
 
 
 def _step_of(integer: npt.ArrayLike, bits: int) -> FloatArray:

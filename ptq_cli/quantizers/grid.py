@@ -16,6 +16,8 @@ Real = torch.Tensor | float | Sequence[float]
 """A parameter: a tensor, or plain numbers."""
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+FAINT_AMAX = 2.0**-24
+"""An amax not above this has died, as in NVIDIA's pytorch-quantization. Exported scales go further down."""
 
 
 def integer_format(bits: int, unsigned: bool, narrow_range: bool) -> IntegerFormat:

@@ -37,7 +37,7 @@ def print_calibration(result: "CalibrationResult") -> None:
     for name, nonfinite in result.nonfinite.items():
         say(f"warning: '{name}' contained {nonfinite_counts(nonfinite)}; its range leaves them out")
     for name in result.faint:
-        detail(f"note: '{name}' was at most 2^-24 in magnitude, so all of it quantizes to 0")
+        detail(f"note: '{name}' was at most 2^-110 in magnitude, so all of it quantizes to 0")
     say(f"wrote {shown_path(result.run.calibration)}")
 
 

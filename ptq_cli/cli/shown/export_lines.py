@@ -153,6 +153,6 @@ def outlier_line(outliers: Mapping[str, str], weight_amax: str = "max") -> str:
     fix = "" if weight_amax == "mse" else "; pass --set amax.weight_method=mse to clip it"
     if "share a scale" in what:
         fix = "; pass --set weights.granularity=channel to give each its own scale"
-    elif "takes one scale" in what:
+    elif "takes one scale" in what or "become 0" in what:
         fix = "; ptq export --exclude LAYER keeps its layer in float"
     return f"'{name}': {what}{also}{fix}"

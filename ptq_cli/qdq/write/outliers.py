@@ -136,6 +136,44 @@ class LargeChannel(Outlier):
         return f"{where} is {self.ratio:.0f} times as large as the median one, and {why}"
 
 
+@dataclass(frozen=True)
+class Vanished(Outlier):
+    """Channels of which every value is less than half a step of the scale that a rule allows."""
+
+    def describe(self) -> str:
+        """Say how many they are.
+
+        Example:
+            >>> Vanished(None, 0, 0.0, 2).describe()
+            '2 channels are not 0, but too small for a scale, and all their values become 0'
+        """
+        many = f"{self.channels} channels are" if self.channels > 1 else "a channel is"
+        whose = "their" if self.channels > 1 else "its"
+        what = f"{many} not 0, but too small for a scale, and all {whose} values become 0"
+        return what if self.axis is not None or self.channels > 1 else what.replace("a channel is", "it is")
+
+
+def find_vanished(scale: FloatArray, magnitudes: Magnitudes) -> Vanished | None:
+    """Return the channels that are not 0, and whose integers are; None where there are none.
+
+    Shapes:
+        scale: as the granularity's.
+
+    Example:
+        >>> from ptq_cli.core.formats import PerAxis
+        >>> found = magnitudes_of(np.float32([[1e-9, 0.0], [1.0, 0.5]]), PerAxis(0))
+        >>> find_vanished(np.float32([1.0, 0.01]), found).channels
+        1
+        >>> find_vanished(np.float32([1e-11, 0.01]), found) is None
+        True
+    """
+    gone = np.atleast_1d((magnitudes.largest > 0) & (magnitudes.largest <= scale / 2))
+    if not gone.any():
+        return None
+    axis = None if isinstance(magnitudes.granularity, PerTensor) else magnitudes.granularity.axes[-1]
+    return Vanished(axis, int(np.argmax(gone)), 0.0, int(gone.sum()))
+
+
 def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes) -> Outlier | None:
     """Return what leaves most of a weight only a few steps, or None.
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.amax.finish import BiasNeed, finish_tied, finish_weight
+from ptq_cli.amax.finish import BiasNeed, finish_scale, finish_tied, finish_weight
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, dequantize
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.pair_sums import exceeds_pairs
@@ -22,7 +22,7 @@ from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import in_place_of_blocks
 from ptq_cli.qdq.write.integer_storage import Keep, as_it_is
-from ptq_cli.qdq.write.outliers import Outlier, find_outlier, magnitudes_of
+from ptq_cli.qdq.write.outliers import Outlier, find_outlier, find_vanished, magnitudes_of
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer, granularity_of
 from ptq_cli.recipe.sections import AmaxSettings
 
@@ -247,7 +247,10 @@ def decide_weight(
     chosen = {site: item.parameters for site, item in choices.items() if item.parameters is not None}
     # Blocks have scales of their own, which is what they are for.
     outliers = {
-        site: find_outlier(weight, item, magnitudes[granularity_of(site)])
+        site: find_vanished(
+            finish_scale(item, quantizers[site].rules).scale, magnitudes[granularity_of(site)]
+        )
+        or find_outlier(weight, item, magnitudes[granularity_of(site)])
         for site, item in chosen.items()
         if site.block_size is None
     }

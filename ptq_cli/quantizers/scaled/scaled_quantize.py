@@ -23,11 +23,11 @@ from ptq_cli.amax.decide import check_amax_settings, resolve_method
 from ptq_cli.amax.method_registry import find_method
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.max_collector import Collector
-from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.curve import BEYOND, Curve, beyond
 from ptq_cli.quantizers.grid import (
+    FAINT_AMAX,
     Real,
     granularity_of,
     integer_dtype,
@@ -211,7 +211,7 @@ def symmetric_scale(
         >>> scale.tolist(), alive.tolist()
         ([0.009999999776482582, 1.0], [1.0, 0.0])
     """
-    dead = amax <= ZERO_AMAX
+    dead = amax <= FAINT_AMAX
     # By a tensor where amax is, because a GPU turns the division by a number into a product. Where amax holds
     # a float32, one rounded division of it is the division in float64, rounded once more.
     scale = amax / torch.full((), float(format.qmax), dtype=amax.dtype, device=amax.device)

@@ -11,10 +11,10 @@ from functools import partial
 
 import torch
 
-from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import (
+    FAINT_AMAX,
     integer_format,
     require_broadcasts,
     require_float,
@@ -200,7 +200,7 @@ def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, to
     bound = amax.to(torch.float32)
     # A tensor, because torch turns a plain number over a tensor into a product with the reciprocal.
     scale = torch.full((), float(format.qmax), device=bound.device) / bound
-    dead = bound <= ZERO_AMAX
+    dead = bound <= FAINT_AMAX
     # Multiplying by 0 rather than writing 0 is NVIDIA's way: it turns an infinite input into NaN.
     return scale.masked_fill(dead, 0.0), scale.masked_fill(dead, 1.0)
 

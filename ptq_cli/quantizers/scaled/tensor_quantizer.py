@@ -7,11 +7,11 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import nn
 
-from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueError, UnsupportedFormatError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.known_names import require_known
 from ptq_cli.quantizers.grid import (
+    FAINT_AMAX,
     Real,
     integer_format,
     require_amax,
@@ -85,7 +85,7 @@ def scaled_e4m3(
     require_amax(amax)
     bound = amax.detach().to(torch.float32)
     scale = torch.full((), E4M3_MAX, device=bound.device) / bound
-    dead = bound <= ZERO_AMAX
+    dead = bound <= FAINT_AMAX
     return clipped(_values, inputs, None, bound, scale.masked_fill(dead, 0.0), scale.masked_fill(dead, 1.0))
 
 
@@ -114,8 +114,8 @@ class _Learned(torch.autograd.Function):
         wide, bound = x.to(torch.float32), amax.to(torch.float32)
         inside = (wide >= -bound) & (wide <= bound)
         values = values_of(wide, bound, ctx.format)
-        slope = torch.where(inside, values - wide, values) / bound.clamp_min(ZERO_AMAX)
-        learned = pass_where(bound > ZERO_AMAX, grad_outputs[0].to(torch.float32) * slope)
+        slope = torch.where(inside, values - wide, values) / bound.clamp_min(FAINT_AMAX)
+        learned = pass_where(bound > FAINT_AMAX, grad_outputs[0].to(torch.float32) * slope)
         return pass_where(inside, grad_outputs[0]), learned.sum_to_size(amax.shape).to(amax.dtype), None
 
 

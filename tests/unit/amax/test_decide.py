@@ -101,6 +101,6 @@ def test_outlier_on_one_side_costs_the_other_side_nothing():
     assert int(parameters.zero_point) == 85
 
 
-def test_range_not_above_two_to_the_minus_24_counts_as_zero():
-    parameters = decide_parameters(statistics_of([2.0**-24, -(2.0**-30)]), MAX, INT8, symmetric=True)
+def test_range_not_above_two_to_the_minus_110_counts_as_zero():
+    parameters = decide_parameters(statistics_of([2.0**-110, -(2.0**-112)]), MAX, INT8, symmetric=True)
     assert float(parameters.scale) == 1.0

@@ -17,8 +17,9 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
+from tests.quantized import quantize_model
 from tests.unit.plan.cases.tables import CASES
-from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
+from tests.unit.plan.graphs import build, parameters, quantized, run, sample, serialized, sqnr_db
 
 LEAST_DB = 20.0
 
@@ -146,3 +147,18 @@ def test_a_grouped_transposed_convolution_has_a_scale_for_each_channel(inner: in
     for channel in range(inner * groups):
         assert sqnr_db(expected[:, channel], found[:, channel]) > 35
     assert not list(target_faults(written, load_target("ort-cpu")))
+
+
+@pytest.mark.parametrize("channels", [slice(None), slice(2, 3)], ids=["all", "one"])
+def test_small_weights_of_large_inputs_are_as_exact_as_others(channels: slice):
+    random = np.random.default_rng(2)
+    weight = random.normal(size=(16, 8)).astype(np.float32)
+    weight[:, channels] *= np.float32(1e-8)
+    model = build(
+        "(float[n,16] x) => (float[n,8] y) <float[16,8] w> { y = MatMul(x, w) }", constants={"w": weight}
+    )
+    batch = {"x": (random.normal(size=(64, 16)) * 1e8).astype(np.float32)}
+    plan = make_plan(model, load_target("ort-cpu"))
+    written = quantize_model(model, plan, parameters(model, plan, [batch]))
+    expected, found = run(model, batch)[0], run(written, batch)[0]
+    assert min(sqnr_db(expected[:, n], found[:, n]) for n in range(8)) > 30
