@@ -59,5 +59,5 @@ def test_fused_nodes_do_not_keep_the_names_of_all_rules_that_fused_them():
 def test_each_rule_is_tried_at_the_operator_that_its_pattern_ends_with():
     for op, rules in _rules().items():
         for rule in rules:
-            (node,) = rule._target_pattern.output_nodes  # noqa: SLF001 - onnxscript does not tell it otherwise
+            (node,) = rule._target_pattern.output_nodes
             assert node.op.matches(op) and node.domain.matches("")
