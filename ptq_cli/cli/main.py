@@ -1,5 +1,6 @@
 """The ``ptq`` command: finds a subcommand, runs it, and turns errors into exit statuses."""
 
+import errno
 import importlib
 import os
 import sys
@@ -57,6 +58,8 @@ MODULES = {"schema": "document_schema"}
 CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")
 """Commands that write checkpoints."""
 DONE, BUG = 0, 1
+OUT_OF_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
+"""What the system says of an allocation, the loader of a library, Python of a thread, C++ of an object."""
 DEBUG_FLAG = "--debug"
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"
 """Set by a shell that completes a command; see click's documentation on shell completion."""
@@ -175,9 +178,10 @@ def _as_input_error(error: BaseException, words: Sequence[str]) -> PtqError | No
     elif isinstance(error, SystemExit):
         known = EntryPointError(f"user code called sys.exit({error.code!r})", hint="let it return instead")
     # Errors about specific files are raised where the files are used; this catches the others.
-    elif isinstance(error, MemoryError):
+    elif _is_without_memory(error):
         known = NoMemoryError(
-            "there is not enough memory", hint="pass a smaller --batch-size, or smaller inputs"
+            "there is not enough memory",
+            hint="pass a smaller --batch-size or smaller inputs, or raise the limit: ulimit -v shows it",
         )
     elif isinstance(error, RecursionError):
         known = InvalidOnnxError(
@@ -197,6 +201,15 @@ def _as_input_error(error: BaseException, words: Sequence[str]) -> PtqError | No
     if known is not None:
         known.__cause__ = error
     return known
+
+
+def _is_without_memory(error: BaseException) -> bool:
+    """Tell whether an allocation failed, which Python, the system and libraries each say in their own way."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, ImportError | OSError | RuntimeError) and any(
+        words in str(error).lower() for words in OUT_OF_MEMORY
+    )
 
 
 def _report(error: PtqError, *, debug: bool) -> int:

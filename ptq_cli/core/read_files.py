@@ -117,10 +117,37 @@ def read_toml(path: Path, what: str, where: str) -> dict[str, Any]:
         raise RecipeSyntaxError(f"{where} is text in UTF-16, expected UTF-8", hint="save it as UTF-8")
     try:
         text = content.decode("utf-8-sig")  # with a byte order mark, as editors of Windows write it
-        return tomllib.loads(text.replace("\r\n", "\n").replace("\r", "\n"))  # lines may end as on any system
-    # Thousands of digits raise a plain ValueError, thousands of brackets a RecursionError.
-    except (ValueError, RecursionError) as error:
+        return parse_toml(text.replace("\r\n", "\n").replace("\r", "\n"))  # lines may end as on any system
+    except ValueError as error:
         raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
+
+
+MOST_PARTS = 100
+"""Of a dotted key; no key of ours has more than ten."""
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}\.[ \t]*+){{{MOST_PARTS}}}{_PART}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the tables of a TOML text.
+
+    Raises:
+        ValueError: it is not TOML, is nested too deeply, or has a key of more than ``MOST_PARTS`` parts: the
+            time and memory that tomllib takes grow with the square of their number.
+
+    Example:
+        >>> parse_toml("a.b = 1")
+        {'a': {'b': 1}}
+        >>> parse_toml(".".join("a" * 101) + " = 1")
+        Traceback (most recent call last):
+        ValueError: a key has more than 100 parts
+    """
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key has more than {MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def is_folder(path: Path) -> bool:

@@ -1,12 +1,12 @@
 """``merge`` of an evaluation: the reports that one process would have written, from the parts of several."""
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ptq_cli.core.errors import EvaluationFileError, MergeError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.core.read_files import parse_toml
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, noted_evaluation
 from ptq_cli.pipeline.evaluation.evaluation_shard import AGAIN, ShardFacts, load_shard
 from ptq_cli.pipeline.evaluation.joined_shards import (
@@ -88,8 +88,8 @@ def _base(facts: ShardFacts, file: Path, run: RunDirectory) -> Path:
 
 def _recipe_table(facts: ShardFacts, name: str) -> dict[str, dict[str, object]]:
     try:
-        return tomllib.loads(facts.recipe)
-    except (ValueError, RecursionError) as error:
+        return parse_toml(facts.recipe)
+    except ValueError as error:
         raise EvaluationFileError(f"{name} is damaged: its recipe is not valid TOML", hint=AGAIN) from error
 
 

@@ -344,7 +344,7 @@ def _quantized(summary: Path) -> Iterator[tuple[Path, Path]]:
         content = json.loads(summary.read_text(encoding="utf-8"))
         header, suffix = {key: content[key] for key in FolderResult.FORMAT.header}, str(content["suffix"])
         files = [str(item["file"]) for item in content["files"] if item["result"] is not None]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFolderError(
             f"'{summary}' is damaged: it is not a summary of a folder", hint=hint
         ) from error

@@ -1,6 +1,5 @@
 """``--set KEY=VALUE``: settings by their keys in a recipe, written as texts on the command line."""
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
@@ -9,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from ptq_cli.core.errors import RecipeKeyError, UsageError
+from ptq_cli.core.read_files import parse_toml
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.schema import SETTINGS, Recipe
@@ -253,8 +253,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _toml(text: str) -> Any:
     try:
-        found = tomllib.loads(f"value = {text}")
-    except (tomllib.TOMLDecodeError, RecursionError):
+        found = parse_toml(f"value = {text}")
+    except ValueError:
         return text
     return found["value"] if len(found) == 1 else text
 

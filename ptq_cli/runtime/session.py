@@ -1,6 +1,8 @@
 """ONNX Runtime sessions: threads, errors, and running a batch."""
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,6 +42,22 @@ NUMPY_DTYPES = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
+
+
+@contextmanager
+def _ended_after(seconds: float | None) -> Iterator[onnxruntime.RunOptions | None]:
+    """Yield the options of a run that fails when it has taken so long; a loop may never end by itself."""
+    if seconds is None:
+        yield None
+        return
+    options = onnxruntime.RunOptions()
+    timer = threading.Timer(seconds, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield options
+    finally:
+        timer.cancel()
 
 
 class Session:
@@ -118,10 +136,18 @@ class Session:
         """Name, dtype and shape of each output that is an array of numbers."""
         return tuple(_spec(item) for item in self._session.get_outputs() if item.type in NUMPY_DTYPES)
 
-    def run(self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Return the outputs for one batch."""
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str] | None = None,
+        *,
+        most_seconds: float | None = None,
+    ) -> list[Array]:
+        """Return the outputs for one batch; a run that takes longer than ``most_seconds`` fails."""
+        names = list(outputs) if outputs is not None else None
         try:
-            found = self._session.run(list(outputs) if outputs is not None else None, dict(inputs))
+            with _ended_after(most_seconds) as options:
+                found = self._session.run(names, dict(inputs), options)
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise failed_run(error) from error
         # A tensor of rank 0 comes as a number, which cannot be fed again.

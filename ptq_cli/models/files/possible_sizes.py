@@ -1,4 +1,6 @@
-"""A value of a negative size ends the process: ONNX's inference of a Slice aborts on it, in ONNX Runtime too.
+"""A value of a negative size ends the process, and one of a huge size takes all memory, where ONNX infers it.
+
+The inference of a Slice aborts on a negative size, in ONNX Runtime too.
 
 A Split of a negative part makes one, a Pad that cuts off more than there is, a kernel larger than its input.
 So sizes are inferred node by node before anything infers a whole graph, and such a file is refused.
@@ -6,7 +8,7 @@ So sizes are inferred node by node before anything infers a whole graph, and suc
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,11 +24,15 @@ from ptq_cli.models.inlining import LARGE
 
 Types = dict[str, onnx.TypeProto]
 Constants = dict[str, onnx.TensorProto]
+MOST_ELEMENTS = 1 << 38
+"""Of what a node computes: a terabyte of float32."""
+LONGEST_VECTOR = 1 << 26
+"""Elements; of the values of a vector ONNX's inference keeps track one by one, with 140 bytes for each."""
 CANNOT_RUN = "no input fits it: check the sizes of its inputs, or export it again"
 
 
 def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
-    """Check that no size which follows from inputs and constants is negative.
+    """Check that no size which follows from inputs and constants is negative, or too large for any machine.
 
     What depends on a size that is not known is not inferred, and neither is a function of the model.
     """
@@ -38,10 +44,10 @@ def require_possible_sizes(proto: onnx.ModelProto, what: str) -> None:
 def require_possible_values(values: Iterable[ir.Value], what: str) -> None:
     """Check the same of values that were inferred."""
     for value in values:
-        for axis, size in enumerate(value.shape or ()):
-            node = value.producer()
-            if isinstance(size, int) and size < 0 and node is not None:
-                raise _refusal(what, node.name or node.op_type, node.op_type, size, axis)
+        node = value.producer()
+        if node is not None and value.shape is not None:
+            sizes = [size if isinstance(size, int) else 0 for size in value.shape]
+            _require_size(sizes, what, node.name or node.op_type, node.op_type)
 
 
 def _walk(graph: onnx.GraphProto, types: Types, constants: Constants, opset: int, what: str) -> None:
@@ -60,9 +66,8 @@ def _walk(graph: onnx.GraphProto, types: Types, constants: Constants, opset: int
         _require_channels(node, types, what)
         found = _inferred(node, types, constants, opset)
         for name, kind in found.items():
-            for axis, size in enumerate(kind.tensor_type.shape.dim):
-                if size.dim_value < 0:
-                    raise _refusal(what, node.name or name, node.op_type, size.dim_value, axis)
+            sizes = [size.dim_value for size in kind.tensor_type.shape.dim]
+            _require_size(sizes, what, node.name or name, node.op_type)
         types.update(found)
 
 
@@ -115,12 +120,17 @@ def _with_any_for_negative(kind: onnx.TypeProto) -> onnx.TypeProto:
     return copy
 
 
-def _refusal(what: str, name: str, op_type: str, size: int, axis: int) -> InvalidOnnxError:
-    return InvalidOnnxError(
-        f"'{what}' cannot be computed: the result of '{name}' ({op_type}) would have a size of {size} "
-        f"on axis {axis}",
-        hint=CANNOT_RUN,
-    )
+def _require_size(sizes: Sequence[int], what: str, name: str, op_type: str) -> None:
+    """Refuse the sizes of a result, 0 for an unknown one, that it cannot have."""
+    result = f"'{what}' cannot be computed: the result of '{name}' ({op_type}) would have"
+    for axis, size in enumerate(sizes):
+        if size < 0:
+            raise InvalidOnnxError(f"{result} a size of {size} on axis {axis}", hint=CANNOT_RUN)
+    elements = math.prod(sizes)
+    if elements > (LONGEST_VECTOR if len(sizes) == 1 else MOST_ELEMENTS):
+        raise InvalidOnnxError(
+            f"{result} {elements:,} elements", hint="check the sizes it is made of, or export it again"
+        )
 
 
 # Data of an ONNX file that lie outside it: they may name any file, and promise any size.

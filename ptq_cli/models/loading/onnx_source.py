@@ -19,6 +19,7 @@ from ptq_cli.core.errors import (
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
 from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.files import stored
+from ptq_cli.models.files.budgets import require_inlinable, require_possible_steps
 from ptq_cli.models.files.mapped_constants import mapped, restore_turned
 from ptq_cli.models.files.one_message import LeftInFile
 from ptq_cli.models.files.possible_sizes import (
@@ -166,6 +167,7 @@ def load_onnx(path: Path) -> ir.Model:
     require_external_data(proto, path)
     _require_ranks(proto, path)
     _require_opset(proto, path)
+    require_inlinable(proto, path.name)
     files = external_files(proto, path.parent)
     is_dense = make_dense(proto, path.name)
     if is_dense and files:
@@ -181,6 +183,7 @@ def load_onnx(path: Path) -> ir.Model:
     require_possible_sizes(proto, path.name)
     model = _checked(proto, path, files, left, is_edited=is_edited)
     _require_values(model, path.name)
+    require_possible_steps(model.graph, path.name)
     take_float32(model)
     return model
 
@@ -220,6 +223,8 @@ def _checked(
         raise ModelFormatError(
             f"model '{path.name}' is damaged: a name in it is not text", hint="copy or export it again"
         ) from error
+    except MemoryError:
+        raise
     # The checker is C++ and raises RuntimeErrors of many kinds; onnx_ir raises what its own code meets.
     except Exception as error:
         raise InvalidOnnxError(

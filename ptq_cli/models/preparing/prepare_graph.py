@@ -13,6 +13,7 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.process import no_cycle_search
+from ptq_cli.models.files.budgets import require_possible_steps
 from ptq_cli.models.files.possible_sizes import require_possible_values
 from ptq_cli.models.graph_reading import remove_unused
 from ptq_cli.models.inlining import inline_functions
@@ -348,6 +349,7 @@ def _with_known_branches(model: ir.Model, what: str) -> tuple[ir.Model, int]:
 def _simplified(model: ir.Model, what: str) -> ir.Model:
     model = simplify(model)
     require_possible_values((value for node in model.graph.all_nodes() for value in node.outputs), what)
+    require_possible_steps(model.graph, what)
     return model
 
 

@@ -7,6 +7,7 @@ minutes, without it seconds.
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,10 @@ HIDDEN = "ptq.hidden"
 """A domain that nobody knows."""
 SMALL_CONSTANT = 8192
 """Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
+GROWTH = 8
+"""A folded constant may be as many times as large as the largest weight."""
+GROWING = ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
+"""A few numbers make an output of any size."""
 
 COMPARED_FIRST = 64
 """Elements that tell most constants apart."""
@@ -56,7 +61,11 @@ def simplify(model: ir.Model) -> ir.Model:
         fold_lazily(model)
         with _hidden(model):
             folded = fold_constants_ir(
-                model, onnx_shape_inference=True, input_size_limit=largest, output_size_limit=largest * 8
+                model,
+                onnx_shape_inference=True,
+                input_size_limit=largest,
+                output_size_limit=largest * GROWTH,
+                should_fold=lambda node: None if _stays_small(node, largest * GROWTH) else False,
             )
         known = fold_known(model)
         applied = rules.apply_to_model(model)
@@ -105,6 +114,19 @@ def _is_hidden(node: ir.Node) -> bool:
     if value.const_value is not None or made_by(value, "Shape") is not None:
         return False
     return value.shape is None or not all(isinstance(size, int) and size >= 0 for size in value.shape)
+
+
+def _stays_small(node: ir.Node, limit: int) -> bool:
+    """Tell before a node of constants is computed whether its result is worth it: it may take terabytes."""
+    inputs = [item.const_value for item in node.inputs if item is not None]
+    limit = max(limit, sum(tensor.size for tensor in inputs if tensor is not None))
+    for output in node.outputs:
+        shape = output.shape
+        if shape is None or not all(isinstance(size, int) for size in shape):
+            return node.op_type not in GROWING
+        if math.prod(shape.numpy()) > limit:
+            return False
+    return True
 
 
 def _keep_displaced_constants(model: ir.Model) -> None:

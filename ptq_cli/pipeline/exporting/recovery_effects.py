@@ -81,6 +81,6 @@ def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:
         for rung in json.loads(origin.get(RECOVERY, "[]")):
             for name, (_, noise) in rung["layers"].items() if rung["kept"] else ():
                 found[name] = -10.0 * math.log10(noise) if noise > 0.0 else math.inf
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}  # An edited file only loses this knowledge.
     return found

@@ -39,6 +39,9 @@ from ptq_cli.runtime.block_levels import LeftOut, has_four_bits, left_out
 from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
 from ptq_cli.runtime.session import Session
 
+MOST_SECONDS = 60.0
+"""Of a run that only compares the prepared model with its source; a slower one is not compared."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FloatModel:
@@ -241,9 +244,10 @@ def _as_opened(path: Path) -> Path | StoredModel:
 
 def _run_or_none(session: Session, example: Example) -> list[Array] | None:
     try:
-        return session.run(example)
+        return session.run(example, most_seconds=MOST_SECONDS)
     except RuntimeFailedError:
-        # Made-up sizes need not fit a model, and what fails on data says so when it is calibrated.
+        # Made-up sizes need not fit a model, and for made-up values a loop need not end; what fails on data
+        # says so when it is calibrated.
         return None
 
 

@@ -164,11 +164,11 @@ class ScaledQuantDescriptor:
             >>> QuantDescriptor.from_toml("unsigned = true").unsigned
             True
         """
-        import tomllib
+        from ptq_cli.core.read_files import parse_toml
 
         try:
-            plain = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+            plain = parse_toml(text)
+        except ValueError as error:
             raise QuantizerValueError(f"the text of a descriptor is not TOML: {error}") from error
         return cls.from_dict(plain)
 

@@ -378,7 +378,7 @@ class TensorQuantizer(nn.Module):
         """
         try:
             plain = json.loads(bytes(state.tolist()))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise QuantizerValueError(f"the descriptor in the state dict cannot be read: {error}") from error
         descriptor = QuantDescriptor.from_dict(plain)
         if descriptor != self.descriptor:

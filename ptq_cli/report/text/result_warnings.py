@@ -92,7 +92,7 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
         names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
         dynamic = len(more.get("dynamic", ()))
         percent = max(0, math.ceil(100 * share))
-    except (ValueError, TypeError, KeyError, OverflowError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
     if now is not None and reached <= now:  # Recovery of weights has won more than they would.
         return ()

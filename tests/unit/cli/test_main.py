@@ -220,6 +220,21 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
         2,
         "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
     ),
+    "no memory, as the system says": (
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        2,
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+    ),
+    "no memory, as the loader says": (
+        ImportError("libtorch.so: failed to map segment from shared object"),
+        2,
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+    ),
+    "no thread": (
+        RuntimeError("can't start new thread"),
+        2,
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+    ),
     "a model that is too deep": (
         RecursionError("maximum recursion depth exceeded"),
         2,

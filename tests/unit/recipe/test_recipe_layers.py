@@ -93,6 +93,10 @@ NO_TOML = {
     "impossible date": "x = 2026-13-45",
     "brackets within brackets": "x = " + "[" * 5000,
     "thousands of digits": "[runtime]\nthreads = " + "1" * 5000,
+    "a key of thousands of parts": f"{'.'.join('a' * 5000)} = 1",
+    "a table of thousands of parts": f"[{' . '.join('a' * 5000)}]",
+    "an inline key of thousands of parts": "x = {" + ".".join(['","'] * 5000) + " = 1}",
+    "thousands of inline tables": "x = " + "{a = " * 5000,
     "control character": "[model]\npath = 'a\x00b'",
 }
 
