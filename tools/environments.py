@@ -208,9 +208,13 @@ def brings_cuda(made: Environment) -> bool:
     torch = [
         text for text in requirements(made.versions, has_torch=True) if Requirement(text).name == "torch"
     ]
-    pip(made, "--dry-run", "--ignore-installed", "--report", report, *torch)
-    items = json.loads(report.read_text(encoding="utf-8"))["install"]
-    return any(item["metadata"]["name"].startswith(CUDA) for item in items)
+    pip(made, "--dry-run", "--no-deps", "--ignore-installed", "--report", report, *torch)
+    (found,) = json.loads(report.read_text(encoding="utf-8"))["install"]
+    needed = [Requirement(text) for text in found["metadata"].get("requires_dist", ())]
+    return any(
+        item.name.startswith(CUDA) and (item.marker is None or item.marker.evaluate({"extra": ""}))
+        for item in needed
+    )
 
 
 def pip(made: Environment, *words: str | Path) -> None:
