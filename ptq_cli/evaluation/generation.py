@@ -19,7 +19,7 @@ from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.model_outputs import token_input
 from ptq_cli.evaluation.sample_axes import Run, Runs
 from ptq_cli.evaluation.streams import FreeStates, require_steps
-from ptq_cli.evaluation.unseen_flips import unseen_share
+from ptq_cli.evaluation.unseen_flips import Unseen, unseen_share
 
 TYPES = "token_type_ids"
 SCORES = 3
@@ -293,8 +293,8 @@ def compared_tokens(
         return (sums[..., 0] / len(rows),)
 
     # A flip is a prompt of which no token is equal.
-    lost = float(rows.mean() * unseen_share(len(rows)))
-    (interval,) = bootstrap_intervals(rows, share, reach=lambda _values, _left_out: [(lost, 0.0)])
+    lost, differing = float(rows.mean() * unseen_share(len(rows))), int(np.count_nonzero(rows < 1))
+    (interval,) = bootstrap_intervals(rows, share, reach=lambda *_: [Unseen(lost, 0.0, differing)])
     measured = Measurement(
         name=GENERATED,
         unit="share",
@@ -303,14 +303,14 @@ def compared_tokens(
         quantized_value=float(rows.mean()),
         quantized_interval=interval,
     )
-    differing = [item for item, place in zip(found, places, strict=True) if place is not None]
+    examples = [item for item, place in zip(found, places, strict=True) if place is not None]
     return measured, Generation(
         prompts=len(found),
         tokens=count,
         unchanged=places.count(None),
         median_equal=float(np.median([count if place is None else place for place in places])),
         first_differences=tuple(places[:MOST_LISTED]),
-        examples=tuple(_example(item, model, text_of) for item in (differing or found)[:MOST_EXAMPLES]),
+        examples=tuple(_example(item, model, text_of) for item in (examples or found)[:MOST_EXAMPLES]),
     )
 
 

@@ -51,12 +51,15 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
         interval: Interval | None = share_interval(float(found.rows.mean()), len(found.rows))
         return replace(measurement, quantized_interval=interval, quantized_hits=_hits_text(found))
     method: Method = "blocks" if found.blocks else "bootstrap"
-    flipped = found.flipped
+    # Samples that are not wholly right show what a flip is like.
+    flipped, lacking = found.flipped, int(np.count_nonzero(found.rows[:, 0] != found.rows[:, -1]))
     (interval,) = bootstrap_intervals(
         found.rows,
         lambda sums: (found.of_sums(sums),),
         method=method,
-        reach=None if flipped is None else lambda values, _left_out: [(float(values[0]) - flipped, 0.0)],
+        reach=None
+        if flipped is None
+        else lambda values, _: [Unseen(float(values[0]) - flipped, 0.0, lacking)],
     )
     return replace(measurement, quantized_interval=interval)
 
@@ -144,14 +147,18 @@ def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resampl
 
 def _reach(of_float: SampleSums | Reweighed, of_quantized: SampleSums | Reweighed, sign: int) -> Reach:
     """Return how far flips that no sample shows may move the value, the drop and the ratio."""
+    changed: int | None = None
+    if of_float.rows is not None and of_quantized.rows is not None:
+        changed = int(np.count_nonzero((of_float.rows != of_quantized.rows).any(axis=1)))
 
     def reach(values: Sequence[Float64Array], left_out: Sequence[Float64Array]) -> list[Unseen]:
         (value, drop), (left, left_drop) = values[:2], left_out[:2]
         before = float(value + sign * drop)
         lost = moved_by_unseen(float(value), left, of_quantized.flipped)
         gained = moved_by_unseen(before, left + sign * left_drop, of_float.flipped)
-        ratio = (gained / abs(before), lost / abs(before)) if before else (0.0, 0.0)
-        return [(lost, 0.0) if sign > 0 else (0.0, lost), (gained, lost), ratio]
+        ratios = (gained / abs(before), lost / abs(before)) if before else (0.0, 0.0)
+        own = (lost, 0.0) if sign > 0 else (0.0, lost)
+        return [Unseen(*own), Unseen(gained, lost, changed), Unseen(*ratios, changed)]
 
     return reach
 

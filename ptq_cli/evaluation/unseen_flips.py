@@ -6,6 +6,7 @@ flip are not unlikely in a population of which a share ``1 - 0.05^(1/n)`` flips,
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -13,8 +14,19 @@ import numpy.typing as npt
 
 Float64Array = npt.NDArray[np.float64]
 
-Unseen = tuple[float, float]
-"""How far unseen flips may move a value down, and up; neither is negative."""
+
+@dataclass(frozen=True)
+class Unseen:
+    """How far unseen flips may move a value down, and up; neither is negative.
+
+    ``changed`` is how many samples changed, where that is known of each: 0 counts as 1. None if only the
+    values without one sample tell.
+    """
+
+    down: float
+    up: float
+    changed: int | None = None
+
 
 Reach = Callable[[Sequence[Float64Array], Sequence[Float64Array]], Sequence[Unseen]]
 """From values, and from them without one sample each, to how far unseen flips may move each."""
@@ -109,8 +121,8 @@ def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> 
 
     How many those are is exponential with mean 1 of both kinds, which is what a sample of each kind adds in a
     Bayesian bootstrap; their difference is Laplace's distribution, whose 2.5 % tails begin at the rule of
-    three. They count in so far as few samples carry what was seen: if many do, the samples show what flips
-    are like, and the bootstrap's own assumption holds.
+    three. They count in so far as few samples changed, or carry the variance: if many do, the samples show
+    what flips are like, and the bootstrap's own assumption holds.
 
     Args:
         drawn: values of samples drawn with replacement.
@@ -132,17 +144,22 @@ def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> 
         sample may carry much of the variance is Lindeberg's condition.
 
     Example:
-        >>> low, high = with_unseen(np.zeros(2000), np.zeros(50), (0.0, 0.06))
+        >>> low, high = with_unseen(np.zeros(2000), np.zeros(50), Unseen(0.0, 0.06))
         >>> low, round(high, 3)
         (0.0, 0.06)
     """
-    squares = (left_out - left_out.mean()) ** 2
-    total = float(squares.sum())
-    share = float(squares.max()) / total if np.isfinite(total) and total > 0 else 1.0
+    share = _largest_share(left_out) if unseen.changed is None else 1 / max(unseen.changed, 1)
     flips = _laplace(len(drawn)) * min(1.0, TRUSTED * share) ** 2
-    ordered = np.sort(drawn + np.where(flips < 0, unseen[0], unseen[1]) * flips)
+    ordered = np.sort(drawn + np.where(flips < 0, unseen.down, unseen.up) * flips)
     tail = round(0.025 * len(drawn))
     return float(ordered[tail]), float(ordered[len(drawn) - 1 - tail])
+
+
+def _largest_share(left_out: Float64Array) -> float:
+    """Return the largest share that a sample has in the variance; 1 if there is none."""
+    squares = (left_out - left_out.mean()) ** 2
+    total = float(squares.sum())
+    return float(squares.max()) / total if np.isfinite(total) and total > 0 else 1.0
 
 
 @lru_cache(maxsize=4)  # one number of resamples has one order

@@ -82,12 +82,14 @@ class Reweighed:
         of_weights: the value, from [units] counts.
         cost: elements that one evaluation reads, which limits how many there can be.
         flipped: as of ``SampleSums``.
+        rows: [units, k], what tells whether a unit changed; None if a change may move nothing.
     """
 
     units: int
     of_weights: Callable[[Float64Array], float]
     cost: int
     flipped: float | None = None
+    rows: Rows | None = None
 
 
 Resampling = SampleSums | Reweighed | str

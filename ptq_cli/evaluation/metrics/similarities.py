@@ -180,7 +180,7 @@ class Spearman(Recorded):
     def resampling(self) -> Reweighed:
         """The value, had some pairs been drawn several times and others never."""
         rows = self.rows
-        return Reweighed(len(rows), _Ranks.of(rows).correlation, 8 * len(rows))
+        return Reweighed(len(rows), _Ranks.of(rows).correlation, 8 * len(rows), rows=rows)
 
     def state(self) -> State:
         """Return what a checkpoint holds."""

@@ -50,11 +50,20 @@ def masked(random: np.random.Generator, samples: int, rate: float) -> Drawn:
 
 
 def tokens(random: np.random.Generator, samples: int, rate: float) -> Drawn:
-    """Scores of tokens; a flipped sequence has equal ones, or those of the next token."""
+    """Scores of tokens; a flipped sequence has those of the tokens before."""
     labels = random.integers(0, CLASSES, (samples, 6))
     before = 3 * np.eye(CLASSES)[labels] + random.normal(size=(samples, 6, CLASSES))
     flipped = (random.random(samples) < rate)[:, None, None]
     return before, np.where(flipped, np.roll(before, 1, axis=2), before), labels
+
+
+def sequences(random: np.random.Generator, samples: int, rate: float) -> Drawn:
+    """Scores of tokens, some harder to guess than others; a flipped sequence is among the hardest tenth."""
+    labels = random.integers(0, CLASSES, (samples, 6))
+    noise = random.normal(size=(samples, 6, CLASSES))
+    flipped, easy = random.random(samples) < rate, random.uniform(0, 6, samples)
+    eases = easy, np.where(flipped, random.uniform(0, 0.6, samples), easy)
+    return *(ease[:, None, None] * np.eye(CLASSES)[labels] + noise for ease in eases), labels
 
 
 def numbers(random: np.random.Generator, samples: int, rate: float) -> Drawn:
@@ -86,7 +95,7 @@ METRICS: dict[str, Callable[[np.random.Generator, int, float], Drawn]] = {
     "auroc": scored,
     "mean_iou": masked,
     "masked_top1": tokens,
-    "perplexity": tokens,
+    "perplexity": sequences,
     "mse": numbers,
     "mae": numbers,
     "r2": related,
