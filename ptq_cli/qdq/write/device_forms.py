@@ -212,10 +212,7 @@ def _restored(value: ir.Value, before: ir.Node, names: FreshNames, reader: ir.No
 
 
 def _counted_pads(node: ir.Node) -> list[int] | None:
-    """Return the zeros that count in a mean before and behind each axis; None without, or if unknown.
-
-    With ``ceil_mode``, ONNX drops a window that begins in the padding behind, which a Pad would keep.
-    """
+    """Return the zeros that count in a mean before and behind each axis; None without, or if unknown."""
     size = list(node.attributes.get_ints("kernel_shape", ()))
     if not node.attributes.get_int("count_include_pad", 0):
         return None
@@ -227,11 +224,27 @@ def _counted_pads(node: ir.Node) -> list[int] | None:
         pads = found if found is not None and not _is_dilated(node) else []
     elif auto == "VALID":
         return None
-    fits = all(
-        step <= width - end for step, width, end in zip(strides, size, pads[len(size) :], strict=False)
-    )
-    is_whole = fits or not node.attributes.get_int("ceil_mode", 0)
-    return pads if any(pads) and is_whole else None
+    return pads if any(pads) and _keeps_windows(node, pads) else None
+
+
+def _keeps_windows(node: ir.Node, pads: list[int]) -> bool:
+    """Tell whether ``ceil_mode`` is known to give the same windows behind a Pad.
+
+    ONNX drops a window that begins in the padding behind, which a Pad would keep.
+    """
+    if not node.attributes.get_int("ceil_mode", 0):
+        return True
+    size, x = list(node.attributes.get_ints("kernel_shape", ())), node.inputs[0]
+    shape = list(x.shape)[2:] if x is not None and x.shape is not None else [None] * len(size)
+    for axis, (whole, width) in enumerate(zip(shape, size, strict=True)):
+        step = node.attributes.get_ints("strides", [1] * len(size))[axis]
+        extent = (width - 1) * node.attributes.get_ints("dilations", [1] * len(size))[axis] + 1
+        begin, end = pads[axis], pads[axis + len(size)]
+        if step <= extent - end:
+            continue  # Not even the last window begins there, whatever the size.
+        if not isinstance(whole, int) or -(-(whole + begin + end - extent) // step) * step >= whole + begin:
+            return False
+    return True
 
 
 def _is_dilated(node: ir.Node) -> bool:

@@ -110,7 +110,10 @@ APART = {
     "floats": (9, "", "c", ROUND, IN_FLOAT, None),
     "a step of unknown sizes": ("H", "", "c", f"kernel_shape=[3,3], strides=[2,2], {SAME}", INTEGER, None),
     "windows that begin in the padding": (
-        7, "", "c", "kernel_shape=[2,2], pads=[1,1,1,1], strides=[2,2], ceil_mode=1", INTEGER, None,
+        7, "", "c", "kernel_shape=[2,2], pads=[1,1,1,1], strides=[2,2], ceil_mode=1", IN_FLOAT, None,
+    ),
+    "windows that could, and do not": (
+        8, "", "c", "kernel_shape=[2,2], pads=[1,1,1,1], strides=[2,2], ceil_mode=1", IN_FLOAT, [1, 1, 1, 1],
     ),
 }  # fmt: skip
 
