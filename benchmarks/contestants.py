@@ -74,7 +74,7 @@ def _subject(
     model: Path, data: str, samples: int | None, **settings: Any
 ) -> tuple[CalibrationSubject, Resolved]:
     known = {"data": data, **({"samples": samples} if samples else {}), **settings}
-    resolved = resolve(Request(settings=known, model=model, folder=model.parent))
+    resolved = resolve(Request(settings=known, model=model, folder=model.parent).by_user())
     return open_subject(resolved, silent), resolved
 
 

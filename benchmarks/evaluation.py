@@ -190,7 +190,7 @@ def _turns(works: Sequence[Work]) -> tuple[list[list[float]], list[list[float]]]
 
 
 def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bool) -> Job:
-    resolved = resolve(Request(settings={"metric": list(metrics)}, folder=folder))
+    resolved = resolve(Request(settings={"metric": list(metrics)}, folder=folder).by_user())
     recipe = resolved.recipe
     dataset = open_data(recipe.evaluation, reading_of(recipe), "evaluation", "--eval-data")
     float_model: StoredModel = read_model(run.float_model)

@@ -44,7 +44,8 @@ class Measured:
 def measure(architecture: Architecture, folder: Path) -> Measured:
     """Save the weights, and quantize and evaluate as a user does."""
     arch = f"{FOLDER / architecture.arch.partition(':')[0]}:{architecture.arch.partition(':')[2]}"
-    module = load_entry_point(arch, Path.cwd(), "--arch")()
+    with ptq_cli.trust_code():
+        module = load_entry_point(arch, Path.cwd(), "--arch")()
     torch.save(module.state_dict(), folder / "model.pt")
     for seed, (name, count) in enumerate({"calib": CALIBRATED, "eval": EVALUATED}.items()):
         np.savez(folder / f"{name}.npz", **architecture.draw(np.random.default_rng(seed), count))
