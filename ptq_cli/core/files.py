@@ -6,7 +6,6 @@ a device, a pipe or a socket is refused. The new file has the owner and the perm
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import stat
@@ -16,9 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ptq_cli.core.errors import OutputFileError
+from ptq_cli.core.partial_files import partial_name, remove_stale
 from ptq_cli.core.read_files import require_name, url_of
-
-PARTIAL_SUFFIX = ".partial"
 
 
 def replaced_file(path: Path) -> Path:
@@ -52,9 +50,10 @@ def atomic_write(path: Path) -> Iterator[Path]:
     file at ``path`` is untouched. If ``path`` is a symbolic link, the file that it points to is replaced.
     """
     target = replaced_file(path)
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
+    partial = target.with_name(partial_name(target.name))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(target.parent)
         yield partial
         _keep_permissions(target, partial)
         partial.replace(target)
@@ -105,9 +104,10 @@ class PartialFolder:
     """
 
     def __init__(self, beside: Path, name: str) -> None:
-        self.path = beside / f".{name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}"
+        self.path = beside / partial_name(name)
         try:
             beside.mkdir(parents=True, exist_ok=True)
+            remove_stale(beside)
             self.path.mkdir(mode=0o700)  # What is moved out of it may replace a file that others cannot read.
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
