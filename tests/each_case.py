@@ -21,7 +21,8 @@ ParameterSet = type(pytest.param())
 def each_case(names: str, cases: Iterable[Any], ids: Any = None) -> Callable[[Test], Test]:
     """Run a test with the values of each case, all in one test; the arguments are those of ``parametrize``.
 
-    A case gets a folder ``tmp_path`` and a ``monkeypatch`` of its own. Other fixtures are shared by all.
+    A case gets a folder ``tmp_path`` and a ``monkeypatch`` of its own. Other fixtures are shared by all. The test
+    is skipped if all its cases are.
     """
     keys = [name.strip() for name in names.split(",") if name.strip()]
     rows = [_row(case, len(keys)) for case in cases]
@@ -32,17 +33,22 @@ def each_case(names: str, cases: Iterable[Any], ids: Any = None) -> Callable[[Te
         @wraps(test)
         def run(*args: Any, **fixtures: Any) -> None:
             failed: dict[str, BaseException] = {}
+            skipped: list[BaseException] = []
             for number, (row, name) in enumerate(zip(rows, said, strict=True)):
                 try:
                     with ExitStack() as stack:
                         own = _own(fixtures, number, stack)
                         test(*args, **own, **dict(zip(keys, row.values, strict=True)))
+                except pytest.skip.Exception as error:
+                    skipped.append(error)
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - it is raised below
                     error.add_note(f"case {name}")
                     failed[f"[{number}] {name}"] = error
             if failed:
                 message = f"{len(failed)} of {len(rows)} cases: {'; '.join(failed)}"
                 raise BaseExceptionGroup(message, list(failed.values()))
+            if len(skipped) == len(rows):
+                raise skipped[0]
 
         signature = inspect.signature(test)
         left = [value for name, value in signature.parameters.items() if name not in keys]

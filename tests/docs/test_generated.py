@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pytest
 from PIL import Image
 
 from ptq_cli.cli.help_sections import GLOBAL
@@ -21,6 +22,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import OverrideSettings
 from tests.each_case import each_case
+from tests.torch_needed import HAS_TORCH
 from tools.draw_report import save
 
 ROOT = Path(__file__).parents[2]
@@ -53,11 +55,13 @@ def sections(page: str) -> dict[str, str]:
 
 
 def test_the_pages_are_up_to_date() -> None:
+    pytest.importorskip("torch")
     result = generate(ROOT, "--check")
     assert result.returncode == 0, result.stderr
 
 
 def test_an_outdated_page_is_named_with_what_differs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(DOCS, tmp_path / "docs")
     page = tmp_path / "docs" / "commands.md"
@@ -128,6 +132,7 @@ def test_a_screenshot_keeps_its_grounds_apart_and_its_few_colored_pixels(tmp_pat
         assert (found[row, 0] == pixels[row, 0]).all()
 
 
+@pytest.mark.skipif(not HAS_TORCH, reason="some draw quantizers, in PyTorch")
 @each_case("module", WITH_EXAMPLES)
 def test_examples_of_the_tools(module: str) -> None:
     done = doctest.testmod(importlib.import_module(module))

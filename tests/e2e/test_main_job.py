@@ -105,6 +105,7 @@ def test_every_format_of_the_transformer_gives_the_same_model(digits, ptq, expec
 
 
 def test_the_python_verbs_return_values_and_print_nothing(digits, capfd):
+    pytest.importorskip("torch")
     calibrated = ptq_cli.calibrate("model.pt", run="python")
     exported = ptq_cli.export(run="python")
     evaluated = ptq_cli.evaluate(run="python", max_drop={"top1": 0.01})

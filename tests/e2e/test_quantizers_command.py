@@ -15,6 +15,8 @@ from PIL import Image
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from tests.each_case import each_case, table
 
+pytest.importorskip("torch")
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,26 @@ def test_a_refusal_that_does_not_come_is_a_failure_of_its_case():
         check()
 
 
+def test_a_case_that_is_skipped_hides_no_other():
+    @each_case("text", ["1", "x"])
+    def check(text):
+        if text == "1":
+            pytest.skip("not here")
+        int(text)
+
+    with pytest.raises(BaseExceptionGroup, match="1 of 2 cases"):
+        check()
+
+
+def test_a_test_is_skipped_with_all_its_cases():
+    @each_case("text", ["1", "x"])
+    def check(text):
+        pytest.skip("not here")
+
+    with pytest.raises(pytest.skip.Exception):
+        check()
+
+
 @each_case("name", ["a", "b"])
 def test_each_case_has_a_folder_and_patches_of_its_own(name, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,9 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
+from packaging.version import Version
 
 from ptq_cli.cli.shown.verification_tables import print_verification
 from ptq_cli.core.documents import encode
@@ -47,6 +49,9 @@ def deep(layers: int) -> ir.Model:
     return ir.from_proto(proto)
 
 
+@pytest.mark.skipif(
+    Version(onnxruntime.__version__) >= Version("1.32"), reason="its Softmax saturates: no kernel is wrong"
+)
 def test_a_kernel_that_computes_something_else_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     onnx.save(onnx.parser.parse_model(SOFTMAX), "soft.onnx")

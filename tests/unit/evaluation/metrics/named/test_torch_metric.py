@@ -14,6 +14,8 @@ from ptq_cli.evaluation.uncertainty import with_paired_intervals
 from tests.each_case import each_case
 from tests.measured import measurement
 
+pytest.importorskip("torchmetrics")
+
 SAMPLES, CLASSES = 400, 5
 RANDOM = np.random.default_rng(2)
 LABELS = RANDOM.integers(0, CLASSES, SAMPLES)
