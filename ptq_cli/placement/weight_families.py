@@ -269,7 +269,7 @@ class CenterWeightQuantizer:
         )
 
 
-def _above_zero(amax: FloatArray) -> FloatArray:
+def _above_zero(amax: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the amax of each channel; one of zeros counts as 2^-24."""
     return np.asarray(np.where(amax > ZERO_AMAX, amax, 2.0**-24))
 

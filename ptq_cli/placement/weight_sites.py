@@ -57,8 +57,9 @@ def formatted_sites(
 
 
 def _is_plain(family: WeightFamily) -> bool:
-    is_integer = isinstance(family, ScaledWeights) and family.dtype is None and family.block_size is None
-    return is_integer and family.granularity != TENSOR
+    if not isinstance(family, ScaledWeights):
+        return False
+    return family.dtype is None and family.block_size is None and family.granularity != TENSOR
 
 
 def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:
