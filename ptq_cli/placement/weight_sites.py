@@ -1,12 +1,13 @@
 """Sites of weights with the formats of their quantizers, and the opset that these need."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
+from ptq_cli.models.files.mapped_constants import is_turned
 from ptq_cli.models.graph_reading import constant_shape
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.placement.target_limits import MATRIX, block_rule
@@ -56,12 +57,9 @@ def formatted_sites(
 
 
 def _is_plain(family: WeightFamily) -> bool:
-    return (
-        isinstance(family, ScaledWeights)
-        and family.dtype is None
-        and family.block_size is None
-        and family.granularity != TENSOR
-    )
+    if not isinstance(family, ScaledWeights):
+        return False
+    return family.dtype is None and family.block_size is None and family.granularity != TENSOR
 
 
 def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:
@@ -136,9 +134,12 @@ TABLE = "Gather"
 def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: Target) -> Plan:
     """Return the plan with the tables of embeddings that are stored in blocks.
 
-    A table that a layer has as its weight shares that layer's integers, if a Gather can read them.
+    A table that a layer has as its weight shares that layer's integers, if a Gather can read them. Where the
+    layer stays float, so does the table: the file holds it once.
     """
-    tables = [site for site in table_sites(model, target) if _is_stored(model, site, settings, target)]
+    found = [site for site in table_sites(model, target) if _is_stored(model, site, settings, target)]
+    stored = {site.node for site in (*found, *plan.weights)}
+    tables = [site for site in found if not _stays_float(model.graph, site, stored)]
     if not tables:
         return plan
     tied = {name: item.site for item in tied_tables(model.graph, plan.weights) for name in item.gathers}
@@ -155,6 +156,18 @@ def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: T
             )
     layers = tuple(replace(item, reason=reasons.get(item.name, item.reason)) for item in plan.layers)
     return replace(plan, weights=(*plan.weights, *own), layers=layers)
+
+
+def _stays_float(graph: ir.Graph, site: WeightSite, stored: Container[str]) -> bool:
+    """Return whether a layer in float reads the table, as it is or transposed."""
+    table = graph.initializers[site.tensor]
+    turned = constant_shape(table)[::-1]
+    twins = [
+        value
+        for value in graph.initializers.values()
+        if value is not table and constant_shape(value) == turned and is_turned(table, value)
+    ]
+    return any((use.node.name or "") not in stored for value in (table, *twins) for use in value.uses())
 
 
 def _is_stored(model: ir.Model, site: WeightSite, settings: TensorSettings, target: Target) -> bool:

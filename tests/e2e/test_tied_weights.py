@@ -46,3 +46,11 @@ def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path,
     assert ptq("analyze --eval-data ids.npz --run tied").status == 0
     analysis = json.loads((folder / "tied/analysis.json").read_text())
     assert {layer["name"] for layer in analysis["layers"] if layer["sensitivity"]} == {"h", "y"}
+
+
+def test_a_table_of_a_layer_in_float_is_float_and_there_once(folder: Path, ptq: Ptq) -> None:
+    onnx.save(ir.to_proto(build(TEXT)), folder / "tied.onnx")
+    outcome = ptq("quantize tied.onnx --preset w4_block32 --exclude y --run tied")
+    assert outcome.status == 0, outcome.err
+    constants = onnx.load("tied/model.w4.onnx").graph.initializer
+    assert [tuple(item.dims) for item in constants if 512 in item.dims] == [(512, 32)]
