@@ -15,6 +15,7 @@ import tomli_w
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.read_files import is_entry_point, read_toml, require_name, resolve_entry_point
+from ptq_cli.core.words import escaped
 from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
@@ -306,7 +307,7 @@ def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
     Edge case:
         TOML has no null: a setting without a value is left out, and so has its default when read again.
     """
-    return tomli_w.dumps(recipe_to_table(recipe, folder))
+    return escaped(tomli_w.dumps(recipe_to_table(recipe, folder)))
 
 
 def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
