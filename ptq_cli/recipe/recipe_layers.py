@@ -17,6 +17,7 @@ from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.read_files import read_toml, require_name
 from ptq_cli.core.trust import grant, note_found
+from ptq_cli.core.words import escaped
 from ptq_cli.recipe.code_settings import code_settings
 from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import Recipe
@@ -317,7 +318,7 @@ def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
     Edge case:
         TOML has no null: a setting without a value is left out, and so has its default when read again.
     """
-    return tomli_w.dumps(recipe_to_table(recipe, folder))
+    return escaped(tomli_w.dumps(recipe_to_table(recipe, folder)))
 
 
 def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ptq_cli.core.words import visible
+
 if TYPE_CHECKING:
     from ptq_cli.pipeline.setup.run_directory import RunDirectory
 
@@ -62,7 +64,7 @@ def printable(text: str) -> str:
 
     Names from a model or a file may contain escape sequences; the terminal must not execute them.
     """
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+    return visible(text, "?")
 
 
 def as_typed(text: str, folder: Path) -> str:

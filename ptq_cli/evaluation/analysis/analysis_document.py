@@ -208,4 +208,4 @@ def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradie
     data: dict[str, Any] = {"results": results, "name": name}
     if gradient:
         data["gradient"] = [{"stop": stop, "bgColor": color} for stop, color in gradient]
-    return json.dumps({graph: data}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({graph: data}, indent=2) + "\n"

@@ -20,6 +20,7 @@ from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.json_schema import docstring
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import escaped, visible
 from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.pipeline.setup.float_model import open_source
@@ -154,7 +155,9 @@ def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> N
         )
     recipe = merge_layers([preset_layer(DEFAULT_PRESET), request.flags()])
     source = open_source(recipe.model)
-    text = "\n".join(_lines(recipe, source, output.absolute().parent)) + "\n"
+    lines = _lines(recipe, source, output.absolute().parent)
+    # A name from the model that ends a comment could set what it likes.
+    text = "".join(visible(line).replace("\n", "\ufffd") + "\n" for line in lines)
     write_text(output, text)
     return NewRecipe(output, text, text.count("?\n"), tuple(unset_data(recipe)))
 
@@ -198,7 +201,7 @@ def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
 
 
 def _quoted(location: str | None, folder: Path) -> str:
-    return json.dumps(relative_location(location or "", folder), ensure_ascii=False)
+    return escaped(json.dumps(relative_location(location or "", folder), ensure_ascii=False))
 
 
 def _inputs(source: ModelSource, specs: Sequence[TensorSpec]) -> Iterator[str]:

@@ -23,6 +23,7 @@ from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import visible
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_value, is_nested, value_spec
 from ptq_cli.pipeline.calibration.loaded_run import load_run
@@ -205,7 +206,7 @@ def shown_name(name: str) -> str:
         >>> shown_name("conv\x1b[2J\nx")
         'conv?[2J?x'
     """
-    return "".join(character if character.isprintable() else "?" for character in name)
+    return visible(name, "?").replace("\n", "?")
 
 
 def view_calibration(request: Request, run: RunDirectory, find: Find = measured) -> CalibrationView:

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ptq_cli.core.words import format_bytes
+from ptq_cli.core.words import format_bytes, visible
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.document.details import Changes
@@ -82,13 +82,14 @@ def render(name: str, page: Mapping[str, Any]) -> str:
     """Return a page that a template makes of values, with the style and script of all pages."""
     environment = _environment()
     style, script = (_asset(environment, file) for file in ("style.css", "script.js"))
-    return environment.get_template(name).render(
+    text = environment.get_template(name).render(
         page=page,
         style=Markup(style),  # noqa: S704 - the package's own file
         script=Markup(script),  # noqa: S704
         style_hash=_hash(style),
         script_hash=_hash(script),
     )
+    return visible(text)  # Text of a page may come from anywhere, and no part of it needs control characters.
 
 
 def _page(found: PageInput) -> dict[str, Any]:
