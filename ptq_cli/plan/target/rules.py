@@ -171,6 +171,8 @@ class OpRule:
         equal_attributes: attributes that must have this value for an integer kernel.
         volume_groups_unpadded: a convolution with three spatial axes, groups and padding has no right integer
             kernel, unless each channel has one filter.
+        not_read_by: operators before which a ``"join"`` along another axis than the last, or a product with
+            a batch of matrices, stays float.
         merged_by: operators that the runtime merges this one into, in float, as the only readers of its
             result; a quantized output keeps them apart.
         clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
@@ -216,6 +218,7 @@ class OpRule:
     unit_attributes: list[str] = field(default_factory=list)
     equal_attributes: dict[str, str] = field(default_factory=dict)
     volume_groups_unpadded: bool = False
+    not_read_by: list[str] = field(default_factory=list)
     merged_by: list[str] = field(default_factory=list)
     clamp_asks: bool = False
     integer_kernel: bool = True
