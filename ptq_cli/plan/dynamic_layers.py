@@ -24,6 +24,7 @@ from ptq_cli.plan.graph_questions import (
     weight_axis,
     weight_refusal,
 )
+from ptq_cli.plan.operator_axes import reader_refusal
 from ptq_cli.plan.requests import MASKED, Requests
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import OpRule, Target
@@ -206,7 +207,7 @@ class Computing:
         return rule.clamp_asks and is_integer and is_clamped(tail, self.requests.rules)
 
     def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
-        yield attribute_refusal(node, rule)
+        yield attribute_refusal(node, rule) or reader_refusal(node, rule)
         yield angle_refusal(node)
         yield outer_product_refusal(node)
         yield requantized_refusal(node)

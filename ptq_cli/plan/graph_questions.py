@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import constant_shape, input_at, rank_of, sole_reader
+from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
+from ptq_cli.plan.operator_axes import ends_signal, pads_groups_of_volumes
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
-
-SIGNAL_RANK, VOLUME_RANK = 3, 5
-"""Axes of a tensor, or a weight, with one and with three spatial axes."""
 
 
 def constant_size(value: ir.Value) -> int:
@@ -188,38 +186,11 @@ def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
             return f"{name} is {found}, the integer kernel needs {wanted}"
     if rule.not_together and all(node.attributes.get_int(name, 0) for name in rule.not_together):
         return f"the integer kernel is wrong with both {' and '.join(rule.not_together)}"
-    if rule.volume_groups_unpadded and _pads_groups_of_volumes(node):
+    if rule.volume_groups_unpadded and pads_groups_of_volumes(node):
         return "it pads volumes in groups, which the integer kernel computes wrongly"
     if rule.image_axis and ends_signal(node):
         return "the runtime reduces signals rightly as images in float alone"
     return ""
-
-
-def ends_signal(node: ir.Node) -> bool:
-    """Tell whether an operator reduces three axes to two by the last one, as a pooling of signals does."""
-    if rank_of(node.inputs[0]) != SIGNAL_RANK:
-        return False
-    return node.op_type.startswith("Global") or reduced_axes(node) in ([-1], [SIGNAL_RANK - 1])
-
-
-def reduced_axes(node: ir.Node) -> list[int]:
-    """Return the axes that a Reduce operator names, in an attribute or a constant."""
-    constant = given.const_value if (given := input_at(node, 1)) is not None else None
-    return list(constant.numpy() if constant is not None else node.attributes.get_ints("axes", ()))
-
-
-def _pads_groups_of_volumes(node: ir.Node) -> bool:
-    """Tell whether a convolution of volumes has groups and padding, and not one filter a channel."""
-    weight, group = input_at(node, 1), node.attributes.get_int("group", 1)
-    if (
-        weight is None
-        or group == 1
-        or rank_of(weight) != VOLUME_RANK
-        or constant_shape(weight)[:2] == (group, 1)
-    ):
-        return False
-    is_automatic = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
-    return is_automatic or any(node.attributes.get_ints("pads", ()))
 
 
 def output_refusal(node: ir.Node, moved: int = 1) -> str:

@@ -21,7 +21,6 @@ from ptq_cli.plan.graph_questions import (
     Rules,
     attribute_refusal,
     clamp_refusal,
-    ends_signal,
     integers_refusal,
     is_constant,
     moved_from,
@@ -30,6 +29,7 @@ from ptq_cli.plan.graph_questions import (
     silu_input,
 )
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, has_axes_to_join, nested_refusals, with_pairs
+from ptq_cli.plan.operator_axes import ends_signal
 from ptq_cli.plan.requests import Groups, Requests, tell_ties
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target

@@ -25,6 +25,7 @@ from ptq_cli.plan.graph_questions import (
     rule_of,
     table_refusal,
 )
+from ptq_cli.plan.operator_axes import reader_refusal
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import OpRule
 
@@ -96,7 +97,7 @@ class Requests:
         rule = self.rules.of(producer)
         # Between quantized tensors the runtime would compute it in integers, whatever this plan says.
         if producer is not None and rule is not None and (rule.kind == "join" or rule.image_axis):
-            reason = attribute_refusal(producer, rule)
+            reason = attribute_refusal(producer, rule) or reader_refusal(producer, rule)
             if reason:
                 return f"reads {producer.op_type} '{producer.name}': {reason}"
         return self._fused_wrongly(value) or float_refusal(value)
@@ -171,8 +172,8 @@ class Requests:
             return
         fused = input_fused_behind(node, rule)
         inputs = [value for value in moved_inputs(node, rule) if value is not fused]
-        reasons = [requantized_refusal(node), attribute_refusal(node, rule), *map(self.refusal, inputs)]
-        if reason := next(filter(None, reasons), ""):
+        own = [requantized_refusal(node), attribute_refusal(node, rule), reader_refusal(node, rule)]
+        if reason := next(filter(None, [*own, *map(self.refusal, inputs)]), ""):
             self.reasons[node.name or ""] = reason
             return
         before = fused.producer() if fused is not None else None

@@ -176,6 +176,8 @@ class OpRule:
             padding is wrong: if the zero point of what it pads is not 0, and with ``ceil_mode``.
         volume_groups_unpadded: a convolution with three spatial axes, groups and padding has no right integer
             kernel, unless each channel has one filter.
+        not_read_by: operators before which a ``"join"`` along another axis than the last, or a product with
+            a batch of matrices, stays float.
         merged_by: operators that the runtime merges this one into, in float, as the only readers of its
             result; a quantized output keeps them apart.
         clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
@@ -224,6 +226,7 @@ class OpRule:
     not_together: list[str] = field(default_factory=list)
     pads_apart: bool = False
     volume_groups_unpadded: bool = False
+    not_read_by: list[str] = field(default_factory=list)
     merged_by: list[str] = field(default_factory=list)
     clamp_asks: bool = False
     integer_kernel: bool = True

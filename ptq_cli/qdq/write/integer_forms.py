@@ -21,8 +21,9 @@ from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, register_
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import CLAMPS, dequantized_by
 from ptq_cli.models.preparing.rewriting import drop
-from ptq_cli.plan.graph_questions import gate_of, reduced_axes, silu_input
+from ptq_cli.plan.graph_questions import gate_of, silu_input
 from ptq_cli.plan.nested_layers import axis_of
+from ptq_cli.plan.operator_axes import reduced_axes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM, IMAGE_AXIS, JOINED_AXES, QUICK_GELU
 from ptq_cli.qdq.read.pair_grids import grid_of

@@ -155,8 +155,19 @@ POOL = """(float[N,3,16] x) => (float[] m, float[] y) <float[8,3,3] u, float[1,8
     c = Conv(x, u) s = Sigmoid(c) n = Mul(s, k) m = GlobalAveragePool(n) f = Flatten(m) y = Gemm(f, w) }"""
 
 
+JOINED = """(float[N,3,6] x, float[N,4,6] z) => (float[] y) <float[6,5] w> { c = Concat<axis=1>(x, z)
+    m = MatMul(c, w) r = Relu(c) n = MatMul(r, w) y = Add(m, n) }"""
+
+
+GATHERED = """(float[N,2,3,8] x) => (float[] y) <float[2,8,5] w, float[5,5] v, int64[1] i = {0}> {
+    m = MatMul(x, w) g = Gather<axis=1>(m, i) y = MatMul(g, v) }"""
+
+
 @needs_openvino
-@each_case("graph, integers", [(GROUPS, {"d"}), (MEAN, {"c"}), (POOL, {"c", "y"})])
+@each_case(
+    "graph, integers",
+    [(GROUPS, {"d"}), (MEAN, {"c"}), (POOL, {"c", "y"}), (JOINED, {"n"}), (GATHERED, {"g", "y"})],
+)
 def test_what_openvino_computes_wrongly_is_written_in_another_form(graph: str, integers: set[str]):
     model = build(graph, opset=17)
     plan = make_plan(model, load_target("openvino"))
