@@ -134,7 +134,7 @@ class Evaluation:
     measurements: tuple[Measurement, ...]
     stream: Stream | None = None
     generation: Generation | None = None
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Outputs that could not be compared, with the reason."""
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, Shard
 from ptq_cli.core.documents import encode
+from ptq_cli.core.trust import trust_code
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs, judged_metrics
 from ptq_cli.evaluation.metrics import base as block_sums
@@ -74,7 +75,8 @@ class Case:
 
     def make(self, watch: ChangeCollector) -> Evaluator:
         output = self.spec.output or "scores"
-        return Evaluator([output], judged_metrics([self.spec], [output]), watches=[watch])
+        with trust_code():
+            return Evaluator([output], judged_metrics([self.spec], [output]), watches=[watch])
 
     def whole(self):
         watch = self.collector()

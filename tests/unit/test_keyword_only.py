@@ -24,7 +24,7 @@ def test_dataclasses_of_many_fields_are_keyword_only():
 
 
 def dataclasses_in(path: Path) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield each dataclass's place with its decorator and how many fields its ``__init__`` takes."""
+    """Yield each dataclass's place with its decorator and how many fields its ``__init__`` takes by position."""
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -35,7 +35,8 @@ def dataclasses_in(path: Path) -> Iterator[tuple[str, tuple[str, int]]]:
 
 
 def is_taken(statement: ast.stmt) -> bool:
-    """Tell whether a statement in a dataclass's body is a field that ``__init__`` takes."""
+    """Tell whether a statement in a dataclass's body is a field that ``__init__`` takes by position."""
     if not isinstance(statement, ast.AnnAssign) or "ClassVar" in ast.unparse(statement.annotation):
         return False
-    return statement.value is None or "init=False" not in ast.unparse(statement.value)
+    value = "" if statement.value is None else ast.unparse(statement.value)
+    return "init=False" not in value and "kw_only=True" not in value

@@ -1,7 +1,7 @@
 """What every metric looks like, and how samples are walked so that batches cannot change a sum."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -89,7 +89,7 @@ class Reweighed:
     of_weights: Callable[[Float64Array], float]
     cost: int
     flipped: float | None = None
-    rows: Rows | None = None
+    rows: Rows | None = field(default=None, kw_only=True)
 
 
 Resampling = SampleSums | Reweighed | str

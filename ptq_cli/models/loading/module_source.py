@@ -210,9 +210,9 @@ class ModuleSource:
     file: SourceFile
     module: torch.nn.Module
     example_specs: tuple[TensorSpec, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    named: frozenset[str] = frozenset()
+    values: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+    named: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     @property
     def fixed(self) -> dict[str, Array]:

@@ -89,9 +89,10 @@ def test_commands_that_share_an_option_have_it_under_one_heading() -> None:
         for parameter in command.params:
             if isinstance(parameter, SectionOption) and parameter.section != OWN:
                 headings.setdefault(parameter.opts[0], set()).add(parameter.section)
-    # Of ptq evaluate and ptq analyze the evaluation data are the data; ptq quantize has two.
+    # Of ptq evaluate and ptq analyze the evaluation data are the data; ptq quantize has data of two kinds.
     assert {name: found for name, found in headings.items() if len(found) > 1} == {
-        "--eval-data": {DATA, EVALUATION}
+        "--eval-data": {DATA, EVALUATION},
+        "--eval-samples": {DATA, EVALUATION},
     }
 
 
@@ -107,7 +108,7 @@ def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFi
 
 
 MOST = {
-    "quantize": 34,
+    "quantize": 35,
     "verify": 27,
     "tune": 29,
     "export": 26,
