@@ -24,7 +24,7 @@ def test_dataclasses_of_many_fields_are_keyword_only():
 
 
 def dataclasses_in(path: Path) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Yield each dataclass's place with its decorator and how many fields its ``__init__`` takes by position."""
+    """Yield each dataclass with its decorator and how many fields its ``__init__`` takes by position."""
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.ClassDef):
             continue

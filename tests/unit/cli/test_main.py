@@ -110,7 +110,7 @@ def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFi
 MOST = {
     "quantize": 35,
     "verify": 27,
-    "tune": 29,
+    "tune": 30,
     "export": 26,
     "calibrate": 25,
     "evaluate": 27,

@@ -48,7 +48,8 @@ def test_a_smaller_perplexity_is_a_gain_and_needs_no_labels():
     ids = np.random.default_rng(0).integers(0, 5, (16, 4))
     given = [Batch({"ids": ids[at : at + 4]}, None, ("",) * 4) for at in range(0, 16, 4)]
     begin = watch(given, TOKENS, max_ratio={"perplexity": 1.02})
-    sure = 5.0 * np.eye(5, dtype=np.float32)[np.roll(ids, -1, axis=1)]
+    sharpness = np.linspace(5, 6, 16, dtype=np.float32).reshape(16, 1, 1)
+    sure = sharpness * np.eye(5, dtype=np.float32)[np.roll(ids, -1, axis=1)]
     found = fed(begin, sure).gain_over(fed(begin, np.zeros_like(sure)))
     assert found.before == pytest.approx(5.0) and found.after < 1.1 and found.gain[0] > 3.8
 
