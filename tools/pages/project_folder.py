@@ -22,6 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 from ptq_cli.cli.main import run
+from ptq_cli.core.entry_points import load_entry_point
+from ptq_cli.core.trust import trust_code
 from tools.pages import networks
 
 CHANNELS, STAGES, COLORS, CLASSES, WIDTH = 16, 4, 3, 6, 64
@@ -104,8 +106,10 @@ CHECKPOINTS: set[str] = set()
 
 
 def make_project(folder: Path) -> None:
-    """A finished project, as the examples of the commands' help expect it."""
+    """A finished project, as the examples of the help expect it; its user has run its code before."""
     shutil.copytree(_finished(), folder, dirs_exist_ok=True)
+    with trust_code():
+        load_entry_point("model.py:build", folder, "--arch")
 
 
 def make_project_without_recipe(folder: Path) -> None:

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ptq_cli.cli.main import run
+from ptq_cli.core.trust import FOLDER_VARIABLE
 from tools.pages.page_blocks import is_ptq
 from tools.pages.page_list import ROOT, page_names
 from tools.pages.run_page import Ran, run_page
@@ -29,6 +30,7 @@ def main() -> None:
     os.environ.setdefault("COLUMNS", "80")
     for page in pages or [ROOT / name for name in page_names()]:
         with tempfile.TemporaryDirectory() as place:
+            os.environ[FOLDER_VARIABLE] = f"{place}/configuration"
             ran = run_page(page, Path(place), call, whole=True)
         text, problems = rewritten(page.read_text(encoding="utf-8"), ran)
         page.write_text(text, encoding="utf-8")
