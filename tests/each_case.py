@@ -21,8 +21,8 @@ ParameterSet = type(pytest.param())
 def each_case(names: str, cases: Iterable[Any], ids: Any = None) -> Callable[[Test], Test]:
     """Run a test with the values of each case, all in one test; the arguments are those of ``parametrize``.
 
-    A case gets a folder ``tmp_path`` and a ``monkeypatch`` of its own. Other fixtures are shared by all. The test
-    is skipped if all its cases are.
+    A case gets a folder ``tmp_path`` and a ``monkeypatch`` of its own. Other fixtures are shared by all. If
+    all cases are skipped, the test is.
     """
     keys = [name.strip() for name in names.split(",") if name.strip()]
     rows = [_row(case, len(keys)) for case in cases]
