@@ -18,6 +18,7 @@ from ptq_cli.core.errors import NothingToQuantizeError, PtqError, RuntimeFailedE
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
+from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.runtime.engine_registry import engine_alone, measuring_engine
 from tests.properties.noise import noise_errors, rms
 from tests.properties.random_graphs import BATCH, random_model
@@ -125,9 +126,7 @@ def _judge(
     noise = list(noise_errors(quantized, values, inputs).values())
     outcome.findings += list(_explained("file", wanted, found, noise, outcome))
     outcome.sqnr = {name: sqnr(one, found[name]) for name, one in zip(found, wanted.values(), strict=True)}
-    # Until padding that counts in a mean is a Pad of its own for OpenVINO.
-    is_known = target == "openvino" and any(_counts_pads(node) for node in prepared.graph.node)
-    control = None if is_known else _as_run(prepared, target, inputs)
+    control = _as_run(prepared, target, inputs)
     if control is None or not all(
         _near(one, other) for one, other in zip(floats.values(), control, strict=True)
     ):
@@ -139,10 +138,6 @@ def _judge(
     computed = dict(zip(found, as_run, strict=True))
     outcome.findings += list(_explained("as it runs", found, computed, noise, outcome))
     outcome.findings += list(_wrong_kernels(quantized, inputs, target))
-
-
-def _counts_pads(node: onnx.NodeProto) -> bool:
-    return any(attribute.name == "count_include_pad" and attribute.i for attribute in node.attribute)
 
 
 def _outputs(model: onnx.ModelProto, values: Mapping[str, Array]) -> dict[str, Array]:
@@ -176,7 +171,7 @@ def _wrong_kernels(quantized: onnx.ModelProto, inputs: Mapping[str, Array], targ
     engine = engine_alone(load_target(target))
     if engine is None:
         return
-    cut = kernels_apart(ir.from_proto(quantized))
+    cut = kernels_apart(with_types(ir.from_proto(quantized)))
     reference = judged(onnx.load_from_string(cut.whole.content), inputs)
     feeds = {**inputs, **{name: np.asarray(reference[tensor]) for tensor, name in cut.inputs.items()}}
     computed = engine.open(cut.apart, threads=1).run(feeds)
