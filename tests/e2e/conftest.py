@@ -35,8 +35,8 @@ if HAS_TORCH:
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
-OF_PYTORCH = re.compile(r"\.(pt2?|pth|ckpt|ts)$|torchmetrics|centers|dorefa|auto_po2")
-"""Checkpoints, metrics and quantizers that need torch, among the words of a command."""
+OF_PYTORCH = re.compile(r"\.(pt2?|pth|ckpt|ts)( |$)|torchmetrics|centers|dorefa|auto_po2|quantizers show")
+"""Checkpoints, metrics and quantizers that need torch, in a command."""
 PROGRESS = re.compile(
     r".* …|(calibrate|drift|evaluate|generate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
 )
@@ -204,7 +204,7 @@ def ptq(capfd: pytest.CaptureFixture[str]) -> Ptq:
     def call(*words: str) -> Outcome:
         capfd.readouterr()
         given = untimed(shlex.split(words[0]) if len(words) == 1 else list(words))
-        if any(map(OF_PYTORCH.search, given)):
+        if OF_PYTORCH.search(" ".join(given)):
             pytest.importorskip("torch")
         status = run(given)
         captured = capfd.readouterr()
