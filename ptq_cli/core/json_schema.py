@@ -94,7 +94,8 @@ class Schemas:
             schema = self._reference(kind)
         elif origin is tuple:
             schema = {"type": "array", "items": self.of(arguments[0])}
-        elif getattr(origin, "__name__", "") == "ndarray":
+        # From numpy 2.5 and Python 3.12 on, NDArray is an alias with a name of its own.
+        elif getattr(origin, "__name__", "") in ("ndarray", "NDArray"):
             schema = {"type": "array", "items": NUMBER}
         elif origin in (dict, Mapping):
             values = self.of(arguments[1])
