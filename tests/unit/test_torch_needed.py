@@ -12,6 +12,7 @@ OF_PYTORCH = {
     "evaluation/metrics/torch_metric.py",
     "models/loading/module_source.py",
     "models/loading/program_source.py",
+    "models/loading/state_dicts.py",
     "models/loading/torch_checkpoint.py",
     "models/loading/torchscript_source.py",
     "models/threads.py",
