@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.torch_needed import lacks_torch
+
 Test = Callable[..., None]
 ParameterSet = type(pytest.param())
 
@@ -42,6 +44,9 @@ def each_case(names: str, cases: Iterable[Any], ids: Any = None) -> Callable[[Te
                 except pytest.skip.Exception as error:
                     skipped.append(error)
                 except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - it is raised below
+                    if lacks_torch(error):
+                        skipped.append(error)
+                        continue
                     error.add_note(f"case {name}")
                     failed[f"[{number}] {name}"] = error
             if failed:

@@ -1,7 +1,7 @@
 """Modules that cannot be imported without torch: they import it when they are imported, or one that does.
 
-An environment without torch (`tools/environments.py`) leaves them out and runs all others. What a test needs
-besides its imports it says itself, by ``pytest.importorskip("torch")`` or by a fixture that does.
+An environment without torch (`tools/environments.py`) leaves them out and runs all others. A test that
+comes to need torch while it runs is skipped there. `tests/unit/test_torch_needed.py` holds what may need it.
 """
 
 import re
@@ -18,6 +18,11 @@ IMPORT = re.compile(r"^(?:import|from) ([\w.]+)(?: import (\([^)]*\)|.*))?", re.
 
 STRING = re.compile(r'"""[\s\S]*?"""')
 """What may hold a program of its own."""
+
+
+def lacks_torch(error: BaseException) -> bool:
+    """Whether a test ended because torch is not installed."""
+    return not HAS_TORCH and isinstance(error, ModuleNotFoundError) and error.name in TORCH
 
 
 def modules_that_need_torch() -> frozenset[Path]:

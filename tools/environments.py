@@ -42,7 +42,6 @@ NOT_IN_TESTS = {
     "mypy",
     "pytest-cov",
     "ruff",
-    "selenium",
 }
 """What only `make lint` and tests that skip without it use."""
 NEED_TORCH = {"torch", "torchmetrics"}

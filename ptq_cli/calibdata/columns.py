@@ -75,7 +75,8 @@ def column_of(field: pa.Field) -> ParquetColumn | None:
     return ParquetColumn(
         name=field.name,
         is_image=False,
-        dtype=np.dtype(kind.to_pandas_dtype()),
+        # Up to pyarrow 25, to_pandas_dtype needs pandas.
+        dtype=pa.array([], kind).to_numpy(zero_copy_only=False).dtype,
         shape=tuple(shape),
         read=field.name,
     )
