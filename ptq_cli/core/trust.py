@@ -9,14 +9,14 @@ import contextlib
 import hashlib
 import json
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ptq_cli.core.errors import UntrustedCodeError
+from ptq_cli.core.errors import OutputFileError, UntrustedCodeError
+from ptq_cli.core.files import atomic_write
 
 FOLDER_VARIABLE = "PTQ_CONFIG_DIR"
 """Environment variable with the folder of the user's configuration."""
@@ -176,10 +176,8 @@ def _remember(key: str, digest: str) -> None:
     if path is None or _remembered(key) == digest:
         return
     content = f"{digest}  {key}\n".encode("utf-8", "surrogateescape")
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    with contextlib.suppress(
-        OSError
-    ):  # A home that is read-only, as in a container: the user is asked again.
+    # A home that is read-only, as in a container: the user is asked again.
+    with contextlib.suppress(OSError, OutputFileError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
+        with atomic_write(path) as partial:
+            partial.write_bytes(content)

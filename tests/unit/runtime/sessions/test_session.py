@@ -36,11 +36,14 @@ def test_outputs_come_in_the_order_of_the_graph_or_as_asked(two_outputs):
 def test_a_bound_run_feeds_a_number_as_a_number(build_model):
     session = Session(
         build_model(
-            [("Shape", ["x"], ["y"])], {"x": (TensorProto.FLOAT, None)}, {"y": (TensorProto.INT64, None)}
+            [("Shape", ["x"], ["s"]), ("Size", ["s"], ["y"])],
+            {"x": (TensorProto.FLOAT, None)},
+            {"y": (TensorProto.INT64, [])},
         ).SerializeToString()
     )
-    rank = np.zeros(0, np.int64)
+    rank = np.full((), 9, np.int64)
     session.run_bound({"x": np.array(1.5, np.float32)}, session.bind_outputs([rank]))
+    assert rank == 0
 
 
 @pytest.mark.parametrize(
